@@ -100,9 +100,12 @@ PARTS: Final[Mapping[str, Part]] = {
     "replication": Part(
         modules=("kafkalike/model/replication/*.py",),
         tests=_unit(
+            "metadata_quorum",
+            "quorum_course",
             "quorum_simulation",
             "registers_simulation",
             "replica_assignment",
+            "replica_courses",
             "replication_course",
             "replication_simulation",
         ),

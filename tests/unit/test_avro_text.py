@@ -72,7 +72,81 @@ def _turned(value: Any) -> Any:
     return [_turned(part) for part in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("value", [None, 5, [], {}, {"type": "record"}, {"type": "array"}, {"type": {}}, {"type": 5}])
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ('"a.b.E"', '"E"'),
+        ('{"type":"a.b.E"}', '"E"'),
+        ('{"type":{"type":"a.b.E"}}', '{"type":"E"}'),
+        ('["null","a.b.E"]', '["null","E"]'),
+        ('{"type":"array","items":"a.b.E"}', '{"type":"array","items":"E"}'),
+        ('{"type":"map","values":["a.b.E"],"x":1}', '{"type":"map","values":["E"],"x":1}'),
+        ('"b.E"', '"b.E"'),
+        ('"a.E"', '"a.E"'),
+        ('"E"', '"E"'),
+        ('{"type":"b.E"}', '"b.E"'),
+        # It would be another type.
+        ('"a.b.int"', '"a.b.int"'),
+    ],
+)
+def test_names_stand_without_the_namespace_around_them(written: str, kept: str) -> None:
+    """Wherever they stand; all others with their own."""
+
+    def record(inside: str) -> str:
+        fields = f'[{{"name":"f","type":{inside}}}]'
+        return f'{{"type":"record","name":"R","namespace":"a.b","fields":{fields}}}'
+
+    assert json_text(canonical(json.loads(record(written)))) == record(kept)
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ('{"type":"fixed","name":"F","namespace":"","size":2}', '{"type":"fixed","name":"F","size":2}'),
+        ('{"type":"fixed","size":2,"default":1,"name":"F"}', '{"type":"fixed","name":"F","size":2,"default":1}'),
+        (
+            '{"type":"enum","name":"E","x":1,"symbols":["A"],"default":"A"}',
+            '{"type":"enum","name":"E","symbols":["A"],"default":"A","x":1}',
+        ),
+        (
+            '{"type":"enum","name":"E","symbols":["A"],"default":null}',
+            '{"type":"enum","name":"E","symbols":["A"]}',
+        ),
+        (
+            '{"type":"fixed","name":"F","size":2,"aliases":[5,"a.F"]}',
+            '{"type":"fixed","name":"F","size":2,"aliases":[5,"a.F"]}',
+        ),
+    ],
+)
+def test_what_says_nothing_is_left_out_and_what_was_added_stays_behind(written: str, kept: str) -> None:
+    assert json_text(canonical(json.loads(written))) == kept
+
+
+def test_what_was_added_is_put_in_order_only_where_that_is_asked_for() -> None:
+    """For a comparison; what is kept says it in the order in which it was written."""
+    added = {"type": "string", "b": 1, "a": 2}
+
+    assert json_text(canonical(added)) == '{"type":"string","b":1,"a":2}'
+    assert json_text(canonical(added, sort_added=True)) == '{"type":"string","a":2,"b":1}'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        5,
+        [],
+        {},
+        {"type": "record"},
+        {"type": "array"},
+        {"type": {}},
+        {"type": 5},
+        {"type": "record", "name": 5, "fields": []},
+        {"type": "record", "name": "R", "fields": 5},
+        {"type": "fixed", "name": "a.F"},
+        {"type": "fixed", "name": "a.F", "namespace": 5, "size": 2},
+    ],
+)
 def test_what_is_no_schema_stays_as_it_is(value: Any) -> None:
     """So that who checks it can say what is wrong."""
     assert canonical(value) == value

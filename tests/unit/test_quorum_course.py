@@ -49,7 +49,7 @@ class Roots:
     """Voters that do what they are asked, each with the versions and checkpoint that it is given."""
 
     def __init__(self, **versions: dict[int, Content]) -> None:
-        self.versions = {name: dict(versions.get(name, {})) for name in (*VOTERS, *versions)}
+        self.versions: dict[str, dict[int, Any]] = {n: dict(versions.get(n, {})) for n in (*VOTERS, *versions)}
         self.checkpoints: dict[str, int] = {}
         self.rows: dict[tuple[str, int], list[Any]] = {}
         self.lost: set[str] = set()
@@ -77,13 +77,14 @@ class Roots:
         except StopIteration as end:
             return end.value
 
-    def answer(self, act: Any) -> Any:  # noqa: PLR0911 - one for each kind
+    def answer(self, act: Any) -> Any:  # noqa: C901, PLR0911 - one for each kind
         match act:
             case ReadVersion(voter, version):
                 return self.versions[voter].get(version)
             case PutVersion(voter, version, content):
                 assert self.last(voter) == version - 1
-                return self.versions[voter].setdefault(version, content) and None
+                self.versions[voter].setdefault(version, content)
+                return None
             case LastVersion(voter):
                 return self.last(voter)
             case CopyCheckpoint(voter, source):
@@ -326,7 +327,7 @@ def test_a_source_that_does_not_answer_is_passed_over() -> None:
 
 
 def test_a_request_that_came_too_late_decides_nothing() -> None:
-    late = [Prepare(Ballot(2, "b")), Accept(Ballot(1, "a"), X)]
+    late: list[registers.Request] = [Prepare(Ballot(2, "b")), Accept(Ballot(1, "a"), X)]
 
     assert registers.decided([late, late, late], 3) is None
 
@@ -424,7 +425,7 @@ def test_new_voters_go_on_where_the_old_ones_ended() -> None:
 
     taken = roots.play(takeover.taking_over(OLD, NEW))
 
-    assert taken == takeover.Taken(VOTERS, {"a": 1, "b": 0, "c": 0}, (), 2, True)
+    assert taken == takeover.Taken(VOTERS, {"a": 1, "b": 0, "c": 0}, (), 2, sure=True)
     assert roots.asked(NewRecord) == [NewRecord(NEW, VOTERS, 2)]
     for voter in NEW.voters:
         assert roots.versions[voter] == {0: X, 1: Y, 2: Content("record", 1)}
@@ -483,7 +484,7 @@ def test_with_one_old_voter_it_is_done_only_by_who_may_lose_something() -> None:
         roots.play(takeover.taking_over(OLD, NEW))
     taken = roots.play(takeover.taking_over(OLD, NEW, lossy=True))
 
-    assert taken == takeover.Taken(("c", "o"), {"c": 0, "o": 1}, (), 2, False)
+    assert taken == takeover.Taken(("c", "o"), {"c": 0, "o": 1}, (), 2, sure=False)
     assert roots.versions["d"] == {0: X, 1: Y, 2: Content("record", 1)}
 
 

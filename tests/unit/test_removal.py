@@ -1,5 +1,6 @@
 """The pure rules of what goes: runs of offsets, fingerprints, certificates, tombstones, undone appends."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -85,19 +86,20 @@ def test_a_key_whose_only_record_is_a_tombstone_gets_no_other() -> None:
 
 
 def test_an_undone_append_leaves_out_what_is_below_the_log_start() -> None:
-    plan = plan_undo({0: range(5, 10), 1: range(4), 2: range(7, 9)}, {0: 7, 1: 4})
+    plan = plan_undo({0: range(5, 10), 1: range(4), 2: range(7, 9), 3: range(2)}, {0: 7, 1: 4})
 
-    assert plan.takes == {0: (range(7, 10),), 2: (range(7, 9),)}
+    assert plan.takes == {0: (range(7, 10),), 2: (range(7, 9),), 3: (range(2),)}
     assert plan.below_start == 6
 
 
 def test_groups_that_have_read_what_is_undone_are_named() -> None:
-    committed = {"ahead": {0: 9}, "within": {0: 6, 1: 0}, "behind": {0: 5}, "elsewhere": {2: 4}}
+    committed = {"ahead": {0: 9}, "within": {0: 6, 1: 0}, "behind": {0: 5}, "elsewhere": {2: 4}, "other": {1: 1}}
 
     past = groups_past("t", {0: (range(5, 8),), 1: (range(1),)}, committed)
 
     assert past == [
         GroupPast(group_id="ahead", topic="t", partition=0, committed=9, read=3),
+        GroupPast(group_id="other", topic="t", partition=1, committed=1, read=1),
         GroupPast(group_id="within", topic="t", partition=0, committed=6, read=1),
     ]
 
@@ -140,6 +142,32 @@ def test_a_certificate_comes_back_from_its_file_and_has_no_key_in_it() -> None:
     assert CERTIFICATE.topics[0].records == 2
 
 
+def test_a_certificate_comes_back_with_all_that_a_run_may_say() -> None:
+    """Where all of a topic was looked at, what was made of it and from it, and what nobody could read there."""
+    added = FileHash(path="partition=0/b.parquet", size=2, sha256="11")
+    made = replace(CERTIFICATE.topics[0].versions[0], added=(added,))
+    whole = replace(
+        CERTIFICATE,
+        topics=(replace(CERTIFICATE.topics[0], source=None, versions=(made,)),),
+        origins=("o", "p"),
+        held={"o": 0, "p": None, "y": 7},
+    )
+    text = whole.to_json()
+
+    assert parse_certificate(text) == whole
+    said = json.loads(text)
+    assert (said["origins"], said["held"]) == (["o", "p"], {"o": 0, "p": None, "y": 7})
+    assert said["topics"][0]["records"] == 2
+    assert len(text.splitlines()) > 40, "people read it"
+
+
+def test_a_certificate_of_an_older_release_says_nothing_of_origins() -> None:
+    said = json.loads(CERTIFICATE.to_json())
+    del said["origins"], said["held"]
+
+    assert parse_certificate(json.dumps(said)) == CERTIFICATE
+
+
 def test_what_is_done_to_a_topic_takes_the_place_of_what_was_known_of_it() -> None:
     """A run puts its certificate after each version that it makes."""
     first = CERTIFICATE.topics[0]
@@ -163,12 +191,18 @@ def test_a_certificate_knows_its_keys_and_no_others() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"kind": "kafkalike', '"kind": "other', "no certificate"),
+        ('"kind": "kafkalike', '"kind": "other', "^the file is no certificate of kafkalike$"),
         ('"format": 1', '"format": 2', "format 2"),
         ('"salt": "73616c74"', '"salt": "zz"', "damaged"),
-        ('"digest": "', '"digest": "0', "was changed"),
+        (
+            '"digest": "',
+            '"digest": "0',
+            "^the certificate was changed: its fingerprints do not have the digest it says$",
+        ),
         ("partition=0/a.parquet", "/etc/passwd", "no file of a topic"),
         ("partition=0/a.parquet", "partition=0/../../x", "no file of a topic"),
+        ("partition=0/a.parquet", "partition=0\\\\..\\\\x", "no file of a topic"),
+        ("partition=0/a.parquet", "a\\u0000b", "no file of a topic"),
         ('"t~1"', '"../t"', "no file of a topic"),
         ('"versions": [', '"versions": 3, "x": [', "damaged"),
     ],

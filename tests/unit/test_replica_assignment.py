@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -85,6 +87,15 @@ def test_a_whole_number_of_rounds_gives_each_broker_as_many_replicas(size: int, 
     assert set(Counter(b for replicas in found for b in replicas).values()) == {3 * factor}
 
 
+@pytest.mark.parametrize("racks", [dict.fromkeys(range(4)), {0: "a", 1: "b", 2: "a", 3: "b"}])
+def test_the_round_begins_where_it_is_told_to(racks: dict[int, str | None]) -> None:
+    """And goes on from there, forward; so of two topics each has its own first leader."""
+    rounds = [[found[0] for found in assigned(racks, 4, 2, start=start, shift=0)] for start in range(5)]
+
+    assert all(later == [*earlier[1:], earlier[0]] for earlier, later in pairwise(rounds))
+    assert rounds[4] == rounds[0]
+
+
 def test_more_replicas_than_brokers_are_refused_in_kafkas_words() -> None:
     with pytest.raises(InvalidReplicationFactorError, match="Replication factor: 3 larger than available brokers: 2"):
         check_factor(3, 2)
@@ -100,17 +111,20 @@ def test_some_brokers_without_a_rack_are_refused() -> None:
 @pytest.mark.parametrize(
     ("assignment", "why"),
     [
-        ({}, "consecutive"),
-        ({1: [1]}, "consecutive"),
-        ({0: [1], 2: [1]}, "consecutive"),
-        ({0: []}, "at least one"),
-        ({0: [1, 1]}, "Duplicate brokers"),
-        ({0: [1, 2], 1: [1]}, "same number"),
-        ({0: [1, 4]}, "no broker 4"),
+        ({}, "partitions should be a consecutive 0-based integer sequence"),
+        ({1: [1]}, "partitions should be a consecutive 0-based integer sequence"),
+        ({0: [1], 2: [1]}, "partitions should be a consecutive 0-based integer sequence"),
+        ({0: []}, "partition 0 has replicas []: at least one is needed"),
+        ({0: [1, 1]}, "Duplicate brokers not allowed in replica assignment: partition 0 has replicas [1, 1]"),
+        (
+            {0: [1, 2], 1: [1]},
+            "partition 1 has replicas [1], others have 2: all partitions need the same number of replicas",
+        ),
+        ({0: [1, 4, 5]}, "partition 0 has replicas [1, 4, 5]: there is no broker 4"),
     ],
 )
 def test_an_assignment_by_hand_is_refused_as_in_kafka(assignment: dict[int, list[int]], why: str) -> None:
-    with pytest.raises(InvalidReplicationAssignmentError, match=why):
+    with pytest.raises(InvalidReplicationAssignmentError, match=f"^{re.escape(why)}$"):
         check_assignment(assignment, {1: None, 2: None, 3: None})
 
 

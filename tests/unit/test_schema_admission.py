@@ -81,6 +81,16 @@ def test_by_topic_and_name_only_that_topic_may() -> None:
     assert not admits(world.state, "order", "value", TOPIC_RECORD_NAME, ids["orders-Order"])
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_schema_that_is_gone_is_nobodys(strategy: str) -> None:
+    world, ids = registry(orders__value=SHOP_ORDER)
+    world.delete("orders-value", None, permanent=False)
+    world.delete("orders-value", None, permanent=True)
+
+    assert not admits(world.state, "orders", "value", strategy, ids["orders-value"])
+    assert admitted(world.state, "orders", "value", strategy) == frozenset()
+
+
 @pytest.mark.parametrize("schema", [MESSAGE, NAMELESS])
 def test_where_the_schema_names_no_record_the_topic_alone_counts(schema: Schema) -> None:
     world, ids = registry(orders__x=schema)
@@ -149,6 +159,7 @@ def test_the_id_is_the_four_bytes_behind_a_zero() -> None:
         b"\x00\x00\x00\x00\x07",
         b"x",
     }
+    assert id_of(b"\x00\x01\x02\x03\x04") == 0x01020304
     assert [id_of(head) for head in (b"\x00\x00\x00\x01\x02", b"\x01\x00\x00\x01\x02", b"\x00\x00", b"")] == [
         258,
         None,
@@ -161,12 +172,21 @@ def test_a_refusal_says_what_is_wrong() -> None:
     world, ids = registry(other__value=TITLED)
     head = ids["other-value"].to_bytes(5, "big")
 
-    assert "does not begin with the magic byte" in refusal(world.state, "t", "value", TOPIC_NAME, b"x")
-    assert "which the registry does not have" in refusal(
-        RegistryState(), "t", "value", TOPIC_NAME, b"\x00\x00\x00\x00\x09"
+    assert refusal(world.state, "t", "key", TOPIC_NAME, b"x") == (
+        "its key does not begin with the magic byte 0 and a schema's id, which kafkalike.key.schema.validation=true "
+        "asks for"
     )
-    assert "subject 't-value'" in refusal(world.state, "t", "value", TOPIC_NAME, head)
-    assert RECORD_NAME in refusal(world.state, "t", "value", RECORD_NAME, head)
+    assert refusal(RegistryState(), "t", "value", TOPIC_NAME, b"\x00\x00\x00\x00\x09") == (
+        "its value has schema 9, which the registry does not have; kafkalike.value.schema.validation=true"
+    )
+    assert refusal(world.state, "t", "value", TOPIC_NAME, head) == (
+        "its value has schema 1, which is not of the topic's subject 't-value' (TopicNameStrategy); "
+        "kafkalike.value.schema.validation=true"
+    )
+    assert refusal(world.state, "t", "value", RECORD_NAME, head) == (
+        "its value has schema 1, which is not of the topic's subject (RecordNameStrategy); "
+        "kafkalike.value.schema.validation=true"
+    )
 
 
 @pytest.mark.parametrize(

@@ -278,13 +278,20 @@ def test_a_line_that_cannot_be_read_is_told_with_its_number_and_its_beginning(ba
 def test_an_import_brings_first_what_others_refer_to() -> None:
     """Whatever their ids are; rows stand in the order of ids elsewhere."""
     used = [{"name": "r", "subject": "z", "version": 1}]
-    lines = [schema_line("a", 1, 3, "1", references=used), schema_line("z", 1, 9, "2"), schema_line("b", 1, 5, "3")]
+    lines = [
+        schema_line("a", 1, 3, "1", references=used),
+        schema_line("c", 10, 5, "3"),
+        schema_line("c", 2, 5, "3"),
+        schema_line("b", 1, 5, "3"),
+        schema_line("z", 1, 4, "2"),
+    ]
 
     rows, done = importing.import_all(RegistryState(), topic_records.read_records(lines), TOY, 77)
 
-    assert [(row.subject, row.schema_id) for row in rows] == [("b", 5), ("z", 9), ("a", 3)]
+    made = [(row.subject, row.version, row.schema_id) for row in rows]
+    assert made == [("z", 1, 4), ("b", 1, 5), ("c", 2, 5), ("c", 10, 5), ("a", 1, 3)]
     assert {row.time_ms for row in rows} == {77}
-    assert done == importing.Imported(versions=3, known=0, settings=0)
+    assert done == importing.Imported(versions=5, known=0, settings=0)
 
 
 def test_an_import_counts_what_is_new_and_what_is_known() -> None:

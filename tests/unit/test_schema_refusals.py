@@ -126,8 +126,8 @@ def test_what_is_no_level_or_mode(given: object) -> None:
         422,
         42203,
         (
-            f"Invalid compatibility level {str(given)!r}. Valid values are none, backward, backward_transitive, forward, "
-            "forward_transitive, full, full_transitive"
+            f"Invalid compatibility level {str(given)!r}. Valid values are none, backward, backward_transitive, "
+            "forward, forward_transitive, full, full_transitive"
         ),
     )
     assert said(lambda: rules.check_mode_name(given)) == (
@@ -263,8 +263,8 @@ def test_what_cannot_be_a_version(given: object) -> None:
         422,
         42202,
         (
-            f"The specified version '{str(given)[:80]}' is not a valid version id. Allowed values are between [1, 2^31-1] "
-            'and the string "latest"'
+            f"The specified version '{str(given)[:80]}' is not a valid version id. Allowed values are between "
+            '[1, 2^31-1] and the string "latest"'
         ),
     )
 
@@ -294,6 +294,20 @@ def test_what_the_mode_is_against() -> None:
     assert refused(lambda: rules.delete_config(world.state, "a", 1)) == read_only
     assert refused(lambda: rules.set_config(world.state, "a", Config("FULL"), 1)) == read_only
     assert refused(lambda: rules.set_config(world.state, "", Config("FULL"), 1)) == "The registry is in read-only mode"
+
+
+def test_a_read_only_mode_of_a_subject_is_against_its_own_settings_alone() -> None:
+    world = World()
+    world.add(rules.set_config(world.state, "a", Config("FULL"), 1))
+    world.add(rules.set_mode(world.state, "a", "READONLY", 1, force=False))
+
+    for act in (
+        lambda: rules.set_config(world.state, "a", Config("NONE"), 1),
+        lambda: rules.delete_config(world.state, "a", 1),
+    ):
+        assert said(act) == (422, 42205, "Subject a is in read-only mode")
+    assert rules.set_config(world.state, "b", Config("NONE"), 1)[0]
+    assert rules.set_config(world.state, "", Config("NONE"), 1)[0]
 
 
 def test_what_ids_versions_and_guids_are_for_ever() -> None:

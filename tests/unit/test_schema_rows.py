@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.errors import LogCorruptError
+from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.model.schemas import deleting, importing, kept_rows, registering, topic_records
 from kafkalike.model.schemas import settings as rules
 from kafkalike.model.schemas.identity import fingerprint, guid_of
@@ -230,6 +230,18 @@ def test_what_a_plan_says_is_what_is_then_there() -> None:
     assert (world.state.last_id, world.state.subject("a").last) == (40, 5)
 
 
+def test_versions_are_in_order_whatever_came_first() -> None:
+    world = World()
+    for version, schema in ((5, ONE), (2, TWO), (3, THREE)):
+        world.take_over("a", version, version, schema)
+
+    assert world.state.subject("a").live == (2, 3, 5)
+    for version in (5, 2):
+        world.delete("a", version, permanent=False)
+    assert (world.state.subject("a").live, world.state.subject("a").soft) == ((3,), (2, 5))
+    assert world.state.subject("a").kept == (2, 3, 5)
+
+
 def test_what_is_taken_over_twice_is_one_version() -> None:
     """It stands as who takes it over says, last."""
     world = World()
@@ -380,6 +392,19 @@ def test_who_refers_to_a_version_is_forgotten_with_its_last_version() -> None:
     assert deleting.referrers(world.state, "q", 9) == []
 
 
+def test_a_version_may_have_several_referrers() -> None:
+    world = World()
+    world.register("a", ONE)
+    world.add(rules.set_config(world.state, "", Config("NONE"), 1))
+    others = [Schema("AVRO", text, (Reference("one", "a", 1),)) for text in ("5", "6")]
+    made = [world.register(subject, schema).id for subject, schema in zip("bc", others, strict=True)]
+
+    assert deleting.referrers(world.state, "a", 1) == sorted(made)
+    world.delete("b", None, permanent=False)
+    world.delete("b", None, permanent=True)
+    assert deleting.referrers(world.state, "a", 1) == made[1:]
+
+
 def test_of_two_references_of_one_name_the_last_one_counts_unless_the_schema_has_its_own() -> None:
     """And each stands behind what it uses itself."""
     world = World()
@@ -423,6 +448,34 @@ def test_a_chain_of_references_may_be_longer_than_the_stack() -> None:
     found = referenced_by(Schema("AVRO", "0", (Reference("n", "n", 5_000),)), look_up)
 
     assert found == {"n": look_up(Reference("n", "n", 5_000))}
+
+
+def test_the_highest_id_is_remembered_whatever_comes_after_it() -> None:
+    """A row may say one that was given before; else it is the highest that there was."""
+    nine = row('{"type":"AVRO","schema":"9"}', schema_id=9)
+
+    state = RegistryState().applied([nine, row(GOOD, seq=2, subject="b", schema_id=3)])
+    assert state.last_id == 9
+    said = state.applied([row('{"type":"AVRO","schema":"2","last_id":40}', seq=3, subject="c", schema_id=4)])
+    assert said.last_id == 40
+
+
+def test_a_row_of_a_newer_release_is_named() -> None:
+    with pytest.raises(UnsupportedVersionError, match=r"^row 1 of __schemas is of kind 'schema' in format 2"):
+        parse_row(row('{"v":2,"type":"AVRO","schema":"1"}'))
+
+
+def test_what_is_forgotten_leaves_a_row_without_a_value() -> None:
+    """None is what a table of Delta has for nothing at all."""
+    world = World()
+    world.add(rules.set_config(world.state, "a", Config("FULL"), 1))
+    world.add(rules.set_mode(world.state, "a", "IMPORT", 1, force=False))
+
+    (config,), _ = rules.delete_config(world.state, "a", 1)
+    (mode,), _ = rules.delete_mode(world.state, "a", 1)
+
+    assert (config.kind, config.subject, config.value) == ("config", "a", "")
+    assert (mode.kind, mode.subject, mode.value) == ("mode", "a", "")
 
 
 # --- kept rows -----------------------------------------------------------------------------------

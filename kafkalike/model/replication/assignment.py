@@ -60,7 +60,7 @@ def assigned(
         without = sorted(broker for broker, rack in brokers.items() if rack is None)
         message = f"Not all brokers have rack information for replica rack aware assignment: brokers {without} lack it."
         raise InvalidReplicationAssignmentError(message)
-    ordered = alternated(brokers) if racks else sorted(brokers)
+    ordered = alternated(brokers)
     found = []
     for number in range(first_partition, first_partition + partitions):
         turns = shift + number // len(ordered) - max(first_partition - 1, 0) // len(ordered)
@@ -96,6 +96,8 @@ def _is_next(broker: int, chosen: Sequence[int], racks: Mapping[int, str | None]
 
 def alternated(racks: Mapping[int, str | None]) -> list[int]:
     """Brokers in an order in which racks alternate: the first one of each rack by name, then the second ones, and on.
+
+    Without racks that is the order of their ids.
 
     >>> alternated({0: "a", 1: "b", 2: "c", 3: "b", 4: "c", 5: "a"})
     [0, 1, 2, 5, 3, 4]

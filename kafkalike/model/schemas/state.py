@@ -319,4 +319,4 @@ def _with(numbers: tuple[int, ...], number: int, *, present: bool) -> tuple[int,
         return numbers
     if not present:
         return tuple(n for n in numbers if n != number)
-    return (*numbers, number) if not numbers or number > numbers[-1] else tuple(sorted((*numbers, number)))
+    return tuple(sorted((*numbers, number)))
