@@ -50,7 +50,7 @@ def writers(frame: DataFrame, server: ObjectServer, root: str) -> dict[str, Call
 
 def readers(spark: SparkSession, server: ObjectServer, root: str) -> dict[str, Callable[[], object]]:
     """The ways to read all of the same rows, keys and values; the last ones are rivals."""
-    cost = spark.conf.get(OPEN_COST)
+    cost = spark.conf.get(OPEN_COST) or ""
 
     def scan(frame: DataFrame) -> object:
         return frame.agg(F.sum(F.length("value")), F.sum(F.length("key"))).collect()

@@ -56,6 +56,11 @@ def values(consumer: KafkaConsumer, number: int) -> list[bytes]:
     return [record.value for record in found]
 
 
+def poll_all(consumer: KafkaConsumer) -> list[Any]:
+    """What some polls return."""
+    return [consumer.poll(timeout_ms=100) for _ in range(LOOKS)]
+
+
 def test_what_is_sent_into_a_silence_is_read_once_when_it_ends(place: Place) -> None:
     """Polls of a member return nothing, and no send fails."""
     with (
@@ -67,7 +72,7 @@ def test_what_is_sent_into_a_silence_is_read_once_when_it_ends(place: Place) -> 
 
         with place.proxy.silence():
             sent = [producer.send("t", str(number).encode()) for number in range(LOOKS)]
-            polled = [consumer.poll(timeout_ms=100) for _ in range(LOOKS)]
+            polled = poll_all(consumer)
             waiting = [each.is_done for each in sent]
         offsets = [each.get().offset for each in sent]
         producer.send("t", b"after").get()
@@ -89,8 +94,7 @@ def test_who_has_waited_for_its_time_is_told_and_may_go_on(place: Place) -> None
         found = values(consumer, 1)
 
         with place.proxy.silence(), pytest.raises(KafkaStorageError) as refused:
-            for _ in range(LOOKS):
-                consumer.poll(timeout_ms=100)
+            poll_all(consumer)
         producer.send("t", b"after").get()
 
         assert refused.value.retriable
