@@ -56,8 +56,8 @@ SESSION_CONF: Final = {
 
 OPEN_COST: Final = "spark.sql.files.openCostInBytes"
 FAR_OPEN_COST: Final = str(ROW_GROUP_BYTES)
-"""What opening a file of an object store weighs when Spark deals files out to tasks: three waits, as long as it takes to
-read some ten MB. By Spark's default, made for disks of a cluster, one task gets all the files that another waits for.
+"""What opening a file of an object store weighs when Spark deals files out to tasks: three waits, in which some ten MB
+could be read. By Spark's default, made for disks of a cluster, one task gets all the files that another waits for.
 No more than a row group: smaller pieces of a file would be opened for nothing (decision 090)."""
 
 QUERY_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
