@@ -10,13 +10,13 @@ from kafkalike.admin.base import BROKER_ID, AdminBase
 from kafkalike.config.properties import Property, as_text, nearest
 from kafkalike.config.server import SERVER_PROPERTIES, TOPIC_DEFAULTS, ServerConfig
 from kafkalike.config.topic import TOPIC_PROPERTIES
+from kafkalike.config.topic_changes import merge_configs
 from kafkalike.errors import (
     BrokerResponseError,
     IllegalArgumentError,
     InvalidRequestError,
     UnsupportedVersionError,
 )
-from kafkalike.log.cluster.base import merge_configs
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 
 DYNAMIC_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkalike.log.cluster.copies import origin_ids
-from kafkalike.model.cluster_state import TopicChange, parse_row
 from kafkalike.model.corrections.removal import Taking
+from kafkalike.model.metadata_rows import TopicChange, parse_row
 from kafkalike.partitioner import partition_for_key
 
 if TYPE_CHECKING:

@@ -147,7 +147,7 @@ def check_there(cluster: Cluster) -> None:
         return
     if not Path(cluster.root).is_dir():
         raise KafkaConnectionError(f"the root {cluster.root} does not exist")
-    if cluster.metadata.state.seq and not Path(cluster.root, CLUSTER_METADATA, "_delta_log").is_dir():
+    if cluster.metadata.state.seq and not is_root(cluster.root):
         raise KafkaConnectionError(f"the tables of {cluster.root} are gone; is it still mounted?")
 
 
@@ -208,3 +208,8 @@ def _split(item: object) -> list[str]:
         message = f"bootstrap_servers must be a path or URI, not {item!r}"
         raise KafkaConfigurationError(message)
     return [part.strip() for part in str(item).split(",") if part.strip()]
+
+
+def is_root(folder: str | Path) -> bool:
+    """Whether a folder of this machine is the root of a cluster: its metadata are there."""
+    return Path(folder, CLUSTER_METADATA, "_delta_log").is_dir()

@@ -13,7 +13,8 @@ from typing import Any
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.connect import connect_delta, connect_to_write, open_named
 from kafkalike.log.mirrors import promoting
-from kafkalike.log.mirrors.mirroring import Mirroring, Passed, TopicPass
+from kafkalike.log.mirrors.mirroring import Mirroring
+from kafkalike.log.mirrors.passed import Passed, TopicPass
 from kafkalike.log.mirrors.standing import Standing, standings
 
 __all__ = ["Mirror", "Passed", "Standing", "TopicPass", "describe", "promote"]

@@ -12,7 +12,8 @@ from typing import Final
 
 from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.brokers.rows import REPLICAS
-from kafkalike.model.cluster_state import (
+from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
+from kafkalike.model.metadata_rows import (
     MIRROR,
     BrokerChange,
     LogStartsMoved,
@@ -21,7 +22,6 @@ from kafkalike.model.cluster_state import (
     parse_row,
     trimmed,
 )
-from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
 from kafkalike.model.mirrored import Mirrored
 
 MERGE_FACTOR: Final = 4

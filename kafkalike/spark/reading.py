@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.inspect.young import is_young
 from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.names import check_topic_name
 from kafkalike.schemas.arrow.readers import DEPTH
@@ -129,4 +130,8 @@ def _of_table(
     given = {"skipChangeCommits": "true", **options}
     if begin == "latest":
         given["startingVersion"] = "latest"
+    elif is_young(cluster.files_of(info)):
+        # The same records: Delta reads the versions' own files, where it would else run jobs over its list of all
+        # files for each batch, and they come in the order of the versions.
+        given["startingVersion"] = "0"
     return topic_frame(spark, info, cluster.table_uri(info), include_headers=True, options=given, stream=True)

@@ -28,10 +28,10 @@ from kafkalike.errors import (
 from kafkalike.group.membership import Membership
 from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.table import appends, combined_rows, waiting_files
+from kafkalike.log.table.combined import appends, combined_rows, waiting_files
+from kafkalike.log.table.combined.shared_changes import PendingChange, SharedChanges
 from kafkalike.log.table.layout import CONSUMER_OFFSETS
 from kafkalike.log.table.sealed import sealed
-from kafkalike.log.table.shared_changes import PendingChange, SharedChanges
 from kafkalike.model.combining import offset_commit, units
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.combining.parts import Taken

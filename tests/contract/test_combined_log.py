@@ -27,8 +27,8 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.inspect.commits import list_commits
-from kafkalike.log.table import appends, combining, waiting_files
 from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.combined import appends, combining, waiting_files
 from kafkalike.log.table.commit_file import lines_of
 from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.root_format import ROOT_FORMAT

@@ -18,8 +18,8 @@ from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.log.table.row_table import MERGE_INTERVAL
 from kafkalike.log.upkeep.control_tables import compact_control, vacuum_control
-from kafkalike.model.cluster_state import topic_row
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
+from kafkalike.model.metadata_rows import topic_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo

@@ -223,12 +223,12 @@ def test_others_take_over_from_a_voter_that_is_lost(voters: VoterFolders) -> Non
     voters.take_away(2)
     client.create("b")
     spare = str(voters.path / "root4")
-    before = client.store.voters
+    before = client.store.voters.now
     assert before is not None
     fourth = voters.voter(1, 1)._replace(broker=4, id="1.4", uri=spare)
     after = VoterSet(1, (voters.voter(1, 1), voters.voter(3, 1), fourth))
 
-    taken = VoterRoots(client.store.folder_of, SYSTEM_CLOCK, "a test").carry_out(taking_over(before, after))
+    taken = VoterRoots(client.store.voters.folder_of, SYSTEM_CLOCK, "a test").carry_out(taking_over(before, after))
 
     assert taken.sure
     stale.create("c")

@@ -27,7 +27,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.store.object_files import PART_BYTES
 from kafkalike.log.store.objects import ObjectStore
-from kafkalike.model.cluster_state import topic_row
+from kafkalike.model.metadata_rows import topic_row
 from kafkalike.retention import maintain
 from tests.tools.clusters import object_store
 from tests.tools.fault_proxy import FAULTS, FaultProxy, fault_proxy

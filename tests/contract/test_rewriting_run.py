@@ -10,13 +10,12 @@ from deltalake import DeltaTable
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import DataLossError
-from kafkalike.log.cluster.delta_cluster import turns_of
 from kafkalike.log.inspect.history import topic_history
 from kafkalike.log.staged.folder import staging_folder
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.parquet import open_parquet
-from kafkalike.log.table.log_cleaner import maintenance_turn
+from kafkalike.log.table.turns import maintenance_turn, turns_of
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.upkeep.change import Change, publish
 from kafkalike.log.upkeep.compact import checkpoints_of

@@ -133,6 +133,16 @@ def test_any_one_root_finds_the_others_and_says_whose_options_are_missing(place:
         connect(place.roots, {"bucket": {"region": "x"}})
 
 
+def test_buckets_of_one_name_at_several_servers_are_refused_to_hadoop_and_no_secret_is_told(place: Cluster) -> None:
+    cluster = place.open()
+    cluster.create_topic("t", 1, {})
+
+    with pytest.raises(KafkaConfigurationError, match="several roots are in buckets called bucket") as refused:
+        cluster.store.hadoop_settings()
+
+    assert next(iter(place.options.values()))["secret_access_key"] not in str(refused.value)
+
+
 def test_transactions_maintenance_and_deletion_leave_nothing_behind(place: Cluster) -> None:
     cluster = place.open()
     cluster.create_topic("t", 1, {})

@@ -21,6 +21,8 @@ from kafkalike.spark.format import handed
 from kafkalike.spark.format.format import KafkalikeSource
 from kafkalike.spark.format.handed import HandingReader
 from kafkalike.spark.format.options import parse_options
+from tests.tools.effort import examples
+from tests.tools.interrupts import sweep
 from tests.tools.records import fill
 
 NOT_HANDED, HANDED = runner.PREFETCHED_RECORDS_NOT_FOUND, runner.NON_EMPTY_PYARROW_RECORD_BATCHES
@@ -164,3 +166,36 @@ def test_records_that_are_gone_are_skipped_where_that_is_allowed(root: str) -> N
     asked = Asked(reader(root, failOnDataLoss="false"))
 
     assert offsets_of(asked.rows) == [(1, 0), (1, 1)]
+
+
+class Planning:
+    """A planner that plans one batch and hands it over; see `tests.tools.interrupts.Case`."""
+
+    def __init__(self, root: str) -> None:
+        self.mine = reader(root, maxOffsetsPerTrigger="3")
+        self.start = self.mine.initialOffset()
+
+    def operate(self) -> None:
+        end = self.mine.latestOffset(self.start, self.mine.getDefaultReadLimit())
+        self.mine.partitions(self.start, end)
+        list(self.mine.getCache(self.start, end))
+
+    def judge(self) -> list[str]:
+        """The batch and those after it are handed over whole, and the end is where nothing is new."""
+        seen, start = list[tuple[int, int]](), self.start
+        while (asked := Asked(self.mine, start)).end != start:
+            if asked.said != HANDED:
+                return [f"{asked.start} to {asked.end} was not handed over"]
+            seen += offsets_of(asked.rows)
+            start = asked.end
+        return [] if sorted(seen) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)] else [f"handed over: {seen}"]
+
+    def close(self) -> None:
+        self.mine.stop()
+
+
+def test_a_planner_that_is_interrupted_hands_each_record_over_once(root: str) -> None:
+    found = sweep(lambda: Planning(root), most=examples(200, 20))
+
+    assert not found.wrong, str(found)
+    assert found.raised > 0

@@ -32,7 +32,7 @@ from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.log_files import joined_name
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.state import TableState, end_app
-from kafkalike.log.table.table import Change, Landed
+from kafkalike.log.table.table_change import Change, Landed
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.batch import RecordBatch
 from kafkalike.testing import ManualClock

@@ -38,7 +38,7 @@ from kafkalike.log.connect import connect
 connect(sys.argv[1]).topics()
 needless = {
     "kafkalike.log.cluster.ahead",
-    "kafkalike.log.table.combining",
+    "kafkalike.log.table.combined.combining",
     "kafkalike.log.topic.topic_log",
     "kafkalike.log.transactions",
     "kafkalike.model.combining.course",
@@ -58,8 +58,8 @@ with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
 needless = {
     "kafkalike.log.cluster.ahead",
     "kafkalike.log.store.objects",
-    "kafkalike.log.table.combining",
-    "kafkalike.log.table.combined_rows",
+    "kafkalike.log.table.combined.combining",
+    "kafkalike.log.table.combined.combined_rows",
     "kafkalike.log.topic.combined",
     "kafkalike.model.combining.course",
     "kafkalike.model.transactions.course",

@@ -1,5 +1,7 @@
 """Histories of clusters of three roots that vanish, hang, fill up, turn read-only and come back, under kill -9.
 
+Roots are folders, buckets, or both; buckets slow down and answer wrongly, too.
+
 The checker judges what all writers were told and a reader sees in the end; replicas are the same then, byte by byte,
 and each topic that was acknowledged is there.
 """
@@ -12,7 +14,8 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -25,13 +28,17 @@ from kafkalike.log.table.loading import load_table
 from kafkalike.log.topic.segment_files import segment_of
 from tests.jepsen.history import Recorder, judge
 from tests.tools.children import Child
-from tests.tools.hanging import Hanging, can_hang
+from tests.tools.hanging import can_hang
 from tests.tools.records import records_of
+from tests.tools.trial_roots import BucketRoot, FolderRoot, Root, Undo
 
 WORKER = "tests.processes.workers.replicas"
 PARTITIONS = [0, 1]
 FIRST = ("write", "write", "replicate", "elect", "control")
 LAG_MS = 500
+SOAK_SECONDS = float(os.environ.get("KAFKALIKE_TRIAL_SECONDS", "600"))
+"""How long the long trial of each kind of roots is."""
+
 PATIENCE = 300.0
 """Seconds for replicas to come back, once all roots are there."""
 
@@ -39,17 +46,11 @@ PATIENCE = 300.0
 class Trial:
     """Three roots, processes at work, and what is done to both."""
 
-    def __init__(self, path: Path, *, mounts: bool, pause_ms: int) -> None:
-        self.path, self.mounts, self.pause_ms = path, mounts, pause_ms
-        (path / "hangs").mkdir()
-        self.hangs = can_hang(path / "hangs")
+    def __init__(self, path: Path, roots: Sequence[Root], *, pause_ms: int) -> None:
+        self.path, self.places, self.pause_ms = path, roots, pause_ms
         self.chance = random.Random(str(path.name))
-        self.disks = [path / f"disk{n}" for n in (1, 2, 3)]
-        for disk in self.disks:
-            disk.mkdir()
-            if mounts:
-                subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", str(disk)], check=True)
-        self.roots = [str(disk / "root") for disk in self.disks]
+        self.roots = [root.uri for root in roots]
+        self.options = {root.uri: dict(root.options) for root in roots if root.options}
         self.histories = path / "histories"
         self.histories.mkdir()
         settings = path / "server.properties"
@@ -60,11 +61,11 @@ class Trial:
         self.live: dict[str, Child] = {}
         self.killed: list[Child] = []
         self.count = 0
-        self.undo: list[Callable[[], object]] = []
+        self.undo: list[Undo] = []
         self.done: dict[str, int] = {}
 
     def open(self) -> ReplicatedCluster:
-        found = connect(self.roots)
+        found = connect(self.roots, self.options or None)
         assert isinstance(found, ReplicatedCluster)
         return found
 
@@ -78,6 +79,7 @@ class Trial:
             "role": role,
             "name": name,
             "roots": self.roots,
+            "options": self.options or None,
             "topic": "t",
             "partitions": PARTITIONS,
         }
@@ -103,6 +105,7 @@ class Trial:
         child.shoot()
         # The system does not end it while a call of it hangs, so nobody waits for that here.
         self.killed.append(child)
+        self.note("kill")
         self.restart(name)
 
     def restart(self, name: str) -> None:
@@ -115,62 +118,38 @@ class Trial:
     def stop_for_a_while(self) -> None:
         child = self.live[self.chance.choice(sorted(self.live))]
         os.kill(child.pid, signal.SIGSTOP)
+        self.note("stop")
         self.undo.append(lambda: os.kill(child.pid, signal.SIGCONT))
 
     # --- roots ---------------------------------------------------------------------------------
 
-    def vanish(self) -> None:
-        disk = self.chance.choice(self.disks)
-        (disk / "root").rename(disk / "away")
-        self.undo.append(lambda: come_back(disk))
-
-    def fill(self) -> None:
-        disk = self.chance.choice(self.disks)
-        with (disk / "filler").open("wb", buffering=0) as stream:
-            try:
-                while True:
-                    stream.write(b"\0" * 65_536)
-            except OSError:
-                pass
-        self.undo.append((disk / "filler").unlink)
-
-    def freeze(self) -> None:
-        disk = self.chance.choice(self.disks)
-        for _ in range(50):
-            # Not while somebody has a file open to write.
-            if (
-                subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=False, capture_output=True).returncode
-                == 0
-            ):
-                break
-            time.sleep(0.02)
-        else:
-            self.note("busy")
-            return
-        self.undo.append(lambda: subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True))
-
-    def hang(self) -> None:
-        mounted = Hanging(self.chance.choice(self.disks) / "root")
-        self.undo.append(mounted.end)
+    def harm(self, what: str) -> None:
+        """Do something to one of those roots to which it can be done."""
+        place = self.chance.choice([root for root in self.places if what in root.acts])
+        undo = place.acts[what](self.chance)
+        self.note("busy" if undo is None else what)
+        self.undo += [] if undo is None else [undo]
 
     def note(self, what: str) -> None:
         self.done[what] = self.done.get(what, 0) + 1
 
     def run(self, seconds: float, pause: float) -> None:
         """Do one thing after the other, each undone before the next one begins."""
-        acts = [self.vanish, self.kill, self.stop_for_a_while, self.vanish, self.kill]
-        if self.mounts:
-            acts += [self.fill, self.freeze]
-        if self.hangs:
-            acts += [self.hang, self.hang]
+        harms = sorted({what for root in self.places for what in root.acts})
+        acts = ["vanish", "kill", "stop", "vanish", "kill", *(what for what in harms if what != "vanish")]
+        acts += ["hang"] if "hang" in harms else []
         end, turn = time.monotonic() + seconds, 0
         while time.monotonic() < end or turn < len(acts):
             act = acts[turn % len(acts)] if turn < len(acts) else self.chance.choice(acts)
             turn += 1
-            act()
-            self.note(act.__name__)
+            if act == "kill":
+                self.kill()
+            elif act == "stop":
+                self.stop_for_a_while()
+            else:
+                self.harm(act)
             time.sleep(self.chance.uniform(0.2, 2.5) * pause)
-            if act in {self.vanish, self.hang} and self.chance.random() < 0.5:
+            if act in harms and self.chance.random() < 0.5:
                 self.kill()
             self.mend()
             time.sleep(self.chance.uniform(0.1, 1.0) * pause)
@@ -219,36 +198,27 @@ class Trial:
         location = cluster.topic("t").location
         for name in (location, CLUSTER_METADATA):
             seen: dict[str, bytes] = {}
-            for root in self.roots:
-                for file in sorted(Path(root, name).rglob("*")):
-                    part = str(file.relative_to(Path(root, name)))
+            for root in self.places:
+                for file in sorted((root.files / name).rglob("*")):
+                    part = str(file.relative_to(root.files / name))
                     if file.is_file() and part.endswith((".json", ".parquet")) and "/_" not in part:
                         content = file.read_bytes()
                         if "checkpoint" not in part:
-                            assert seen.setdefault(part, content) == content, (root, part)
+                            assert seen.setdefault(part, content) == content, (root.uri, part)
         states = [load_table(cluster.store.roots[n].at(location), segment_of) for n in (1, 2, 3)]
         assert len({state.version for state in states}) == 1
-        for n, state in zip((1, 2, 3), states, strict=True):
+        for root, state in zip(self.places, states, strict=True):
             for segment in state.index:
-                assert Path(self.roots[n - 1], location, segment.path).stat().st_size == segment.size_bytes
+                assert (root.files / location / segment.path).stat().st_size == segment.size_bytes
         lasts = {member.version for member in cluster.replication.quorum().members}
         assert len(lasts) == 1, lasts
-        assert Path(self.roots[0], CLUSTER_METADATA, log_name(lasts.pop() or 0)).exists()
+        assert (self.places[0].files / CLUSTER_METADATA / log_name(lasts.pop() or 0)).exists()
 
     def end(self) -> None:
         self.mend()
         for child in self.live.values():
             child.kill()
         del os.environ["KAFKALIKE_SERVER_PROPERTIES"]
-        if self.mounts:
-            for disk in self.disks:
-                subprocess.run(["umount", "-l", str(disk)], check=False)
-
-
-def come_back(disk: Path) -> None:
-    """Nobody may have made anything in its place, below a mount point."""
-    assert not (disk / "root").exists(), list((disk / "root").rglob("*"))
-    (disk / "away").rename(disk / "root")
 
 
 def can_mount(path: Path) -> bool:
@@ -260,14 +230,31 @@ def can_mount(path: Path) -> bool:
     return done.returncode == 0 and subprocess.run(["umount", str(probe)], check=False).returncode == 0
 
 
+@pytest.fixture(params=["folders", *(pytest.param(kind, marks=pytest.mark.objects) for kind in ("buckets", "mixed"))])
+def roots(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Root]]:
+    """Three of them."""
+    mounts = os.geteuid() == 0 and can_mount(tmp_path)
+    (tmp_path / "hangs").mkdir()
+    hangs = can_hang(tmp_path / "hangs")
+    kinds = {"folders": "fff", "buckets": "bbb", "mixed": "bfb"}[request.param]
+    with ExitStack() as stack:
+        made: list[Root] = []
+        for number, kind in enumerate(kinds, start=1):
+            place = tmp_path / f"disk{number}"
+            made.append(FolderRoot(place, mounts=mounts, hangs=hangs) if kind == "f" else BucketRoot(place, number))
+            stack.callback(made[-1].end)
+        yield made
+
+
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(
-    ("seconds", "pause"), [(2.0, 0.15), pytest.param(1800.0, 2.0, marks=pytest.mark.soak, id="soak")]
+    ("seconds", "pause"), [(2.0, 0.15), pytest.param(SOAK_SECONDS, 2.0, marks=pytest.mark.soak, id="soak")]
 )
-def test_nothing_is_lost_whatever_happens_to_roots_and_processes(tmp_path: Path, seconds: float, pause: float) -> None:
+def test_nothing_is_lost_whatever_happens_to_roots_and_processes(
+    tmp_path: Path, roots: list[Root], seconds: float, pause: float
+) -> None:
     # A long one must not fill the disks, which are memory.
-    mounts = os.geteuid() == 0 and can_mount(tmp_path)
-    trial = Trial(tmp_path, mounts=mounts, pause_ms=5 if seconds < 60 else 100)
+    trial = Trial(tmp_path, roots, pause_ms=5 if seconds < 60 else 100)
     try:
         trial.begin()
         trial.run(seconds, pause)

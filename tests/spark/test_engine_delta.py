@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.errors import IllegalArgumentError
@@ -14,7 +15,7 @@ from tests.tools.findings import errors_of
 from tests.tools.records import all_records, fill
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def copy(spark: SparkSession, root: str, checkpoint: str, **given: Any) -> None:
@@ -40,6 +41,35 @@ def test_a_topic_is_copied_and_its_lag_shown(
     assert all_records(root, "out") == all_records(root, "in")
     with KafkaConsumer(bootstrap_servers=root, group_id="g") as consumer:
         assert [consumer.committed(TopicPartition("in", p)) for p in (0, 1)] == [5, 2]
+    assert errors_of(root) == []
+
+
+def test_a_young_table_is_read_commit_by_commit_and_goes_on_when_it_is_young_no_more(
+    spark: SparkSession, root: str, cluster: DeltaCluster, checkpoint: str
+) -> None:
+    """A file in each batch, however they were written; the group follows from the first one on."""
+    cluster.create_topic("in", 1, {})
+    cluster.create_topic("out", 1, {})
+    for values in ("ab", "c", "de"):
+        fill(cluster, "in", *values)
+    seen: list[list[str]] = []
+    limit = {"maxFilesPerTrigger": "1"}
+    frame = read_stream(spark, "in", root, engine="delta", starting_offsets="earliest", options=limit)
+
+    def note(rows: DataFrame, _: int) -> None:
+        seen.append([bytes(row.value).decode() for row in rows.orderBy("offset").collect()])
+
+    writer = frame.writeStream.foreachBatch(note).option("checkpointLocation", f"{checkpoint}-seen")
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    copy(spark, root, checkpoint, starting_offsets="earliest", options=limit)
+    DeltaTable(f"{root}/in").optimize.compact()
+    fill(cluster, "in", "f")
+    copy(spark, root, checkpoint, starting_offsets="earliest")
+
+    assert seen == [["a", "b"], ["c"], ["d", "e"]]
+    assert all_records(root, "out") == all_records(root, "in")
+    with KafkaConsumer(bootstrap_servers=root, group_id="g") as consumer:
+        assert consumer.committed(TopicPartition("in", 0)) == 6
     assert errors_of(root) == []
 
 

@@ -82,6 +82,20 @@ def test_nothing_but_an_insert_changes_a_topic(spark: SparkSession, root: str, t
     assert all_records(root, "orders") == {0: [(0, "a")], 1: []}
 
 
+def test_the_path_of_a_topics_table_is_no_way_round(spark: SparkSession, root: str, table: str) -> None:
+    """Delta would do it, behind the log's back: a session that knows the format refuses it, and reads as ever."""
+    spark.sql(f"INSERT INTO {table} (value, partition) VALUES (X'61', 0)")
+    path = f"delta.`{root}/orders`"
+
+    for statement, instead in [*STATEMENTS, ("INSERT INTO {} (value) VALUES (X'61')", "CREATE TEMPORARY VIEW")]:
+        with pytest.raises(AnalysisException, match=rf"nothing was changed: .*{instead}"):
+            spark.sql(statement.format(path))
+
+    assert spark.sql(f"SELECT * FROM {path}").count() == 1
+    assert all_records(root, "orders") == {0: [(0, "a")], 1: []}
+    assert errors_of(root) == []
+
+
 def test_what_is_wrong_with_an_insert_and_with_other_tables_is_told_by_spark_alone(
     spark: SparkSession, table: str
 ) -> None:

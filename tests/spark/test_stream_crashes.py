@@ -114,6 +114,33 @@ def test_a_topic_copied_by_a_stream_killed_anywhere_is_the_same_after_its_restar
     assert errors_of(root) == []
 
 
+PLANNING = ["source.ended", "source.planned", "source.handed", "source.taken"]
+SHOWING = ["source.before_progress", "source.after_progress"]
+IN_THE_PLANNER = [f"{place}:kill@{nth}" for place in PLANNING + SHOWING for nth in (1, 2, 3)]
+"""The process that plans the batches, and hands over the small ones; each is visited in each of the three batches."""
+
+
+@pytest.mark.parametrize("fault", marks(IN_THE_PLANNER, {"source.taken:kill@2"}))
+def test_a_stream_whose_planner_is_killed_anywhere_has_each_record_once_after_its_restart(
+    spark: SparkSession, root: str, tmp_path: Path, fault: str
+) -> None:
+    """Small batches come out of the planner: one that was handed over in part, or not at all, is handed over again."""
+    source = make_topic(root, (0, "a"), (1, "b"), (0, "c"), topic="in")
+    source.append(batch((1, "d"), (0, "e"), (1, "f")))
+    make_topic(root, topic="out")
+    orders = {"source": "shown", "root": root, "checkpoint": str(tmp_path / "checkpoint"), "group": None}
+    run(WORKER, orders, {"KAFKALIKE_FAULT": fault}, expected=1)
+    written = {p: len(records) for p, records in all_records(root, "out").items()}
+    assert sum(written.values()) in {0, 2, 4, 6}
+    assert all(offset <= written[p] for p, offset in committed(root).items())
+
+    copy(spark, orders)
+
+    assert all_records(root, "out") == all_records(root, "in")
+    assert committed(root) == {0: 3, 1: 3}
+    assert errors_of(root) == []
+
+
 @pytest.mark.parametrize("fault", marks(EVERYWHERE, set()))
 def test_a_stream_that_began_where_a_group_stood_has_the_rest_once_wherever_it_is_killed(
     spark: SparkSession, root: str, tmp_path: Path, fault: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -152,6 +153,36 @@ class SendTables(Send):
                 yield f"{value} failed with {future.exception!r}"
             else:
                 self.told(("t", 0), value, future.get(timeout=0).offsets[0].start)
+
+
+class SendTablesTogether(SendTables):
+    """A producer whose tables wait behind each other, as its sender is busy, and share a commit."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.inside, self.go_on = threading.Event(), threading.Event()
+        self.send("u", "held")
+        self.futures[-1][-1].add_callback(self.hold)
+        assert self.inside.wait(PATIENCE_MS / 1000)
+
+    def hold(self, _: object) -> None:
+        self.inside.set()
+        self.go_on.wait(PATIENCE_MS / 1000)
+
+    def send_some(self) -> None:
+        for number in range(3):
+            self.sends(("t", 0), f"table-{number}")
+            table = pa.table({"value": [f"table-{number}"], "partition": [0]})
+            self.tables.append((f"table-{number}", self.producer.send_arrow("t", table)))
+        self.go_on.set()
+
+    def check(self) -> Iterator[str]:
+        self.go_on.set()
+        yield from super().check()
+
+    def end(self) -> None:
+        self.go_on.set()
+        super().end()
 
 
 class CloseProducer(Send):
@@ -652,6 +683,7 @@ CASES: Final[tuple[type[World], ...]] = (
     Append,
     Send,
     SendTables,
+    SendTablesTogether,
     CloseProducer,
     Poll,
     PollAndCommitAutomatically,

@@ -16,7 +16,8 @@ from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaError
 from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.mirrors.mirroring import Mirroring, Passed
+from kafkalike.log.mirrors.mirroring import Mirroring
+from kafkalike.log.mirrors.passed import Passed
 from kafkalike.log.mirrors.promoting import promote, promoting
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.table.actions import log_name

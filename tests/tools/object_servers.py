@@ -12,6 +12,7 @@ import hmac
 import http.client
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -29,8 +30,8 @@ STORES = Path(os.environ.get("KAFKALIKE_STORES") or Path.home() / ".cache" / "ka
 BUCKET = "bucket"
 START_SECONDS = 180.0
 
-_UNTIL_STDIN_ENDS = ["sh", "-c", '"$@" & read -r _; kill $!; wait', "sh"]
-"""Runs a server that ends with the process that has started it, however that one ends."""
+_UNTIL_STDIN_ENDS = ["sh", "-c", '"$@" & read -r _; kill $!; kill -CONT $!; wait', "sh"]
+"""Runs a server that ends with the process that has started it, however that one ends, and if it was stopped."""
 
 KEY_ID, KEY = "dummy-key-id", "dummy-secret-key"
 AZURE_ACCOUNT = "devstoreaccount1"
@@ -140,6 +141,23 @@ class StoppableS3:
     def stop(self) -> None:
         """Nobody answers any more."""
         _end(self._process)
+
+    def kill(self) -> None:
+        """It ends at once, in the middle of what it does."""
+        os.kill(self._pid(), signal.SIGKILL)
+        _end(self._process)
+
+    def hang(self) -> None:
+        """It takes connections, as the system does that for it, and says nothing."""
+        os.kill(self._pid(), signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """It answers again, also what was asked meanwhile."""
+        os.kill(self._pid(), signal.SIGCONT)
+
+    def _pid(self) -> int:
+        shell = self._process.pid
+        return int(Path(f"/proc/{shell}/task/{shell}/children").read_text(encoding="ascii").split()[0])
 
     def start(self) -> None:
         """It is there again."""

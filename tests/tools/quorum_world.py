@@ -14,6 +14,7 @@ from kafkalike.model.replication import quorum, registers, takeover
 from kafkalike.model.replication.quorum import FellBehindError, looking, putting
 from kafkalike.model.replication.registers import NoMajorityError, Standing, UnreachableVoterError, VotersReplacedError
 from kafkalike.model.replication.takeover import OtherTakeoverError, VoterSet, taking_over
+from tests.tools.histories import played
 
 Steps = Generator[Any, Any, Any]
 
@@ -476,11 +477,4 @@ def taker(world: Voters, client: Client) -> Steps:
 
 def play(seed: int, steps: int) -> Voters:
     """One history, to its end."""
-    world = Voters(seed)
-    try:
-        world.run(steps)
-        world.settle()
-    except AssertionError as failed:
-        message = f"seed {seed}, {steps} steps: {failed}"
-        raise AssertionError(message) from failed
-    return world
+    return played(Voters(seed), seed, steps)

@@ -7,6 +7,7 @@ was lost may land much later.
 
 from __future__ import annotations
 
+from tests.tools.histories import played
 from tests.tools.replica_actors import Actor, cleaner, elector, healer, helper, mover, reader, vacuum, writer
 from tests.tools.replica_roots import Roots
 
@@ -109,11 +110,4 @@ class World(Roots):
 
 def play(seed: int, steps: int) -> World:
     """One history, to its end."""
-    world = World(seed)
-    try:
-        world.run(steps)
-        world.settle()
-    except AssertionError as failed:
-        message = f"seed {seed}, {steps} steps: {failed}"
-        raise AssertionError(message) from failed
-    return world
+    return played(World(seed), seed, steps)

@@ -19,7 +19,8 @@ from kafkalike.log.table.log_cleaner import Helpers
 from kafkalike.log.table.replicas.quorum_store import QuorumStore
 from kafkalike.log.table.replicas.voter_files import Voter
 from kafkalike.log.table.row_table import RowTable
-from kafkalike.model.cluster_state import ClusterState, MetadataRow, topic_row
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.metadata_rows import MetadataRow, topic_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 from kafkalike.testing import ManualClock

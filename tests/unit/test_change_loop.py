@@ -18,7 +18,8 @@ from kafkalike.log.table.actions import Add, log_name
 from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.settling import CommitPuts
 from kafkalike.log.table.state import EndsAt, TableState, end_app
-from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions, Refresh, T, Table
+from kafkalike.log.table.table import Questions, Refresh, T, Table
+from kafkalike.log.table.table_change import Change, Done, Landed, Plan
 from kafkalike.model.offsets import gaps_and_overlaps
 from kafkalike.model.segments import Segment
 from tests.tools.effort import examples, seeds

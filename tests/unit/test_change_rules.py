@@ -14,7 +14,8 @@ from kafkalike.log.store.port import Pace, Store
 from kafkalike.log.table.actions import Add, log_name
 from kafkalike.log.table.commit_file import creation, lines_of
 from kafkalike.log.table.state import TableState
-from kafkalike.log.table.table import Change, Done, Landed, Table
+from kafkalike.log.table.table import Table
+from kafkalike.log.table.table_change import Change, Done, Landed
 from kafkalike.model.segments import Segment
 from kafkalike.testing import ManualClock
 

@@ -511,7 +511,7 @@ def test_a_withdrawal_that_gets_no_answer_is_no_refusal() -> None:
     steps = course.withdrawing(Waiting(1, "a", 1))
     next(steps)
 
-    with pytest.raises(UnknownOutcomeError, match=r"append beside others.*a-1"):
+    with pytest.raises(UnknownOutcomeError, match=r"\bappend beside others\b.*a-1"):
         steps.throw(KafkaStorageError("no answer"))
 
 

@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 
+from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.log.store.looks import Looks
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Pace
+from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.following import FAR_RECHECK_SECONDS
 from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.log_files import LAST_CHECKPOINT
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.state import TableState
-from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
+from kafkalike.log.table.table import Table
+from kafkalike.log.table.table_change import Change, Done, Landed, Plan
 from tests.tools.scripted_store import ScriptedStore, SleptClock
 from tests.unit.test_table_steps import Appends, World, segment_of
 
@@ -30,6 +33,11 @@ class FarStore(ScriptedStore):
     def __init__(self) -> None:
         super().__init__()
         self.looks = Looks()
+        self.missing: list[tuple[str, float, float]] = []
+        """What it was told is not there: file, since when, and for how many seconds nothing has come."""
+
+    def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
+        self.missing.append((name, since, quiet_seconds))
 
     @property
     def far(self) -> bool:
@@ -194,6 +202,27 @@ def test_without_a_look_at_the_version_before_the_place_is_looked_at_after_the_p
     assert far.calls()[-1] == ("put 1" if looks else "size 0")
 
 
+class AloneStore(FarStore):
+    """A storage that wants to be spared, and whose writers do not commit for each other."""
+
+    @property
+    def combines(self) -> bool:
+        return False
+
+
+def test_where_nobody_commits_for_others_a_plan_waits_for_its_look(far: Far) -> None:
+    """And the place is looked at after the put."""
+    near, far.store = far.store, AloneStore()
+    far.store._disk = near._disk
+    far.table = far.opened(follower=far.rows)
+    far.table.refresh()
+    far.calls()
+
+    far.append(Appends(far.store, "a"))
+
+    assert far.calls() == ["read 1", "size 0", "put 1", "size 0"]
+
+
 def test_where_commits_do_not_stay_for_an_hour_the_place_is_looked_at_after_the_put() -> None:
     far = Far(**{"delta.logRetentionDuration": "interval 5 seconds"})
     far.table.refresh()
@@ -311,3 +340,91 @@ def test_a_table_that_is_not_there_is_asked_for_by_its_first_version() -> None:
     assert far.table.state.version == 0
     assert asked[1] == ["read"]
     assert asked[0] == asked[2] == ["list", "read"]
+
+
+def test_a_table_whose_log_begins_again_is_asked_for_by_one_file_for_a_while() -> None:
+    """Counted from when its log was listed, not from when the process began."""
+    far = Far()
+    far.store._disk.files = {}
+    far.clock.sleep(FAR_RECHECK_SECONDS)
+    asked = []
+    for seconds in (0.0, 1.0):
+        far.clock.sleep(seconds)
+        with pytest.raises(FileNotFoundError):
+            far.table.refresh()
+        asked.append(sorted({call.split()[0] for call in far.calls()}))
+
+    assert asked == [["list", "read"], ["read"]]
+    assert not far.table.seen_within(FAR_RECHECK_SECONDS)
+
+
+def test_who_opens_a_table_notes_that_the_next_version_was_not_there() -> None:
+    """Since before it asked, and for as long as the table is quiet: the first look then asks nothing."""
+    far = Far()
+    far.rival_writes(0, 1)
+    table = far.opened()
+    far.clock.sleep(30.0)
+    before = SYSTEM_CLOCK.monotonic()
+
+    table.refresh()
+
+    (name, since, quiet_seconds), last = far.store.missing[0], table.state.last_commit_ms
+    assert len(far.store.missing) == 1
+    assert name == log_name(2)
+    assert before <= since <= SYSTEM_CLOCK.monotonic()
+    assert quiet_seconds == (far.clock.now_ms() - last) / 1000
+
+
+def test_nothing_is_noted_of_a_table_with_damage() -> None:
+    """It is not seen at its newest version."""
+    far = Far()
+    far.put(1, b"no JSON")
+
+    far.table.refresh()
+
+    assert far.table.state.damage is not None
+    assert far.store.missing == []
+
+
+class Unanswered(FarStore):
+    """A storage that gives no answer to calls of some kinds."""
+
+    kinds: frozenset[str] = frozenset()
+
+    def _answer(self, kind: str) -> None:
+        if kind in self.kinds:
+            raise OSError("no answer")
+
+    def size(self, name: str) -> int:
+        self._answer("size")
+        return super().size(name)
+
+    def read(self, name: str) -> bytes:
+        self._answer("read")
+        return super().read(name)
+
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Any]:
+        self._answer("list")
+        return super().list(folder, deep=deep, after=after)
+
+
+@pytest.mark.parametrize(
+    ("act", "kind"), [("load", "list"), ("look again", "list"), ("there", "size"), ("still none", "read")]
+)
+def test_a_look_without_an_answer_names_the_table(act: str, kind: str) -> None:
+    far = Far()
+    near, silent = far.store, Unanswered()
+    far.store, silent._disk = silent, near._disk
+    table = far.opened(follower=far.rows)
+    if act == "still none":
+        there, silent._disk.files = silent._disk.files, {}
+        with pytest.raises(FileNotFoundError):
+            table.refresh()
+        silent._disk.files = there
+    elif act != "load":
+        table.refresh()
+    silent.kinds = frozenset({kind})
+    far.clock.sleep(FAR_RECHECK_SECONDS + 1 if act == "look again" else 1.0)
+
+    with pytest.raises(KafkaStorageError, match=r"memory://.*no answer"):
+        table.check_there() if act == "there" else table.refresh()

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from kafkalike.errors import LogCorruptError
-from kafkalike.model.cluster_state import (
+from kafkalike.model.control_rows import files_to_merge, kept_metadata_rows
+from kafkalike.model.metadata_rows import (
     LOG_START,
     TOPIC,
     LogStartsMoved,
@@ -19,7 +20,6 @@ from kafkalike.model.cluster_state import (
     topic_row,
     trimmed,
 )
-from kafkalike.model.control_rows import files_to_merge, kept_metadata_rows
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import LogStart, TopicInfo
 

@@ -9,10 +9,11 @@ import pytest
 from kafkalike.errors import LogCorruptError, MirrorTopicError, UnsupportedVersionError
 from kafkalike.model.brokers import Broker, first_replicas
 from kafkalike.model.brokers.rows import BROKER, REPLICAS, broker_value, replicas_value
-from kafkalike.model.cluster_state import (
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.control_rows import kept_metadata_rows
+from kafkalike.model.metadata_rows import (
     MIRROR,
     BrokerChange,
-    ClusterState,
     MetadataRow,
     broker_row,
     log_start_row,
@@ -21,7 +22,6 @@ from kafkalike.model.cluster_state import (
     replicas_row,
     topic_row,
 )
-from kafkalike.model.control_rows import kept_metadata_rows
 from kafkalike.model.mirrored import Mirrored, Phase, dump_mirror
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.replication.values import Registration, Replica

@@ -9,7 +9,7 @@ from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import UnknownOutcomeError
-from kafkalike.log.table.shared_changes import PendingChange, SharedChanges
+from kafkalike.log.table.combined.shared_changes import PendingChange, SharedChanges
 from tests.tools.interrupts import Case, sweep
 
 OTHERS: Final = 3
@@ -78,7 +78,7 @@ class OneWritesForAll(Case):
 
 
 def test_an_interrupt_at_any_line_leaves_nobody_waiting() -> None:
-    found = sweep(OneWritesForAll, each=0, within="table/shared_changes.py")
+    found = sweep(OneWritesForAll, each=0, within="combined/shared_changes.py")
 
     assert not found.wrong, str(found)
     assert found.raised > 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from kafkalike.spark.format.statements import change_of, makes_table
+from kafkalike.spark.format.statements import below_root, change_of, makes_table
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,16 @@ def test_a_change_is_known_by_its_first_words(statement: str, expected: tuple[st
 )
 def test_a_table_is_known_by_its_format(statement: str, expected: str | None) -> None:
     assert makes_table(statement) == expected
+
+
+@pytest.mark.parametrize("named", ["delta.`{}/t`", "DELTA . `file:{}/t`", "`delta`.`file://{}/t/`"])
+def test_a_table_is_known_by_its_path_below_a_root(tmp_path: Path, named: str) -> None:
+    (tmp_path / "root" / "__cluster_metadata" / "_delta_log").mkdir(parents=True)
+
+    assert below_root(named.format(tmp_path / "root"))
+    assert not below_root(named.format(tmp_path / "other"))
+
+
+@pytest.mark.parametrize("named", ["t", "`/data/t`", "delta.t", "db.`a.b`", "delta.`s3a://bucket/log/t`"])
+def test_any_other_table_is_none_below_a_root(named: str) -> None:
+    assert not below_root(named)

@@ -27,7 +27,8 @@ from kafkalike.log.table.damage import DamagedFileError
 from kafkalike.log.table.loading import load_table, load_with_base
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.table.state import APPEND_ONLY, FENCE, REPAIR, EndsAt, TableState, end_app
-from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
+from kafkalike.log.table.table import Table
+from kafkalike.log.table.table_change import Change, Done, Landed, Plan
 from kafkalike.model.segments import Segment
 from tests.tools.scripted_store import ScriptedStore, SleptClock
 
@@ -203,6 +204,19 @@ def test_a_change_is_the_next_version_and_is_known_without_being_read(world: Wor
     assert json.loads(info["commitInfo"]["userMetadata"])["told"] == "a"
     assert (txn["txn"]["appId"], txn["txn"]["version"]) == (end_app(0), 3)
     assert add["add"]["path"] == "a.1"
+
+
+@pytest.mark.parametrize(("place", "there"), [("commit.before", False), ("commit.after", True)])
+def test_a_trial_may_stop_a_change_before_and_after_its_version_is_put(
+    world: World, monkeypatch: pytest.MonkeyPatch, place: str, *, there: bool
+) -> None:
+    """Kill sweeps stop processes there by these names."""
+    monkeypatch.setenv("KAFKALIKE_FAULT", f"{place}:raise")
+
+    with pytest.raises(OSError, match=place):
+        world.change(Appends(world.store, "a"))
+
+    assert (log_name(1) in world.store._disk.files) == there
 
 
 def test_a_change_takes_out_what_it_names(world: World) -> None:
@@ -881,6 +895,15 @@ def test_a_checkpoint_that_says_nonsense_is_named(world: World) -> None:
     rewrite_checkpoint(world, "txn", "version", None)
 
     with pytest.raises(LogCorruptError, match=r"^the checkpoint 1 of memory:// is damaged: KeyError: 'version'$"):
+        load_table(world.store, segment_of)
+
+
+def test_a_checkpoint_whose_files_are_nonsense_is_named(world: World) -> None:
+    world.rival_writes(0, 1)
+    make_checkpoint(world.store, load_snapshot(world.store), 9)
+    rewrite_checkpoint(world, "add", "path", None)
+
+    with pytest.raises(LogCorruptError, match=r"^the checkpoint 1 of memory:// is damaged: "):
         load_table(world.store, segment_of)
 
 

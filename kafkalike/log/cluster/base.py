@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kafkalike.clock import Clock
-from kafkalike.config.server import MAX_PARTITIONS, ServerConfig
+from kafkalike.config.server import ServerConfig
 from kafkalike.config.topic import TOPIC_PROPERTIES
+from kafkalike.config.topic_changes import check_partition_count
 from kafkalike.errors import (
-    InvalidConfigurationError,
     InvalidPartitionsError,
     OffsetOutOfRangeError,
     PolicyViolationError,
@@ -23,15 +23,9 @@ from kafkalike.errors import (
 )
 from kafkalike.log.port import ControlLog, Replication, TopicLog, Transactions
 from kafkalike.model.brokers import ONLY_BROKER, first_replicas
-from kafkalike.model.cluster_state import (
-    ClusterState,
-    LogStartsMoved,
-    MetadataRow,
-    log_start_row,
-    replicas_row,
-    topic_row,
-)
+from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import GroupRow, GroupsState
+from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, log_start_row, replicas_row, topic_row
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
 from kafkalike.model.topic import TopicInfo
 
@@ -329,57 +323,3 @@ class ClusterBase(abc.ABC):
         log = self.log(name)
         log.refresh()
         return {p: sum(s.size_bytes for s in log.segments(p)) for p in log.info.partitions}
-
-
-def check_partition_count(total: object) -> int:
-    """A partition count that a topic may have.
-
-    Raises:
-        InvalidPartitionsError: below 1, above `MAX_PARTITIONS`, or not an int.
-    """
-    if isinstance(total, bool) or not isinstance(total, int):
-        message = f"number of partitions must be an int, not {total!r}"
-        raise InvalidPartitionsError(message)
-    if not 1 <= total <= MAX_PARTITIONS:
-        message = f"number of partitions must be from 1 to {MAX_PARTITIONS}, not {total}"
-        raise InvalidPartitionsError(message)
-    return total
-
-
-def merge_configs(current: Mapping[str, str], name: str, operation: str, value: str | None) -> dict[str, str]:
-    """A topic's own settings after one SET, DELETE, APPEND or SUBTRACT.
-
-    APPEND and SUBTRACT work on list settings (`cleanup.policy`), from the topic's own value or else Kafka's default.
-
-    Raises:
-        InvalidConfigurationError: unknown setting or operation, or a list operation on a setting that is no list.
-    """
-    after = dict(current)
-    name = TOPIC_PROPERTIES.name_of(name)
-    known = TOPIC_PROPERTIES.properties.get(name)
-    if known is None:
-        TOPIC_PROPERTIES.check(name, value or "")
-        raise AssertionError(name)
-    if operation == "DELETE":
-        after.pop(name, None)
-        return after
-    if value is None:
-        message = f"topic setting {name!r}: {operation} needs a value"
-        raise InvalidConfigurationError(message)
-    if operation == "SET":
-        after[name] = value
-        return after
-    if operation not in {"APPEND", "SUBTRACT"}:
-        message = f"unknown operation {operation!r}; SET, DELETE, APPEND or SUBTRACT is needed"
-        raise InvalidConfigurationError(message)
-    if not known.is_list:
-        message = f"topic setting {name!r} is not a list, so {operation} has no meaning"
-        raise InvalidConfigurationError(message)
-    items = [item for item in after.get(name, known.default).split(",") if item]
-    wanted = [item.strip() for item in value.split(",") if item.strip()]
-    if operation == "APPEND":
-        items += [item for item in wanted if item not in items]
-    else:
-        items = [item for item in items if item not in wanted]
-    after[name] = ",".join(items)
-    return after

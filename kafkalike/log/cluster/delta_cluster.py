@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kafkalike import faults
-from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.storage import StorageOptions
 from kafkalike.errors import (
@@ -23,53 +20,30 @@ from kafkalike.errors import (
     MirrorError,
     TopicAlreadyExistsError,
 )
-from kafkalike.log.cluster.base import ClusterBase, OutdatedError
-from kafkalike.log.cluster.topic_folders import (
-    check_first,
-    is_later_life,
-    location_of,
-    put_aside,
-    refuse_link,
-    remove_folder,
-    topic_table,
-)
-from kafkalike.log.cluster.topic_lives import live_topic
+from kafkalike.log.cluster.base import ClusterBase
+from kafkalike.log.cluster.control_logs import ControlLogs
+from kafkalike.log.cluster.root_tables import RootTables
+from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.log.port import TopicLog
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.commit_file import creation
+from kafkalike.log.table.combined.open_appends import OpenTables
 from kafkalike.log.table.control_log import DeltaControlLog
-from kafkalike.log.table.layout import (
-    CLUSTER_METADATA,
-    CONSUMER_OFFSETS,
-    DELETED,
-    METADATA_SCHEMA,
-    METADATA_TABLE_PROPERTIES,
-    OFFSETS_SCHEMA,
-    SCHEMAS,
-    SCHEMAS_SCHEMA,
-    TOPIC_SCHEMA,
-    TOPIC_TABLE_PROPERTIES,
-)
-from kafkalike.log.table.log_cleaner import Helpers, cleaning_turn, maintenance_turn
+from kafkalike.log.table.layout import CLUSTER_METADATA
+from kafkalike.log.table.log_cleaner import Helpers
 from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.root_format import check_root_format, grown_error
-from kafkalike.log.table.row_table import RowTable
-from kafkalike.log.table.table import Table
-from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.model.cluster_state import ClusterState, MetadataRow, mirror_row, topic_row
+from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
+from kafkalike.model.metadata_rows import MetadataRow, mirror_row, topic_row
 from kafkalike.model.mirrored import Mirrored
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
     # These are loaded by what needs them: many programs look at the metadata of a local root and go.
-    from kafkalike.log.table.combined_rows import CombinedRows
     from kafkalike.log.topic.topic_log import DeltaTopicLog
     from kafkalike.log.transactions.transactions import ClusterTransactions
     from kafkalike.model.schemas.rows import SchemaRow
@@ -87,17 +61,11 @@ FAR_HEARTBEAT_MS: Final = 10_000.0
 default session."""
 
 ROOT_SECONDS: Final = 10.0
-JUST_SECONDS: Final = 10.0
 FAR_ROOT_SECONDS: Final = 600.0
 """Wait between two looks whether the root is there at all; in an object store that is a request as dear as a write."""
 
-METADATA_PAUSE_SECONDS: Final = 30.0
-"""Most seconds between two looks at the topics of those who wait for records, where a look costs money; in Kafka a
-client looks at them every `metadata.max.age.ms`, five minutes."""
-
-GROUPS_PATIENCE_SECONDS: Final = 1.0
-"""How long a commit queues for the lock of `__consumer_offsets`: many times what a turn takes, and short against a
-session, since a member that is stopped while it holds the lock must not stop its group (decision 007)."""
+JUST_SECONDS: Final = 10.0
+"""How long after a look at the metadata the root of an object store counts as being there."""
 
 
 class DeltaCluster(ClusterBase):
@@ -128,19 +96,9 @@ class DeltaCluster(ClusterBase):
         self.helpers = Helpers()
         self.open_appends = OpenTables()
         self.metadata: DeltaControlLog[ClusterState, MetadataRow] = self._metadata_log()
-        self.groups: DeltaControlLog[GroupsState, GroupRow] = self._groups_log()
-
-    def _metadata_rows(self) -> RowTable[ClusterState, MetadataRow]:
-        return RowTable(
-            self.store,
-            CLUSTER_METADATA,
-            METADATA_SCHEMA,
-            MetadataRow,
-            ClusterState,
-            clock=self.clock,
-            durable=True,
-            rare=True,
-            check=self._check_format,
+        self.groups: DeltaControlLog[GroupsState, GroupRow] = self._control.groups_log(
+            # A root of a newer format is refused there.
+            before_change=self.metadata.look_once
         )
 
     def _check_format(self, properties: Mapping[str, str]) -> None:
@@ -151,71 +109,24 @@ class DeltaCluster(ClusterBase):
         raise grown_error(self.root)
 
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
-        return DeltaControlLog(
-            self._metadata_rows(),
-            helpers=self.helpers,
-            longest_pause=METADATA_PAUSE_SECONDS,
-            properties=METADATA_TABLE_PROPERTIES,
-        )
+        return self._control.metadata_log()
 
-    def _groups_log(self) -> DeltaControlLog[GroupsState, GroupRow]:
-        combined = None
-        if self.store.combines:
-            # Kept while any client has it: with it, one look of the process tells all its members.
-            combined = self.store.shared(("groups", self.clock), self._combined_groups)
-        return DeltaControlLog(
-            self._groups_table() if combined is None else combined.rows,
-            helpers=self.helpers,
-            patience=GROUPS_PATIENCE_SECONDS,
-            plans_beside=self.store.far,
-            # A root of a newer format is refused there.
-            before_change=self.metadata.look_once,
-            combined=combined,
-        )
-
-    def _groups_table(self) -> RowTable[GroupsState, GroupRow]:
-        return RowTable(
+    @cached_property
+    def _control(self) -> ControlLogs:
+        return ControlLogs(
             self.store,
-            CONSUMER_OFFSETS,
-            OFFSETS_SCHEMA,
-            GroupRow,
-            GroupsState,
-            clock=self.clock,
-            durable=self.server.flush,
+            self.clock,
+            self.helpers,
+            flush=self.server.flush,
+            check_format=self._check_format,
             on_seal=self._refuse_seal,
         )
-
-    def _combined_groups(self) -> CombinedRows[GroupsState, GroupRow]:
-        from kafkalike.log.table.combined_rows import CombinedRows
-        from kafkalike.model.combining.offset_commit import load_commit
-
-        return CombinedRows(self._groups_table(), load_commit, Helpers())
 
     @cached_property
     def schemas(self) -> DeltaControlLog[RegistryState, SchemaRow]:
         """Schemas with their subjects, ids, levels and modes."""
-        from kafkalike.model.schemas.rows import SchemaRow
-        from kafkalike.model.schemas.state import RegistryState
-
-        return DeltaControlLog(
-            RowTable(
-                self.store,
-                SCHEMAS,
-                SCHEMAS_SCHEMA,
-                SchemaRow,
-                RegistryState,
-                clock=self.clock,
-                # Records carry its ids: one that is lost could not be told from one that never was.
-                durable=True,
-                rare=True,
-                on_seal=self._refuse_seal,
-            ),
-            helpers=self.helpers,
-            longest_pause=METADATA_PAUSE_SECONDS,
-            plans_beside=self.store.far,
-            # A root of a newer format is refused there.
-            before_change=self.metadata.look_once,
-        )
+        # A root of a newer format is refused there.
+        return self._control.schemas_log(before_change=self.metadata.look_once)
 
     def metadata_on_disk(self) -> ClusterState:
         """The cluster's metadata, read from nothing: before something is removed, what is remembered does not count.
@@ -298,40 +209,7 @@ class DeltaCluster(ClusterBase):
 
     def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None = None) -> TopicId:
         del placed
-        return self._make_table(name, location, str(uuid.uuid4()))
-
-    def _make_table(self, name: TopicName, location: str, table_id: str, content: bytes | None = None) -> TopicId:
-        """Make an empty table, with a first version of its own or a given one; see `_create_table`."""
-        files = self.store.at(location)
-        # The metadata survive a power failure, so the table that they name must.
-        table = Table(files, self.clock, to_segment=segment_of, durable=True)
-        if content is None:
-            content = creation(
-                table_id,
-                TOPIC_SCHEMA,
-                partition_by=["partition"],
-                properties=TOPIC_TABLE_PROPERTIES,
-                time_ms=self.clock.now_ms(),
-            )
-        try:
-            if self.store.reach == "machine":
-                self._make_room(name, location)
-            if table.create(content):
-                return TopicId(table_id)
-            # Another creator has made it just now, or one that was killed long ago. Who of them has the topic, the
-            # metadata decide.
-            found = topic_table(files)
-        except (OSError, KafkaStorageError) as cause:
-            self._check_unused(name, location)
-            if isinstance(cause, KafkaError):
-                raise
-            message = f"the table of topic {name!r} cannot be created at {files.uri}: {cause}"
-            raise KafkaStorageError(message) from cause
-        if found is None or found.newest > 0:
-            self._check_unused(name, location)
-            message = f"the table of topic {name!r} cannot be created: there is another table at {files.uri}"
-            raise KafkaStorageError(message)
-        return TopicId(str(found.metadata()["id"]))
+        return self._tables.make(name, location, str(uuid.uuid4()))
 
     def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
         """Make a read-only copy of another cluster's topic, of the same id, which holds nothing yet.
@@ -354,7 +232,7 @@ class DeltaCluster(ClusterBase):
                 raise TopicAlreadyExistsError(message)
             self._check_gone(source, state)
             location = self._location(source.name, used_before=state.was_used(source.name))
-            topic_id = self._make_table(source.name, location, source.topic_id, first)
+            topic_id = self._tables.make(source.name, location, source.topic_id, first)
             if topic_id != source.topic_id:
                 message = f"topic {source.name!r} is being created by somebody else"
                 raise TopicAlreadyExistsError(message)
@@ -386,59 +264,15 @@ class DeltaCluster(ClusterBase):
             )
             raise MirrorError(message)
 
-    def _make_room(self, name: TopicName, location: str) -> None:
-        """Look whether a new table may be made at a place, and remove what a killed deletion has left."""
-        root, folder = Path(self.root), Path(self.root, location)
-        refuse_link(name, folder, root)
-        if not is_later_life(location):
-            if folder.exists():
-                self._check_unused(name, location)
-                check_first(name, folder, self.store.at(location))
-            return
-        last = self.metadata.state.last(name)
-        if last is not None and Path(root, last.location).exists():
-            table = topic_table(self.store.at(last.location))
-            if table is not None and table.metadata()["id"] == last.topic_id and not self._is_alive(last):
-                remove_folder(Path(root, last.location), root, last.topic_id)
-
-    def _is_alive(self, info: TopicInfo) -> bool:
-        return live_topic(self.metadata_on_disk(), info.topic_id) is not None
-
-    def _check_unused(self, name: TopicName, location: str) -> None:
-        """Look whether a place for the first topic of a name can still be that, by the metadata on disk.
-
-        Raises:
-            OutdatedError: the name was used since the creation was planned, or this client remembered it wrongly.
-        """
-        if not is_later_life(location) and self.metadata_on_disk().was_used(name):
-            self.metadata.reload()
-            raise OutdatedError
-
     def _discard_table(self, info: TopicInfo) -> None:
-        if is_later_life(info.location):
-            self.files_of(info).discard(log_name(0))
-            if self.store.reach == "machine":
-                shutil.rmtree(Path(self.root, info.location), ignore_errors=True)
+        self._tables.discard(info)
 
     def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
-        if self.store.reach != "machine":
-            try:
-                # Says where the table is for as long as it takes maintenance to remove it, whatever has the name then.
-                self.store.replace(f"{DELETED}/{info.topic_id}", info.location.encode())
-            except OSError as cause:
-                message = f"topic {info.name!r} was not deleted: {cause}"
-                raise KafkaStorageError(message) from cause
-            forget()
-            return
-        deadline = Deadline(self.clock, 60_000)
-        # Those who are about to write end first. Who comes later finds no folder, and never the next topic's.
-        with self.store.turn(info.location, deadline), self.store.turn(cleaning_turn(info.location), deadline):
-            forget()
-            faults.point("delete.after_forget")
-            folder = put_aside(Path(self.root, info.location), Path(self.root), info.topic_id)
-        # What somebody has in hand now, maintenance removes.
-        self.store.forget_turns(turns_of(info.location))
-        shutil.rmtree(folder, ignore_errors=True)
+        self._tables.drop(info, forget)
+
+    @cached_property
+    def _tables(self) -> RootTables:
+        return RootTables(self.root, self.store, self.clock, self.metadata, self.metadata_on_disk)
 
     def log(self, name: str, *, since: float = math.inf) -> DeltaTopicLog:
         """Open the log of an existing topic.
@@ -493,11 +327,6 @@ class DeltaCluster(ClusterBase):
         from kafkalike.log.cluster.ahead import look_ahead
 
         return look_ahead(self.store, logs, waiting=waiting)
-
-
-def turns_of(location: str) -> list[str]:
-    """What writers of a topic queue for, whose table has this folder."""
-    return [location, cleaning_turn(location), maintenance_turn(location)]
 
 
 def spark_uri(uri: str) -> str:

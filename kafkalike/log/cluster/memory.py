@@ -22,8 +22,9 @@ from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.transactions.staging import Staging
 from kafkalike.log.transactions.tables import Home
 from kafkalike.log.transactions.transactions import ClusterTransactions
-from kafkalike.model.cluster_state import ClusterState, MetadataRow
+from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import GroupRow, GroupsState
+from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.names import TopicId
 from kafkalike.model.schemas.rows import SchemaRow
 from kafkalike.model.schemas.state import RegistryState

@@ -35,7 +35,8 @@ from kafkalike.log.table.layout import (
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.log.table.row_files import ROWS, seq_segment
 from kafkalike.log.table.state import REPAIR, TableState, end_app
-from kafkalike.log.table.table import Change, Table
+from kafkalike.log.table.table import Table
+from kafkalike.log.table.table_change import Change
 from kafkalike.log.topic.notes import WORK_KEY
 from kafkalike.log.topic.segment_files import segment_of
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -22,18 +21,19 @@ from kafkalike.errors import (
     KafkaStorageError,
     KafkaTimeoutError,
     MirrorError,
-    TopicAlreadyExistsError,
     TopicDeletedError,
 )
 from kafkalike.log.mirrors.data_files import DataFiles
+from kafkalike.log.mirrors.decision import as_seen, decision, differs
 from kafkalike.log.mirrors.finishing import find_lost, finish, finish_all
+from kafkalike.log.mirrors.making import MirrorMaking
 from kafkalike.log.mirrors.manifest import Manifest, Part, pass_name
-from kafkalike.log.mirrors.reading import CutTooOldError, Reading, UnfinishedError, first_version, new_run
+from kafkalike.log.mirrors.passed import Passed, TopicPass, note
+from kafkalike.log.mirrors.reading import CutTooOldError, Reading, UnfinishedError, new_run
 from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.table.layout import MIRRORS
 from kafkalike.log.table.log_cleaner import LogCleaner
-from kafkalike.model.cluster_state import MetadataRow, log_start_row, mirror_row, topic_row
-from kafkalike.model.mirrored import Mirrored, Phase
+from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.mirrors.offsets import Copied, Due, offsets_due
 
 if TYPE_CHECKING:
@@ -52,43 +52,6 @@ CLEAN_EVERY: Final = 100
 
 STALE_MS: Final = 86_400_000
 """Age from which on what a pass has staged is removed when nothing names it."""
-
-
-@dataclass(slots=True)
-class TopicPass:
-    """What a pass did for one topic."""
-
-    name: str
-    before: int = -1
-    """Version of the mirror's table before; -1 for one that had nothing."""
-    version: int = -1
-    """And after."""
-    restarted: bool = False
-    """It began anew at a checkpoint: what came between cannot be read version by version."""
-    bytes: int = 0
-    """Bytes of data files that were copied."""
-    problem: str = ""
-    """Why it did not get further; empty when all is well."""
-
-
-@dataclass(slots=True)
-class Passed:
-    """What a pass did."""
-
-    topics: dict[str, TopicPass] = field(default_factory=dict)
-    offsets: int = 0
-    """Committed offsets that were brought."""
-    held: list[str] = field(default_factory=list)
-    """Groups that have members, or offsets of their own, at the target: these stay."""
-    cut_ms: int = 0
-    """Time before the moment of the source that the target has now, ms; 0 when none was found."""
-    overtaken: bool = False
-    """Another mirror has decided a pass meanwhile; this one did nothing."""
-
-    @property
-    def sound(self) -> bool:
-        """Whether all topics could be brought."""
-        return not any(topic.problem for topic in self.topics.values())
 
 
 class Mirroring:
@@ -120,6 +83,7 @@ class Mirroring:
         self._target = target
         self._topics = topics
         self._groups = groups
+        self._making = MirrorMaking(source, target)
         self._data: dict[str, DataFiles] = {}
         self._cleaned: dict[str, int] = {}
 
@@ -145,7 +109,7 @@ class Mirroring:
             for left in reversed(range(TRIES)):
                 problems: dict[str, KafkaError] = {}
                 yield from finish_all(self._target, problems)
-                _note(passed, problems)
+                note(passed, problems)
                 yield "finished"
                 try:
                     yield from self._pass(passed)
@@ -154,7 +118,7 @@ class Mirroring:
                     lost: dict[str, KafkaError] = {}
                     if isinstance(cause, UnfinishedError):
                         find_lost(self._target, lost)
-                        _note(passed, lost)
+                        note(passed, lost)
                     if not left and not lost:
                         message = f"{self._source.root} removes what its mirror needs faster than it can be copied"
                         raise KafkaTimeoutError(message) from cause
@@ -166,7 +130,7 @@ class Mirroring:
     def _make_mirrors(self, passed: Passed) -> Generator[str, None, None]:
         """Make the mirrors that are missing, and say which topics cannot be mirrored."""
         theirs, mine = self._source.topics(), self._target.topics()
-        gone = {name for name, info in mine.items() if self._is_mine(info) and name not in theirs}
+        gone = {name for name, info in mine.items() if self._making.is_mine(info) and name not in theirs}
         for name in sorted({name for name in theirs if self._topics(name)} | {n for n in gone if self._topics(n)}):
             topic = passed.topics[name] = TopicPass(name)
             try:
@@ -175,51 +139,14 @@ class Mirroring:
                     raise MirrorError(message)
                 if name not in mine:
                     faults.point("mirror.before_create")
-                    self._create(theirs[name])
+                    self._making.create(theirs[name])
                     yield "created"
                     continue
-                self._check(theirs[name], mine[name])
+                self._making.check(theirs[name], mine[name])
                 assert mine[name].mirror is not None
                 topic.before = topic.version = mine[name].mirror.version  # type: ignore[union-attr]
             except KafkaError as error:
                 topic.problem = str(error)
-
-    def _is_mine(self, info: TopicInfo) -> bool:
-        return info.mirror is not None and info.mirror.source == self._source.root
-
-    def _create(self, info: TopicInfo) -> None:
-        now = self._target.clock.now_ms()
-        mirrored = Mirrored(source=self._source.root, began_ms=now, time_ms=now)
-        own = replace(info, mirror=None)
-        try:
-            self._target.create_mirror(own, mirrored, first_version(self._source.files_of(info)))
-        except TopicAlreadyExistsError:
-            # Another mirror of the same source, perhaps.
-            self._check(info, self._target.topic(info.name))
-
-    def _check(self, theirs: TopicInfo, mine: TopicInfo) -> None:
-        """Refuse to bring anything to a topic that is no copy of this one.
-
-        Raises:
-            TopicAlreadyExistsError: it is a topic of the target's own.
-            MirrorError: it is a copy of something else, or is being promoted.
-        """
-        name, mirror = mine.name, mine.mirror
-        if mirror is None:
-            message = f"topic {name!r} exists at {self._target.root}, and is no mirror"
-            raise TopicAlreadyExistsError(message)
-        if mirror.source != self._source.root:
-            message = f"topic {name!r} is a mirror of {mirror.source}, not of {self._source.root}"
-            raise MirrorError(message)
-        if mine.topic_id != theirs.topic_id:
-            message = (
-                f"{name}: the topic was deleted and created again at {self._source.root}; its mirror stays as it was. "
-                "Delete it at the target, and the new topic is mirrored"
-            )
-            raise MirrorError(message)
-        if mirror.phase is not Phase.FOLLOWING:
-            message = f"topic {name!r} is being promoted: run `kafkalike mirror promote` again"
-            raise MirrorError(message)
 
     # --- one pass ------------------------------------------------------------------------------
 
@@ -228,7 +155,7 @@ class Mirroring:
         mirrors = {
             name: info
             for name, info in self._target.topics().items()
-            if name in passed.topics and not passed.topics[name].problem and self._is_mine(info)
+            if name in passed.topics and not passed.topics[name].problem and self._making.is_mine(info)
         }
         before = self._target.clock.now_ms()
         cut = self._cut(mirrors, passed)
@@ -327,7 +254,7 @@ class Mirroring:
         """Let one version of the metadata decide a pass, then bring it to its end."""
         last = {part.name: part.last for part in manifest.parts}
         touched = set(last) | {offset.topic for offset in manifest.offsets}
-        changed = {n for n, info in mirrors.items() if n in touched or _differs(info, theirs[n])}
+        changed = {n for n, info in mirrors.items() if n in touched or differs(info, theirs[n])}
         if not changed:
             return
         mirror_files, name = self._target.store.at(MIRRORS), pass_name(manifest.run)
@@ -342,7 +269,7 @@ class Mirroring:
             nonlocal decided
             seen = {topic: mirrors[topic] for topic in sorted(changed)}
             now = self._target.clock.now_ms()
-            decided = _decision(state, seen, theirs, manifest, now) if _as_seen(state, seen) else ()
+            decided = decision(state, seen, theirs, manifest, now) if as_seen(state, seen) else ()
             return decided
 
         faults.point("mirror.before_decision")
@@ -362,7 +289,7 @@ class Mirroring:
             if topic not in problems:
                 passed.topics[topic].version = version
         passed.offsets = len(manifest.offsets)
-        _note(passed, problems)
+        note(passed, problems)
 
     # --- afterwards ----------------------------------------------------------------------------
 
@@ -402,68 +329,3 @@ class Mirroring:
         stale = [e.name for e in files.list() if not e.name.endswith(".seen") and e.modified_ms < horizon]
         due = [name for name in stale if name.partition(".")[0] not in kept]
         files.beside([partial(files.discard, name) for name in due])
-
-
-def _note(passed: Passed, problems: Mapping[str, KafkaError]) -> None:
-    for name, problem in problems.items():
-        if name in passed.topics and not passed.topics[name].problem:
-            passed.topics[name].problem = str(problem)
-
-
-def _as_seen(state: ClusterState, seen: Mapping[str, TopicInfo]) -> bool:
-    """Whether mirrors stand as they did: neither promoted, nor brought further by another mirror."""
-    for name, info in seen.items():
-        known = state.topics.get(name)
-        if known is None or known.topic_id != info.topic_id or known.mirror is None or info.mirror is None:
-            return False
-        if known.mirror.phase is not Phase.FOLLOWING or known.mirror.run != info.mirror.run:
-            return False
-    return True
-
-
-def _decision(
-    state: ClusterState,
-    mirrors: Iterable[str],
-    theirs: Mapping[str, TopicInfo],
-    manifest: Manifest,
-    now_ms: int,
-) -> list[MetadataRow]:
-    """The rows that decide a pass for some topics, with what has changed of their metadata."""
-    last = {part.name: part.last for part in manifest.parts}
-    rows: list[MetadataRow] = []
-    for name in mirrors:
-        info = state.topics[name]
-        assert info.mirror is not None
-        rows += _rows(state.seq + len(rows) + 1, info, theirs[name], now_ms)
-        brought = replace(
-            info.mirror,
-            run=manifest.run,
-            version=max(last.get(name, -1), info.mirror.version),
-            groups_version=manifest.groups_version,
-            time_ms=now_ms,
-        )
-        what = f"mirrored up to version {brought.version}"
-        rows.append(mirror_row(state.seq + len(rows) + 1, info, brought, what))
-    return rows
-
-
-def _differs(mine: TopicInfo, theirs: TopicInfo) -> bool:
-    """Whether the metadata of a mirror are not its source's."""
-    same = mine.num_partitions == theirs.num_partitions and dict(mine.configs) == dict(theirs.configs)
-    return not same or any(theirs.log_start(p) > mine.log_start(p) for p in theirs.log_starts)
-
-
-def _rows(first: int, mine: TopicInfo, theirs: TopicInfo, now_ms: int) -> list[MetadataRow]:
-    """Rows that make the metadata of a mirror its source's."""
-    rows: list[MetadataRow] = []
-    if mine.num_partitions != theirs.num_partitions or dict(mine.configs) != dict(theirs.configs):
-        total = max(mine.num_partitions, theirs.num_partitions)
-        after = replace(mine, num_partitions=total, configs=theirs.configs)
-        rows.append(topic_row(first, now_ms, after, "changed as its source"))
-    moved: dict[tuple[str, str], dict[int, int]] = {}
-    for partition, start in theirs.log_starts.items():
-        if start.offset > mine.log_start(partition):
-            moved.setdefault((start.reason, start.run), {})[partition] = start.offset
-    for (reason, run), starts in sorted(moved.items()):
-        rows.append(log_start_row(first + len(rows), now_ms, mine, starts, reason=reason, run=run))
-    return rows

@@ -12,7 +12,7 @@ from kafkalike.errors import KafkaError, MirrorError
 from kafkalike.log.mirrors.finishing import find_lost, finish_all
 from kafkalike.log.mirrors.reading import new_run
 from kafkalike.log.table.damage import storage_errors
-from kafkalike.model.cluster_state import MetadataRow, mirror_row
+from kafkalike.model.metadata_rows import MetadataRow, mirror_row
 from kafkalike.model.mirrored import SEAL, Phase
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from kafkalike.log.port.control import ControlLog
 from kafkalike.log.port.replication import Replication
 from kafkalike.log.port.topic import TopicLog
 from kafkalike.log.port.transactions import Transactions
-from kafkalike.model.cluster_state import ClusterState, MetadataRow
+from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
+from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:

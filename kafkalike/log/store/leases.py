@@ -25,7 +25,7 @@ def lease_name(group_id: str, member_id: str) -> str:
 
 
 class LocalLeases:
-    """Leases in a folder of a local disk; a heartbeat sets the file's time. Thread-safe.
+    """Leases in a folder of a local disk; a heartbeat sets the file's time. Thread-safe. See `Leases` for the methods.
 
     Args:
         folder: made at the first heartbeat.

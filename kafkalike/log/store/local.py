@@ -52,6 +52,7 @@ REFUSALS: Final = frozenset(
 """Errors of a disk that mean that it has not made the link, and will not."""
 
 TABLE_LOG: Final = "_delta_log"
+"""Folder that a deep list leaves out: it is the table's log, and not its data."""
 
 
 _tried: Final[set[str]] = set()
@@ -70,7 +71,7 @@ class _Root:
 
 
 class LocalStore(NearStore):
-    """A folder of a local disk.
+    """A folder of a local disk; `Store` says what each method guarantees.
 
     Args:
         uri: its absolute path.

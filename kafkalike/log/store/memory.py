@@ -37,7 +37,7 @@ class _Disk:
 
 
 class MemoryStore(NearStore):
-    """Files in memory, seen by this process alone.
+    """Files in memory, seen by this process alone; `Store` says what each method guarantees.
 
     Args:
         uri: what the root is called in messages.

@@ -28,8 +28,9 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from kafkalike.clock import time_left
-from kafkalike.config.storage import CLIENT, StorageOptions
+from kafkalike.config.storage import StorageOptions
 from kafkalike.config.storage_hosts import NOBODY, no_others
+from kafkalike.config.storage_names import CLIENT
 from kafkalike.errors import IllegalStateError, KafkaConfigurationError
 from kafkalike.log.store.object_root import ObjectRoot
 from kafkalike.log.store.port import Entry, NotStoredError
@@ -53,6 +54,7 @@ LIST_PAGE: Final = 1000
 
 FIRST_RETRY_SECONDS: Final = 0.05
 LONGEST_RETRY_SECONDS: Final = 2.0
+"""First and longest wait before a request that failed is made again; it doubles with each try."""
 
 DEFAULT_CLIENT: Final = {"connect_timeout": "5s"}
 """How long a connection may take, unless the user says otherwise; so it is with a whole request, see `PATIENCE`."""
@@ -116,9 +118,9 @@ class ObjectClient:
         self._options = options
         self._counts = Counter(dict.fromkeys(KINDS, 0))
         self._counts_mutex = threading.Lock()
+        self._clients: dict[tuple[int, float, float], Client] = {}
         try:
-            self._once = make_client(root, options, 0)
-            self._patient = {PATIENCE[0]: make_client(root, options, RETRIES)}
+            self._to_create(0)
         except (BaseError, ValueError, TypeError, OSError) as cause:
             text = options.scrubbed(str(cause).split("\n\n", 1)[0])
             raise KafkaConfigurationError(f"{self.uri}: the storage options make no client: {text}") from None
@@ -134,15 +136,29 @@ class ObjectClient:
         with self._counts_mutex:
             self._counts[kind] += number
 
+    def _client(self, retries: int, patience: float, silence: float = 0.0) -> Client:
+        """The one of these; see `make_client`."""
+        key = retries, patience, silence
+        found = self._clients.get(key)
+        if found is None:
+            found = self._clients[key] = make_client(self._place, self._options, *key)
+        return found
+
     @property
     def _again(self) -> Client:
         """What makes requests that may be made again: until about the caller's deadline, or for a second."""
         left = time_left()
-        patience = next((each for each in PATIENCE if 2 * each <= left), PATIENCE[-1])
-        found = self._patient.get(patience)
-        if found is None:
-            found = self._patient[patience] = make_client(self._place, self._options, RETRIES, patience)
-        return found
+        return self._client(RETRIES, next((each for each in PATIENCE if 2 * each <= left), PATIENCE[-1]))
+
+    def _to_put(self, size: int) -> Client:
+        """What puts an object of so many bytes, again and again."""
+        del size
+        return self._again
+
+    def _to_create(self, size: int) -> Client:
+        """What puts an object of so many bytes once."""
+        del size
+        return self._client(0, PATIENCE[0])
 
     def create(self, name: str, content: bytes) -> str | None:
         """Put an object unless there is one; one request, and a second one to look where the first was unclear.
@@ -157,7 +173,7 @@ class ObjectClient:
         self.count("put")
         with self._asking(name, conditional=True):
             try:
-                made = obstore.put(self._once, name, content, mode="create")
+                made = obstore.put(self._to_create(len(content)), name, content, mode="create")
             except (AlreadyExistsError, PreconditionError, NotModifiedError) as cause:
                 # A 409 may only say that somebody was at it just then.
                 if not any(sign in str(cause) for sign in _SURELY_THERE):
@@ -168,7 +184,7 @@ class ObjectClient:
     def _look(self, name: str) -> None:
         self.count("head")
         try:
-            obstore.head(self._once, name)
+            obstore.head(self._to_create(0), name)
         except FileNotFoundError:
             raise OSError(errno.EIO, "it was said to exist, and cannot be found") from None
 
@@ -176,12 +192,12 @@ class ObjectClient:
         """Put an object, over an older one if there is one."""
         self.count("put")
         with self._asking(name):
-            obstore.put(self._again, name, content, use_multipart=False)
+            obstore.put(self._to_put(memoryview(content).nbytes), name, content, use_multipart=False)
 
     def writer(self, name: str, part_bytes: int) -> Any:  # noqa: ANN401 - obstore's class is known to type checkers only
         """A file that is sent in parts and is there when it is closed."""
         with self._asking(name):
-            return obstore.open_writer(self._again, name, buffer_size=part_bytes)
+            return obstore.open_writer(self._to_put(part_bytes), name, buffer_size=part_bytes)
 
     def get(self, name: str) -> bytes:
         """A whole object."""
@@ -334,19 +350,25 @@ class ObjectClient:
         return self._options.scrubbed(" ".join(short.split()))
 
 
-def make_client(root: ObjectRoot, options: StorageOptions, retries: int, patience: float = PATIENCE[0]) -> Client:
+def make_client(
+    root: ObjectRoot, options: StorageOptions, retries: int, patience: float = PATIENCE[0], silence: float = 0.0
+) -> Client:
     """The client of a root that obstore has; it asks no host but those that `no_others` knows.
 
     Args:
         root: the place.
         options: from `resolve_options`.
         retries: how often a request is made again that failed, at most.
-        patience: for how long, s.
+        patience: for how long, s; and how long a try may take.
+        silence: a try may take longer if it is never silent for so long, s; 0: it may not.
     """
     hints = root.hints.given()
     config: Any = {**hints, **options.among(CLIENT, others=True)}
     others = no_others(root.provider, options)
-    client: Any = {**DEFAULT_CLIENT, "timeout": f"{patience:g}s", **options.among(CLIENT), **others}
+    allowed = (
+        {"read_timeout": f"{silence:g}s", "timeout": f"{PATIENCE[0]:g}s"} if silence else {"timeout": f"{patience:g}s"}
+    )
+    client: Any = {**DEFAULT_CLIENT, **allowed, **options.among(CLIENT), **others}
     retry: Any = {
         "max_retries": retries,
         "retry_timeout": timedelta(seconds=patience),

@@ -28,12 +28,17 @@ if TYPE_CHECKING:
     from kafkalike.clock import Deadline
 
 TABLE_LOG: Final = "_delta_log"
+"""Folder that a deep list leaves out: it is the table's log, and not its data."""
 
 T = TypeVar("T")
 
 
 def open_objects(
-    uri: str, given: StorageOptions | None = None, environ: Mapping[str, str] | None = None
+    uri: str,
+    given: StorageOptions | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    impatient: bool = False,
 ) -> ObjectStore | None:
     """The store of a place in an object store; None for a URI that names none. Makes no request.
 
@@ -41,6 +46,7 @@ def open_objects(
         uri: any spelling of it.
         given: the user's options; environment variables say what these do not.
         environ: those variables; None takes the process's own.
+        impatient: there are other roots that can be asked instead, so requests are given up after some seconds.
 
     Raises:
         KafkaConfigurationError: see `object_root` and `resolve_options`.
@@ -53,13 +59,13 @@ def open_objects(
     check_process()
     options = resolve_options(root.provider, given and given.of_root(named_root(root, given.roots)), environ)
     root = root.in_account(options)
-    return ObjectStore(shared_root(root, options), root.uri)
+    return ObjectStore(shared_root(root, options, impatient=impatient), root.uri)
 
 
-def _reopened(uri: str, folder: str, options: StorageOptions | None = None) -> ObjectStore:
+def _reopened(uri: str, folder: str, options: StorageOptions | None = None, *, impatient: bool = False) -> ObjectStore:
     """On another machine the storage is opened with that machine's environment, or with what was sent along."""
     # What was sent is all: a session token of this machine must not be added to a key of the other one.
-    store = open_objects(uri, options, None if options is None else {})
+    store = open_objects(uri, options, None if options is None else {}, impatient=impatient)
     assert store is not None
     if options is not None:
         store = store.for_tasks()
@@ -67,7 +73,7 @@ def _reopened(uri: str, folder: str, options: StorageOptions | None = None) -> O
 
 
 class ObjectStore:
-    """Objects below a root, by `open_objects`.
+    """Objects below a root, by `open_objects`; `Store` says what each method guarantees.
 
     Args:
         root: what the root's stores share.
@@ -90,7 +96,8 @@ class ObjectStore:
 
     def __reduce__(self) -> tuple[Callable[..., ObjectStore], tuple[str, str, StorageOptions | None]]:
         """Options hold secrets, so they go along only where somebody has asked for it."""
-        return _reopened, (self._root_uri, self._folder, self._root.options.for_tasks() if self._sent else None)
+        opened = partial(_reopened, impatient=True) if self._root.impatient else _reopened
+        return opened, (self._root_uri, self._folder, self._root.options.for_tasks() if self._sent else None)
 
     @property
     def reach(self) -> Reach:

@@ -272,7 +272,15 @@ class Store(Protocol):
         ...
 
     def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
-        """Bytes of a file from `start` to before `stop`, which it must have.
+        """Bytes of a file.
+
+        Args:
+            name: the file.
+            start: the first byte.
+            stop: after the last one; the file must have that many bytes.
+
+        Returns:
+            `stop - start` bytes; memory that may be shared with the storage's own.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -337,6 +345,11 @@ class Store(Protocol):
 
     def copy(self, source: str, target: Store, name: str) -> bool:
         """Give a file of this store to another one of the same cluster, without reading it if that is possible.
+
+        Args:
+            source: the file here.
+            target: the other store.
+            name: what the file is called there.
 
         Returns:
             Whether both are one file on the disk, so that the second one takes no room. To remove one leaves the other.

@@ -33,6 +33,7 @@ LEFT_MS: Final = 24 * 3600 * 1000
 
 TRIES: Final = 8
 FIRST_WAIT_SECONDS: Final = 0.05
+"""Longest first wait before a request that failed is made again; it doubles with each try."""
 
 FARTHEST_SECONDS: Final = 300.0
 """How far this machine's clock may be from the storage's: maintenance goes by both, and keeps an hour between."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RemoteStore(NearStore):
-    """Files of a remote storage, through the clients that `deltalake` has.
+    """Files of a remote storage, through the clients that `deltalake` has; `Store` says what each method guarantees.
 
     Args:
         uri: its root.

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.config.storage import StorageOptions
+from kafkalike.log.store.bounded.client import ImpatientClient
 from kafkalike.log.store.looks import Looks
 from kafkalike.log.store.object_client import ObjectClient, check_process
 from kafkalike.log.store.object_leases import ObjectLeases
@@ -90,10 +91,12 @@ class SharedRoot:
     Args:
         root: the place.
         options: what its client is made with.
+        impatient: whether there are others that can be asked instead: see `ImpatientClient`.
     """
 
-    def __init__(self, root: ObjectRoot, options: StorageOptions) -> None:
-        self.client = ObjectClient(root, options)
+    def __init__(self, root: ObjectRoot, options: StorageOptions, *, impatient: bool = False) -> None:
+        self.impatient = impatient
+        self.client = ImpatientClient(root, options, self.started) if impatient else ObjectClient(root, options)
         self.place = root
         self.options = options
         self.queues = Queues()
@@ -167,14 +170,15 @@ class SharedRoot:
         return SYSTEM_CLOCK.now_ms() * 1_000_000 + ahead_ns
 
 
-_roots: dict[tuple[str, StorageOptions], SharedRoot] = {}
+_roots: dict[tuple[str, StorageOptions, bool], SharedRoot] = {}
 _roots_mutex = threading.Lock()
 
 
-def shared_root(root: ObjectRoot, options: StorageOptions) -> SharedRoot:
+def shared_root(root: ObjectRoot, options: StorageOptions, *, impatient: bool = False) -> SharedRoot:
     """The one of this process: a root that was tried out need not be tried again."""
+    key = root.uri, options, impatient
     with _roots_mutex:
-        found = _roots.get((root.uri, options))
+        found = _roots.get(key)
         if found is None:
-            found = _roots[root.uri, options] = SharedRoot(root, options)
+            found = _roots[key] = SharedRoot(root, options, impatient=impatient)
         return found

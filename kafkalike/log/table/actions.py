@@ -174,6 +174,11 @@ def _object(line: str) -> dict[str, Any]:
 def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommit:
     """What the actions of one table version say.
 
+    Args:
+        version: its number.
+        actions: the actions, in the order of the file.
+        where: the table, for errors.
+
     Raises:
         LogCorruptError: an action lacks what the Delta protocol asks for.
         UnsupportedVersionError: it asks for a newer Delta protocol than this package knows.
@@ -221,6 +226,11 @@ def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommi
 def parse_commit(version: int, content: bytes, where: str) -> TableCommit:
     """Parse the file of one table version.
 
+    Args:
+        version: its number, which the file does not say.
+        content: the bytes of the file.
+        where: the table, for errors.
+
     Raises:
         LogCorruptError: it is empty, cut off, or not what Delta writes.
         UnsupportedVersionError: it asks for a newer Delta protocol than this package knows.
@@ -257,6 +267,14 @@ def add_of(  # noqa: PLR0917 - called for each file of a table
     stats: str | None,
 ) -> Add:
     """The fields of an `add` action, as its JSON or a checkpoint has them.
+
+    Args:
+        path: as it stands in the log, percent-encoded.
+        partition_values: of the table's partition columns.
+        size: bytes.
+        modification_ms: when the file was made, ms since the epoch.
+        data_change: whether its rows are new to the table; None where the field is missing, which is an error.
+        stats: JSON text; None or empty where there is none.
 
     Raises:
         ValueError, TypeError, AttributeError: one is not what the Delta protocol asks for.

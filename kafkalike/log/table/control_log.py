@@ -21,13 +21,13 @@ from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.row_files import ROWS
 from kafkalike.log.table.row_table import RowTable
 from kafkalike.log.table.state import EndsAt, TableState
-from kafkalike.log.table.table import Change, Done
+from kafkalike.log.table.table_change import Change, Done
 from kafkalike.log.table.turns import Turns
 from kafkalike.model.row_value import ControlState
 
 if TYPE_CHECKING:
     # Loaded by who has one: object stores alone.
-    from kafkalike.log.table.combined_rows import CombinedRows
+    from kafkalike.log.table.combined.combined_rows import CombinedRows
 
 S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")

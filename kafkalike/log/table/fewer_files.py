@@ -14,7 +14,7 @@ from kafkalike.clock import Clock
 from kafkalike.log.table.actions import Add
 from kafkalike.log.table.row_files import RowFiles
 from kafkalike.log.table.state import Live, TableState
-from kafkalike.log.table.table import Change, Done
+from kafkalike.log.table.table_change import Change, Done
 from kafkalike.model.control_rows import files_to_merge
 from kafkalike.model.segments import Segment
 
@@ -23,6 +23,14 @@ R = TypeVar("R")
 
 def merge_late(files: RowFiles[R], state: TableState, clock: Clock) -> Change | Done[None]:
     """Plan: put the rows of the latest files into one.
+
+    Args:
+        files: the table's files.
+        state: the table.
+        clock: the time.
+
+    Returns:
+        The change, with its file written; `Done` where there is nothing to put together.
 
     Raises:
         KafkaStorageError, OSError, pa.ArrowException: a file cannot be read or written.

@@ -12,10 +12,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafkalike.log.table.root_format import ONLY_ROOT, ROOT_FORMAT
-from kafkalike.model import cluster_state, group_state
+from kafkalike.model import group_state, metadata_rows
 from kafkalike.model.schemas import table as schema_table
 
-CLUSTER_METADATA: Final = cluster_state.TABLE
+CLUSTER_METADATA: Final = metadata_rows.TABLE
 CONSUMER_OFFSETS: Final = group_state.TABLE
 SCHEMAS: Final = schema_table.TABLE
 

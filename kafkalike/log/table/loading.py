@@ -18,7 +18,12 @@ ToSegment = Callable[[Add, Store], Segment]
 
 
 def load_table(store: Store, to_segment: ToSegment, version: int | None = None) -> TableState:
-    """The state of a table at a version; None for the newest one.
+    """The state of a table at a version.
+
+    Args:
+        store: the table.
+        to_segment: see `ToSegment`.
+        version: None for the newest one.
 
     Raises:
         FileNotFoundError: there is no table.

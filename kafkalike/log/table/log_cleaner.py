@@ -25,7 +25,8 @@ from kafkalike.log.table.joined.joining import Joining
 from kafkalike.log.table.joined.reading import EACH, EVERY
 from kafkalike.log.table.log_files import last_checkpoint
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
-from kafkalike.log.table.table import Landed
+from kafkalike.log.table.table_change import Landed
+from kafkalike.log.table.turns import cleaning_turn
 
 CLEANUP_INTERVAL: Final = 10 * INTERVAL
 """Commits between two clean-ups of the log by writers: each lists the whole folder for what is an hour or a day old."""
@@ -71,16 +72,6 @@ class Helpers:
         # `Thread.join` marks a thread that runs as ended when it is interrupted; the interpreter would not wait for it.
         for done in at_work:
             done.wait(limit.remaining())
-
-
-def cleaning_turn(location: str) -> str:
-    """What those queue for who write to a table's log beside its writers; `~` cannot be part of a topic's name."""
-    return f"condense~{location}"
-
-
-def maintenance_turn(name: str) -> str:
-    """What maintenance runs of a topic, or of something else that has this name, queue for."""
-    return f"maintenance~{name}"
 
 
 class LogCleaner:

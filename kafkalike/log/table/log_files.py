@@ -105,7 +105,16 @@ def base_of(files: LogFiles, version: int) -> bool:
 
 
 def first_missing(commits: Sequence[int], base: int, target: int) -> int | None:
-    """The first version above a checkpoint, up to a target, that has no commit file."""
+    """The first version above a checkpoint, up to a target, that has no commit file.
+
+    Args:
+        commits: versions that have one.
+        base: the checkpoint's version; -1 for none.
+        target: the last version that is looked at.
+
+    Returns:
+        None when none is missing.
+    """
     there = {v for v in commits if base < v <= target}
     if len(there) == target - base:
         return None

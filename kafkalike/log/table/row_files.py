@@ -143,7 +143,11 @@ class RowFiles(Generic[R]):
 
 
 def seq_segment(add: Add, files: Store) -> Segment:
-    """A data file of a control table: a run of row numbers."""
+    """A data file of a control table as a segment: a run of row numbers.
+
+    Raises:
+        LogCorruptError: it has no statistics, so another Delta writer wrote it.
+    """
     try:
         start, stop = int(add.stats["minValues"]["seq"]), int(add.stats["maxValues"]["seq"]) + 1
     except KeyError as cause:

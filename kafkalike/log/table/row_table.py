@@ -25,7 +25,8 @@ from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.log_files import READ_BESIDE
 from kafkalike.log.table.row_files import ROWS, MissingFileError, RowFiles, seq_segment
 from kafkalike.log.table.state import REPLICAS, SEAL, TableState
-from kafkalike.log.table.table import Landed, Table
+from kafkalike.log.table.table import Table
+from kafkalike.log.table.table_change import Landed
 from kafkalike.model.row_value import ControlState
 
 _log = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ import zlib
 from typing import Final
 
 FORMAT: Final = 1
+"""Of the file; another one is refused."""
 
 
 def sealed(rest: bytes) -> bytes:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline, within
@@ -23,14 +22,15 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.log.store.port import NOW, Pace, Store
-from kafkalike.log.table.actions import Add, log_name, parse_commit
+from kafkalike.log.table.actions import log_name, parse_commit
 from kafkalike.log.table.checkpoints.expired import HOUR_MS, LOG_STAYS, duration_ms
 from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.following import FollowedTable, Follower
 from kafkalike.log.table.loading import ToSegment
 from kafkalike.log.table.log_files import LogFiles, last_checkpoint
 from kafkalike.log.table.settling import BACKOFF_SECONDS, CommitPuts
-from kafkalike.log.table.state import FENCE, Requirement, TableState
+from kafkalike.log.table.state import FENCE, TableState
+from kafkalike.log.table.table_change import Change, Done, Landed, Plan, holds, planned_commit
 
 MAX_BACKOFF_SECONDS: Final = 2.0
 """Longest wait after a concurrent writer's commit, however often that happens."""
@@ -49,45 +49,6 @@ Refresh = Callable[[Pace], object]
 
 Questions = Callable[[], Sequence[Callable[[], object]]]
 """What such a look asks the storage, as calls that can be made side by side."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One table version that is to be made, with its data files written already, under names that nobody sees yet."""
-
-    operation: str
-    """What the table's history calls it."""
-    time_ms: int
-    """Time of the change, ms."""
-    requires: Sequence[Requirement] = ()
-    """What it was planned on."""
-    adds: Sequence[Add] = ()
-    removes: Sequence[Add] = ()
-    txns: Mapping[str, int] = field(default_factory=dict)
-    note: Mapping[str, Any] = field(default_factory=dict)
-    """Goes into the commit's user metadata, beside its id."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done(Generic[T]):
-    """A plan that needs no table version: what it found instead."""
-
-    value: T
-
-
-@dataclass(frozen=True, slots=True)
-class Landed:
-    """A change that is a table version."""
-
-    version: int
-    change: Change
-    content: bytes
-    """Its commit file."""
-
-
-Plan = Callable[[TableState], "Change | Done[T]"]
-"""Makes a change of a state, with its files; called again when a requirement of the last one broke. It may raise: then
-nothing is done."""
 
 
 class Table(FollowedTable):
@@ -200,7 +161,7 @@ class Table(FollowedTable):
                 with self.mutex:
                     self.check_sound()
                     state = self.state
-                    if planned is not None and not _holds(planned, planned_on, state):
+                    if planned is not None and not holds(planned, planned_on, state):
                         stale, planned = planned, None
                         throw_away(stale)
                     if planned is None:
@@ -209,7 +170,7 @@ class Table(FollowedTable):
                             return found
                         planned, planned_on = found, state.fenced
                     self._check_removes(planned)
-                    wanted = _commit(planned, state.version + 1, append_id)
+                    wanted = planned_commit(planned, state.version + 1, append_id)
                 flushed = self._flushed(planned, flushed)
             except (KafkaError, OSError):
                 if planned is not None:
@@ -398,21 +359,3 @@ class Table(FollowedTable):
     def _discard(self, change: Change) -> None:
         for add in change.adds:
             self.store.discard(add.path)
-
-
-def _holds(change: Change, fenced: int, state: TableState) -> bool:
-    """Whether everything is as it was when a change was planned; `fenced` is the fence that was the latest then."""
-    return state.fenced == fenced and all(r.holds(state) for r in change.requires)
-
-
-def _commit(change: Change, version: int, append_id: str) -> Commit:
-    return Commit(
-        version=version,
-        time_ms=change.time_ms,
-        operation=change.operation,
-        append_id=append_id,
-        adds=change.adds,
-        removes=change.removes,
-        txns=change.txns,
-        note=change.note,
-    )

@@ -92,3 +92,18 @@ class Turns:
                     where = f"{self._root.uri}/{self._location}"
                     _log.warning("%s: a writer holds the lock and does nothing; going on without it", where)
             yield
+
+
+def cleaning_turn(location: str) -> str:
+    """What those queue for who write to a table's log beside its writers; `~` cannot be part of a topic's name."""
+    return f"condense~{location}"
+
+
+def maintenance_turn(name: str) -> str:
+    """What maintenance runs of a topic, or of something else that has this name, queue for."""
+    return f"maintenance~{name}"
+
+
+def turns_of(location: str) -> list[str]:
+    """All that is queued for about a topic whose table has this folder."""
+    return [location, cleaning_turn(location), maintenance_turn(location)]

@@ -14,11 +14,12 @@ from kafkalike import faults
 from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaError
 from kafkalike.log.table.actions import APPEND, Add
-from kafkalike.log.table.appends import At, Made
-from kafkalike.log.table.combining import CombinedAppends
-from kafkalike.log.table.open_appends import OpenAppends
+from kafkalike.log.table.combined.appends import At, Made
+from kafkalike.log.table.combined.combining import CombinedAppends
+from kafkalike.log.table.combined.open_appends import OpenAppends
 from kafkalike.log.table.state import Still, TableState, end_app
-from kafkalike.log.table.table import Change, Done, Landed, Plan, Table
+from kafkalike.log.table.table import Table
+from kafkalike.log.table.table_change import Change, Done, Landed, Plan
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.known_writes import names_of
 from kafkalike.log.topic.validate import SchemasOf, check_after, codec_for

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.store.footers.bloom import may_hold, xxh64
-from kafkalike.log.store.parquet import KEY, open_parquet
+from kafkalike.log.store.parquet import KEY, UNREADABLE, is_storage_error, open_parquet
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 
 if TYPE_CHECKING:
@@ -45,6 +46,29 @@ PROBE_FREE_BYTES: Final = 64 * 1024 * 1024
 
 class FlawError(Exception):
     """A data file is not what the table's log promises; the message says in what."""
+
+
+@contextlib.contextmanager
+def named_flaws(where: str, then: str = "") -> Iterator[None]:
+    """Turn what is wrong with a data file into the errors of a client; that the file is gone stays what it is.
+
+    Args:
+        where: what is read, for the error.
+        then: what follows in the error of a damaged file; it begins with `. `, or is empty.
+
+    Raises:
+        CorruptRecordError: the file is damaged, or is not what the log promises.
+        KafkaStorageError: the storage cannot be read now.
+        FileNotFoundError: it is gone.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (*UNREADABLE, FlawError) as cause:
+        if is_storage_error(cause):
+            raise KafkaStorageError(f"{where} cannot be read now: {cause}") from cause
+        raise CorruptRecordError(f"{where} cannot be read: {cause}{then}") from cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ from kafkalike.config.server import ServerConfig
 from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import CorruptRecordError, LogCorruptError, TopicDeletedError
 from kafkalike.log.store.port import NOW, Pace, Store
+from kafkalike.log.table.combined.open_appends import OpenTables
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.log_cleaner import Helpers
-from kafkalike.log.table.open_appends import OpenTables
 from kafkalike.log.table.table import Table
 from kafkalike.log.topic import times
 from kafkalike.log.topic.look_back import look_back
@@ -22,8 +22,9 @@ from kafkalike.log.topic.reader import DeltaReader
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.validate import SchemasOf
 from kafkalike.model.appends import TRANSACTIONS
-from kafkalike.model.cluster_state import ClusterState, MetadataRow
+from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.compaction import HOLES, cleaner_app
+from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo

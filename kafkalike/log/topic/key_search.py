@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalike.errors import CorruptRecordError, KafkaStorageError
+from kafkalike.errors import KafkaStorageError
 from kafkalike.log.store.arrays import binaries, numbers
-from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, sound
+from kafkalike.log.store.parquet import UNREADABLE, sound
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
-from kafkalike.log.topic.data_file import DataFile, FlawError, Reading, longs
+from kafkalike.log.topic.data_file import DataFile, FlawError, Reading, longs, named_flaws
 
 if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
@@ -76,22 +76,16 @@ def search(files: Store, segments: Sequence[Segment], wanted: Wanted) -> Iterato
     for segment in reversed(segments):
         if segment.start >= wanted.below:
             continue
-        where = f"partition {segment.partition}: offsets [{segment.start}, {segment.stop})"
+        where = f"partition {segment.partition}: offsets [{segment.start}, {segment.stop}): {files.uri}/{segment.path}"
+        read = partial(_searched, segment=segment, wanted=wanted)
         try:
-            found = sound(
-                files, segment.path, partial(_searched, segment=segment, wanted=wanted), (*UNREADABLE, FlawError)
-            )
-            yield found
-            if found.start > segment.start:
-                return
-        except FlawError as cause:
-            raise CorruptRecordError(f"{where} cannot be read: {files.uri}/{segment.path}: {cause}") from cause
+            with named_flaws(where):
+                found = sound(files, segment.path, read, (*UNREADABLE, FlawError))
         except FileNotFoundError as cause:
-            raise KafkaStorageError(f"{where}: {files.uri}/{segment.path} is gone; look again") from cause
-        except UNREADABLE as cause:
-            if is_storage_error(cause):
-                raise KafkaStorageError(f"{where} cannot be read now: {files.uri}/{segment.path}: {cause}") from cause
-            raise CorruptRecordError(f"{where} cannot be read: {files.uri}/{segment.path}: {cause}") from cause
+            raise KafkaStorageError(f"{where} is gone; look again") from cause
+        yield found
+        if found.start > segment.start:
+            return
 
 
 def _searched(files: Store, segment: Segment, wanted: Wanted) -> Searched:

@@ -19,7 +19,8 @@ from kafkalike.log.store.port import NOW, Pace
 from kafkalike.log.table.actions import APPEND, TableCommit
 from kafkalike.log.table.log_cleaner import LogCleaner
 from kafkalike.log.table.state import FENCE, REPLICAS, EndsAt, LastOf, Requirement, Still, TableState, end_app
-from kafkalike.log.table.table import Change, Done, Landed, Plan, Questions
+from kafkalike.log.table.table import Questions
+from kafkalike.log.table.table_change import Change, Done, Landed, Plan
 from kafkalike.log.table.turns import Turns
 from kafkalike.log.topic.append_times import timed
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note

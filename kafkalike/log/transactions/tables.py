@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.decided import DecidedRecords
     from kafkalike.log.transactions.staging import Staging
     from kafkalike.model.appends import Appended
-    from kafkalike.model.cluster_state import ClusterState, MetadataRow
+    from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.group_state import GroupRow, GroupsState
+    from kafkalike.model.metadata_rows import MetadataRow
     from kafkalike.model.transactions.values import WriteName
     from kafkalike.model.transactions.views import TopicCut
 

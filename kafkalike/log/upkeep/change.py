@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalike import faults
 from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedError
-from kafkalike.log.table import table
+from kafkalike.log.table import table_change
 from kafkalike.log.table.actions import Add
-from kafkalike.log.table.log_cleaner import maintenance_turn
 from kafkalike.log.table.state import EndsAt, LastOf, Live, Requirement, TableState, end_app
-from kafkalike.log.table.table import Done
+from kafkalike.log.table.table_change import Done
+from kafkalike.log.table.turns import maintenance_turn
 from kafkalike.log.topic.notes import OPERATIONS, RUN_KEY, WORK_KEY
 from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
 from kafkalike.model.segments import Segment
@@ -101,14 +101,14 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
 
     tries = iter([change])
 
-    def plan(state: TableState) -> table.Change | Done[None]:
+    def plan(state: TableState) -> table_change.Change | Done[None]:
         # Files that were written before a fence may be gone. Who has to plan anew has met one.
         late = next(tries, None) is None or change.fenced not in {None, state.fenced}
         if late or not all(one.holds(state) for one in rests_on):
             return Done(None)
         faults.point(f"{change.work}.before_commit")
         lasting, requires = _lasting(change, state, log.clock.now_ms())
-        return table.Change(
+        return table_change.Change(
             operation=OPERATIONS[change.work],
             time_ms=log.clock.now_ms(),
             adds=change.adds,

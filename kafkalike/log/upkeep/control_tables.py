@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalike.clock import Deadline
-from kafkalike.log.cluster.delta_cluster import turns_of
 from kafkalike.log.cluster.topic_folders import dead_folders, remove_folder, topic_id_of
 from kafkalike.log.cluster.topic_lives import live_topic
 from kafkalike.log.table.layout import CLUSTER_METADATA, CONTROL_TABLES, DELETED, LOCKS, SCHEMAS, STAGING
+from kafkalike.log.table.turns import turns_of
 from kafkalike.log.upkeep.vacuum import Delays, leftovers, vacuum
 from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
 from kafkalike.model.schemas.kept_rows import kept_schema_rows

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalike import faults
 from kafkalike.clock import Deadline
 from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
-from kafkalike.log.table.log_cleaner import maintenance_turn
+from kafkalike.log.table.turns import maintenance_turn
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, Change, discard_all, publish_or_discard, still_live
 from kafkalike.log.upkeep.removing import Removed, Removing, find_and_remove
 from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks, where_possible

@@ -6,6 +6,7 @@ keys, in this order, and are left as they are. The work is a value that may be s
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -16,9 +17,8 @@ import pyarrow.compute as pc
 
 from kafkalike import faults
 from kafkalike.clock import Deadline
-from kafkalike.errors import CorruptRecordError, KafkaStorageError, KafkaTimeoutError
-from kafkalike.log.store.parquet import UNREADABLE, is_storage_error
-from kafkalike.log.topic.data_file import DataFile, FlawError, Reading, longs
+from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
+from kafkalike.log.topic.data_file import DataFile, Reading, longs, named_flaws
 from kafkalike.log.topic.segment_files import sha256_of
 from kafkalike.log.topic.segment_rows import WHOLE_BATCH_BYTES, read_segment
 from kafkalike.log.upkeep.replacing import Replacement, check_apart, groups, losing, replaced
@@ -239,19 +239,14 @@ def _may_have_keys(files: Store, segment: Segment, keys: _Keys) -> bool:
     if not keys.keys:
         return False
     where = f"partition {segment.partition}: offsets [{segment.start}, {segment.stop}): {files.uri}/{segment.path}"
+    reading = Reading(columns=("key", "offset"), batch_bytes=WHOLE_BATCH_BYTES)
     try:
-        file = DataFile(files, segment, Reading(columns=("key", "offset"), batch_bytes=WHOLE_BATCH_BYTES))
-        try:
+        with (
+            named_flaws(where, ". Its partition is left as it is"),
+            contextlib.closing(DataFile(files, segment, reading)) as file,
+        ):
             few = len(keys.keys) <= FILTERED_KEYS
             asked = file.groups_with(keys.keys) if few else range(len(file.groups))
             return any(keys.among(part).any() for at in asked for part in file.keys_of(at))
-        finally:
-            file.close()
-    except FlawError as cause:
-        raise CorruptRecordError(f"{where} cannot be read: {cause}. Its partition is left as it is") from cause
     except FileNotFoundError as cause:
         raise CorruptRecordError(f"{where} is missing, so its partition is left as it is") from cause
-    except UNREADABLE as cause:
-        if is_storage_error(cause):
-            raise KafkaStorageError(f"{where} cannot be read now: {cause}") from cause
-        raise CorruptRecordError(f"{where} cannot be read: {cause}. Its partition is left as it is") from cause

@@ -31,13 +31,13 @@ from kafkalike.log.cluster.copies import COPY_APP, ORIGIN_APP, origin_ids, origi
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, log_name, parse_commit
 from kafkalike.log.table.loading import load_table
-from kafkalike.log.table.log_cleaner import maintenance_turn
 from kafkalike.log.table.state import end_app
+from kafkalike.log.table.turns import maintenance_turn
 from kafkalike.log.topic.batch_payload import add_of
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.upkeep.change import COMMIT_TIMEOUT_MS, Change, publish
-from kafkalike.model.cluster_state import LOG_START, LogStartsMoved, MetadataRow, Move, parse_row
 from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
+from kafkalike.model.metadata_rows import LOG_START, LogStartsMoved, MetadataRow, Move, parse_row
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster

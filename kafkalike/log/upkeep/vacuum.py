@@ -18,8 +18,8 @@ from kafkalike import faults
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name, parse_commit, version_of
 from kafkalike.log.table.checkpoints.expired import LOG_STAYS, duration_ms
+from kafkalike.log.table.combined.waiting_files import FOLDER as WAITING
 from kafkalike.log.table.snapshot import load_snapshot
-from kafkalike.log.table.waiting_files import FOLDER as WAITING
 from kafkalike.log.topic.notes import OPERATIONS
 from kafkalike.log.topic.segment_files import versions
 

@@ -94,8 +94,8 @@ def gives_way(found: Mapping[Room, float], own: Room | None) -> bool:
         found: words beside the table, with their age in ms.
         own: the one of the writer, if it has put one there.
     """
-    others = [room for room, age in found.items() if room != own and age < min(room.millis, MOST_ROOM_MS)]
-    return any(own is None or room < own for room in others)
+    asked = (room for room, age in found.items() if age < min(room.millis, MOST_ROOM_MS))
+    return any(own is None or room < own for room in asked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
+from kafkalike import faults
 from kafkalike.spark.format.mark import MarkedReader
 from kafkalike.spark.format.parts import Part, read_part
 
@@ -48,8 +49,10 @@ class HandingReader(MarkedReader):
         """See `StreamReader.partitions`. Only a batch of one input partition is handed over."""
         self._handed = None
         made = super().partitions(start, end)
+        faults.point("source.planned")
         if Simple is not None and len(made) == 1:
             self._handed = read_small(made[0])
+            faults.point("source.handed")
         return made
 
     def _seen_as(self) -> type[Any]:
@@ -61,6 +64,7 @@ class HandingReader(MarkedReader):
     def getCache(self, start: Json, end: Json) -> Iterator[RecordBatch]:  # noqa: ARG002, N802 - Spark's name
         """The records of the batch, once."""
         batches, self._handed = self._handed, None
+        faults.point("source.taken")
         return iter(batches or ())
 
 

@@ -1,8 +1,9 @@
 """Statements: SQL that Spark refuses on a topic in, the same refusal with what to do instead out.
 
 Spark and Delta refuse to change a topic's view, each in words about tables. A Python source has no say there, so the
-error is told anew where it comes back, as with modes. What runs is the same, but for one statement: with Delta's
-catalog `CREATE TABLE … USING kafkalike` would make a table that nothing can use, and is refused.
+error is told anew where it comes back, as with modes. What runs is the same, but for two kinds of statements: with
+Delta's catalog `CREATE TABLE … USING kafkalike` would make a table that nothing can use, and a change of the table
+below a root, named by its path, would be one behind the log's back (decision 093). Both are refused.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import re
 import sys
 from functools import wraps
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException, PySparkException
 
+from kafkalike.log.connect import is_root
 from kafkalike.spark.format.parts import TYPES
 
 _SESSIONS: Final = ("pyspark.sql.session", "pyspark.sql.classic.session", "pyspark.sql.connect.session")
@@ -32,6 +35,8 @@ _CHANGE: Final = re.compile(
 _TABLE: Final = re.compile(
     r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:EXTERNAL\s+)?TABLE\s.*?\sUSING\s+`?(\w+)`?", re.IGNORECASE | re.DOTALL
 )
+
+_PATH: Final = re.compile(r"`?delta`?\s*\.\s*`(?:file:(?://(?=/))?)?(/[^`]+)`", re.IGNORECASE)
 
 _DELETED: Final = (
     "records of a topic are deleted by `kafkalike delete-records` or by its retention.ms, those of a key by a record "
@@ -71,8 +76,18 @@ def makes_table(statement: str) -> str | None:
     return None if found is None else found[1].lower()
 
 
+def below_root(target: str) -> bool:
+    """Whether a statement's target is a table of a cluster, named by its path on this machine: delta.`/data/log/t`.
+
+    >>> below_root("orders"), below_root("delta.`/data/no/root/orders`")
+    (False, False)
+    """
+    found = _PATH.fullmatch(target)
+    return found is not None and is_root(Path(found[1]).parent)
+
+
 def explain_statements(source: str) -> None:
-    """Let `SparkSession.sql` say what to do instead where Spark refuses to change a topic.
+    """Let `SparkSession.sql` say what to do instead where Spark refuses to change a topic, or it does: by its path.
 
     Args:
         source: name of the format.
@@ -91,6 +106,12 @@ def _explained(sql: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's method
             raise AnalysisException(
                 f"with Delta's catalog Spark opens no table USING {source}: use CREATE TEMPORARY VIEW … USING {source} "
                 f"OPTIONS (…), or a session without {CATALOG}"
+            )
+        change = change_of(sqlQuery)
+        if change is not None and below_root(change[1]):
+            raise AnalysisException(
+                f"{change[1]} is a table of kafkalike, and nothing was changed: {INSTEAD[change[0]]}. Who must change "
+                "the table itself has DeltaTable.forPath, and then `kafkalike verify`"
             )
         try:
             return sql(self, sqlQuery, *args, **kwargs)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import DataLossError, KafkaError
 from kafkalike.log.jvm.prompt_answer import PromptAnswer
@@ -157,6 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         self._report(losses)
         self._query = after
+        faults.point("source.ended")
         return (start, dict(ids)) if ends is None else (offsets_json(ends), self.ids_of(offsets_json(ends)))
 
     def ids_of(self, offsets: Json) -> dict[str, str]:
@@ -233,8 +235,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # earlier life must not count for the new one.
         offsets = {tp: at for tp, at in offsets_of(end).items() if self._query.began_again.get(tp) != at}
         now = {topic: known for topic, known in self._topics.ids().items() if ids.get(topic, known) == known}
+        faults.point("source.before_progress")
         try:
             commit_progress(self._topics.cluster, group, offsets, now, self._clock)
+            faults.point("source.after_progress")
         except KafkaError as cause:
             # The checkpoint is what the query goes by; the group is for those who watch it.
             _log.warning("the progress was not committed for group %s: %s", group, cause)

@@ -1,6 +1,7 @@
 """Stream worker: copies what is there into the topic `out`, in batches, and ends; killed by a fault if so ordered.
 
-With `letters` it copies the ids of JSON values, and what is none becomes a dead letter.
+With `letters` it copies the ids of JSON values, and what is none becomes a dead letter. With `shown` the source itself
+commits its progress for a group.
 """
 
 from typing import Any
@@ -28,6 +29,8 @@ def source(spark: SparkSession, orders: dict[str, Any]) -> DataFrame:
     limited = limited.option("startingOffsets", "earliest")
     if orders["source"] == "letters":
         return limited.option("includeHeaders", "true").load()
+    if orders["source"] == "shown":
+        limited = limited.option("kafka.group.id", "copies")
     return limited.load().select("partition", "value")
 
 

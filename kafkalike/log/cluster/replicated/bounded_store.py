@@ -69,6 +69,10 @@ class BoundedStore(BrokerStore):
         """Raise `OSError` unless the root is there and is a broker's."""
         self._calls.call(super().check_there)
 
+    def silent_seconds(self) -> float:
+        """For how long a call of it has hung."""
+        return self._calls.silent_seconds()
+
     def try_out(self) -> None:
         """A network file system is tried out."""
         self._calls.call(super().try_out, LONG)

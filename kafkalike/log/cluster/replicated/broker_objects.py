@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline, within
 from kafkalike.errors import KafkaConnectionError, KafkaError
 from kafkalike.log.cluster.replicated.broker_store import SIGN_SECONDS, Founding, check_sign
+from kafkalike.log.store.bounded.client import ImpatientClient
 from kafkalike.log.store.objects import ObjectStore
 from kafkalike.log.store.port import NOW, Entry, Pace
 from kafkalike.log.table.layout import BROKERS
@@ -24,27 +24,21 @@ T = TypeVar("T")
 ALIVE_SECONDS: Final = 2.0
 """How long a root that has answered is taken to be there."""
 
-ANSWER_MS: Final = 2500.0
-"""For how long, about, a root is asked whether it is there."""
-
-READ_MS: Final = 7000.0
-"""For how long, about, a request is made again that may be: whoever has replicas asks another one then."""
-
-WRITE_MS: Final = 20_000.0
-"""The same for a file that is written, which may be large."""
-
 
 class BrokerObjects(ObjectStore):
     """A place in an object store that is a broker's root, or one below it.
 
     Args:
-        root: the root as a plain store.
+        root: the root as a plain store, whose requests are given up after some seconds.
         founding: of the cluster: before it, nothing is there, and that is right.
         folder: below it; empty for the root itself.
     """
 
     def __init__(self, root: ObjectStore, founding: Founding, folder: str = "") -> None:
         super().__init__(root._root, root.uri, folder)  # noqa: SLF001 - what the stores of a root share
+        client = self._root.client
+        assert isinstance(client, ImpatientClient)
+        self._client = client
         self._plain = root
         self._founding = founding
 
@@ -55,6 +49,14 @@ class BrokerObjects(ObjectStore):
     def plain(self) -> ObjectStore:
         """The root without these looks."""
         return self._plain
+
+    def silent_seconds(self) -> float:
+        """For how long a request has had no answer."""
+        return self._client.silent_seconds()
+
+    def ask_again(self) -> None:
+        """Nobody asks a bucket that gave no answer, for half a second."""
+        self._client.ask_again()
 
     @property
     def combines(self) -> bool:
@@ -74,13 +76,11 @@ class BrokerObjects(ObjectStore):
         return True
 
     def _check(self, seconds: float) -> None:
-        with within(Deadline(SYSTEM_CLOCK, ANSWER_MS)):
-            check_sign(self._plain, self._founding, seconds)
+        check_sign(self._plain, self._founding, seconds)
 
-    def _asked(self, name: str, ask: Callable[[], T], patience_ms: float = READ_MS) -> T:
+    def _asked(self, name: str, ask: Callable[[], T]) -> T:
         try:
-            with within(Deadline(SYSTEM_CLOCK, patience_ms)):
-                return ask()
+            return ask()
         except FileNotFoundError:
             if name != BROKERS:
                 self.check_there()
@@ -92,7 +92,7 @@ class BrokerObjects(ObjectStore):
 
     def try_out(self) -> None:
         """See `ObjectStore`; one that gives no answer is tried out before the first write to it."""
-        with contextlib.suppress(KafkaConnectionError), within(Deadline(SYSTEM_CLOCK, ANSWER_MS)):
+        with contextlib.suppress(KafkaConnectionError):
             super().try_out()
 
     def look(self, name: str, pace: Pace = NOW) -> bytes | None:
@@ -136,15 +136,13 @@ class BrokerObjects(ObjectStore):
         """Create an object."""
         if name != BROKERS:
             self.check_there()
-        return self._asked(
-            name, lambda: super(BrokerObjects, self).put_if_absent(name, content, durable=durable), WRITE_MS
-        )
+        return self._asked(name, lambda: super(BrokerObjects, self).put_if_absent(name, content, durable=durable))
 
     def replace(self, name: str, content: bytes) -> None:
         """Write an object; the storage is tried out before the first one."""
         if name != BROKERS:
             self.check_there()
-        self._asked(name, lambda: self._replaced(name, content), WRITE_MS)
+        self._asked(name, lambda: self._replaced(name, content))
 
     def _replaced(self, name: str, content: bytes) -> None:
         try:

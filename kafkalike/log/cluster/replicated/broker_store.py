@@ -94,6 +94,14 @@ class BrokerRoot(Store, Protocol):
         """Whether the root is there and is a broker's."""
         ...
 
+    def silent_seconds(self) -> float:
+        """For how long it has been waited for in vain, as far as is known; 0 where it was not."""
+        ...
+
+    def ask_again(self) -> None:
+        """See whether it answers by now, if it is not asked any more."""
+        ...
+
     def plain(self) -> Store:
         """The root without these looks."""
         ...
@@ -175,6 +183,13 @@ class BrokerStore(LocalStore):
     def check_there(self) -> None:
         """Raise `OSError` unless the root is there and is a broker's."""
         check_sign(self._plain, self._founding)
+
+    def silent_seconds(self) -> float:
+        """It says at once that it is not there."""
+        return 0.0
+
+    def ask_again(self) -> None:
+        """It is asked each time; calls that hang come to an end when it is back."""
 
     def plain(self) -> LocalStore:
         """The root without these looks."""

@@ -25,7 +25,8 @@ from kafkalike.log.cluster.replicated.recovery import Recoveries
 from kafkalike.log.cluster.replicated.tables import TableHelper
 from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES
 from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
-from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row, replicas_row
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
 from kafkalike.model.replication.assignment import check_factor
 from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
 
@@ -199,6 +200,7 @@ class Brokers:
         left: dict[str, Sequence[int]] = {}
         led: dict[str, int] = {}
         failed: list[str] = []
+        self._store.ask_again()
         for name in self.tables() if topics is None else topics:
             if deadline.expired():
                 failed.append(f"{name}: there was no time left")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaStorageError, UnknownTopicOrPartitionError
-from kafkalike.model.cluster_state import ClusterState, MetadataRow, replicas_row
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.metadata_rows import MetadataRow, replicas_row
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.replicated.metadata import PatientControlLog

@@ -39,7 +39,8 @@ from kafkalike.log.table.row_files import seq_segment
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.brokers import ONLY_BROKER, Broker, first_replicas
-from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row, replicas_row
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
 from kafkalike.version import engine_info
 
 if TYPE_CHECKING:

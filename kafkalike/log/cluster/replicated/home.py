@@ -11,7 +11,8 @@ from kafkalike.log.cluster.replicated.controller import MetadataController
 from kafkalike.log.cluster.replicated.metadata import PatientControlLog
 from kafkalike.log.cluster.replicated.places import Places
 from kafkalike.log.cluster.replicated.roots import SeveralRoots
-from kafkalike.model.cluster_state import ClusterState, MetadataRow
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.metadata_rows import MetadataRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline, within
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.storage import SentOptions, StorageOptions
 from kafkalike.errors import KafkaConfigurationError
@@ -18,9 +17,6 @@ from kafkalike.log.store.roots import normalise_root
 
 if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
-
-ANSWER_MS: Final = 7000.0
-"""For how long, about, a root is asked what it says of itself."""
 
 
 class Places:
@@ -66,7 +62,7 @@ class Places:
         # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
         from kafkalike.log.store.objects import open_objects
 
-        found = open_objects(uri, self._options, self._environ)
+        found = open_objects(uri, self._options, self._environ, impatient=True)
         if found is None:
             message = f"a broker's root is a folder or a place in an object store, and {uri} is neither"
             raise KafkaConfigurationError(message)
@@ -93,8 +89,7 @@ class Places:
         store = self.open(uri)
         if is_folder(uri):
             return calls_of(uri).call(lambda: sign_of(store, name))
-        with within(Deadline(SYSTEM_CLOCK, ANSWER_MS)):
-            return sign_of(store, name)
+        return sign_of(store, name)
 
     def to_send(self, uris: list[str]) -> SentOptions | None:
         """What other processes need to open roots; None where these are folders."""

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.replicated.home import BrokerHome
     from kafkalike.log.table.replicas.quorum_store import QuorumStore
     from kafkalike.model.brokers import ReplicatedTable
-    from kafkalike.model.cluster_state import ClusterState, MetadataRow
+    from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.metadata_rows import MetadataRow
 
 
 class _End(NamedTuple):
@@ -61,6 +62,7 @@ class Recoveries:
     def __init__(self, cluster: BrokerHome) -> None:
         self._cluster = cluster
         self._store: QuorumStore = cluster.store.metadata_root.table
+        self._known = self._store.voters
 
     def describe(self) -> MetadataQuorum:
         """Who votes, and how far each is, asked now.
@@ -76,17 +78,19 @@ class Recoveries:
         return MetadataQuorum(cluster_id=cluster, epoch=voters.epoch, members=members)
 
     def _voters(self) -> VoterSet:
-        found = self._store.look_for_voters()
+        # Who gave no answer a moment ago must not count as lost for that.
+        self._cluster.store.ask_again()
+        found = self._known.look()
         if found is None:
             message = f"no root of {self._cluster.root} in reach says who votes"
             raise KafkaStorageError(message)
         return found
 
     def _member(self, voter: Voter, *, votes: bool) -> QuorumMember:
-        version = self._store.last_of(voter)
+        version = self._known.last_of(voter)
         time_ms = None
         if version is not None and version >= 0:
-            listed = self._store.folder_of(voter).list("_delta_log", after=log_name(version - 1).rpartition("/")[2])
+            listed = self._known.folder_of(voter).list("_delta_log", after=log_name(version - 1).rpartition("/")[2])
             time_ms = next((entry.modified_ms for entry in listed), None)
         return QuorumMember(
             broker=voter.broker, uri=voter.uri, id=voter.id, votes=votes, version=version, time_ms=time_ms
@@ -116,11 +120,11 @@ class Recoveries:
         if source is not None and all(self._cluster.store.roots[broker].uri != source for broker in alive):
             message = f"{source} is no root of this cluster that answers"
             raise KafkaConfigurationError(message)
-        silent = [voter for voter in before.voters if self._store.last_of(voter) is None]
+        silent = [voter for voter in before.voters if self._known.last_of(voter) is None]
         after = self._wanted(before, alive, voters)
         lost = [voter.broker for voter in silent]
         known = [
-            last for voter in (*before.voters, *before.observers) if (last := self._store.last_of(voter)) is not None
+            last for voter in (*before.voters, *before.observers) if (last := self._known.last_of(voter)) is not None
         ]
         planned = Recovery(
             lost=lost,
@@ -129,12 +133,12 @@ class Recoveries:
             sure=len(silent) <= len(before.voters) - majority(len(before.voters)),
             findings=self._findings(before, silent, alive),
         )
-        if not silent and voters is None and self._store.is_open(before):
+        if not silent and voters is None and self._known.is_open(before):
             return planned
         if dry_run:
             return planned
         taken = self._taken(before, after, planned)
-        self._store.look_for_voters()
+        self._known.look()
         self._store.mark_observers()
         self._cluster.metadata.reload()
         self._register(alive)
@@ -168,10 +172,10 @@ class Recoveries:
 
     def _taken(self, before: VoterSet, after: VoterSet, planned: Recovery) -> Taken:
         why = "; ".join(planned.findings)
-        roots = VoterRoots(self._store.folder_of, self._cluster.clock, why)
-        if before.epoch and not self._store.is_open(before):
+        roots = VoterRoots(self._known.folder_of, self._cluster.clock, why)
+        if before.epoch and not self._known.is_open(before):
             # Somebody began, and stopped: nobody has voted for these yet.
-            earlier = self._store.set_of(before.epoch - 1)
+            earlier = self._known.set_of(before.epoch - 1)
             if earlier is None:
                 message = f"no root in reach says who voted in epoch {before.epoch - 1}"
                 raise KafkaStorageError(message)
@@ -199,7 +203,7 @@ class Recoveries:
         return found
 
     def _of_metadata(self, before: VoterSet, silent: Sequence[Voter]) -> str:
-        kept = {v.broker: self._store.last_of(v) for v in (*before.voters, *before.observers) if v not in silent}
+        kept = {v.broker: self._known.last_of(v) for v in (*before.voters, *before.observers) if v not in silent}
         gone = ", ".join(str(voter.broker) for voter in silent)
         last = max((version for version in kept.values() if version is not None), default=-1)
         if len(before.voters) - len(silent) >= majority(len(before.voters)):

@@ -11,16 +11,24 @@ import pyarrow as pa
 
 from kafkalike.clock import Clock
 from kafkalike.config.storage import SentOptions, StorageOptions
-from kafkalike.errors import KafkaConnectionError, KafkaError, KafkaStorageError, TopicAuthorizationFailedError
+from kafkalike.errors import (
+    KafkaConfigurationError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaStorageError,
+    TopicAuthorizationFailedError,
+)
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
+from kafkalike.log.cluster.replicated.several_leases import SeveralLeases
 from kafkalike.log.cluster.replicated.voters import Voters
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
 from kafkalike.log.table.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DAMAGED, DELETED, LEASES, LOCKS, STAGING
 from kafkalike.log.table.layout import TRANSACTIONS as STAGED_TRANSACTIONS
+from kafkalike.log.table.replicas.controllers import TableController
 from kafkalike.log.table.replicas.replicated_store import ReplicatedStore
 from kafkalike.log.table.replicas.spread import Spread
-from kafkalike.log.table.replicas.table_replicas import TableController, TableReplicas
+from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.model.leases import Leases
 from kafkalike.model.replication.values import Replica
 
@@ -34,9 +42,6 @@ AT_ONE: Final = frozenset({STAGING, DELETED, DAMAGED, LEASES, LOCKS})
 
 SURE_MS: Final = 1000
 """How long a root must be away, ms, before it counts that it was taken out of another table."""
-
-MOST_LEASES: Final = 3
-"""Roots that get a heartbeat: any one of them that both see is enough."""
 
 
 class SeveralRoots(NearStore):
@@ -100,16 +105,22 @@ class SeveralRoots(NearStore):
 
         Where it was taken out of the chain of another table, somebody else has waited for it already.
         """
-        if self.root_of(broker).is_there():
+        root = self.root_of(broker)
+        if root.is_there():
             self._down_since.pop(broker, None)
             return 0
         now = self._clock.now_ms()
-        down_ms = now - self._down_since.setdefault(broker, now)
+        down_ms = now - self._down_since.setdefault(broker, now - int(1000 * root.silent_seconds()))
         return max(down_ms, self.lag_ms) if down_ms >= SURE_MS and self._is_out(broker) else down_ms
 
     def alive(self) -> list[int]:
         """Brokers whose roots answer, in order."""
         return [broker for broker, root in sorted(self.roots.items()) if root.is_there()]
+
+    def ask_again(self) -> None:
+        """Ask roots anew that are not asked any more, for those who must know which ones are there."""
+        calls = [root.ask_again for root in self.roots.values()]
+        next((root for root in self.roots.values() if root.far), self).beside(calls)
 
     def first(self) -> BrokerRoot:
         """The first root that answers: a folder, if there is one.
@@ -226,8 +237,23 @@ class SeveralRoots(NearStore):
         return self._to_send([root.uri for root in self.roots.values()])
 
     def hadoop_settings(self) -> Mapping[str, str]:
-        """Those of all roots: Hadoop keeps them by bucket."""
-        return {name: value for root in self.roots.values() for name, value in root.hadoop_settings().items()}
+        """Those of all roots.
+
+        Raises:
+            KafkaConfigurationError: two roots want different ones for buckets of one name; Hadoop keeps them by name.
+        """
+        found: dict[str, str] = {}
+        for root in self.roots.values():
+            for name, value in root.hadoop_settings().items():
+                if found.setdefault(name, value) != value:
+                    bucket = name.removeprefix("fs.s3a.bucket.").partition(".")[0]
+                    message = (
+                        f"several roots are in buckets called {bucket}, which are asked in different ways; Hadoop, "
+                        'with which Delta reads, knows a bucket by its name alone: read with format("kafkalike"), or '
+                        "give buckets names of their own"
+                    )
+                    raise KafkaConfigurationError(message)
+        return found
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
@@ -336,7 +362,7 @@ class SeveralRoots(NearStore):
 
     def leases(self) -> Leases:
         """Heartbeats at several roots."""
-        return SeveralLeases(self)
+        return SeveralLeases(self.alive, lambda broker: self.roots[broker].leases())
 
     def now_ns(self) -> int:
         """The machine's clock."""
@@ -346,53 +372,3 @@ class SeveralRoots(NearStore):
 def folder_of(location: str, replica: Replica) -> str:
     """Folder of a replica below its root."""
     return f"{location}~{replica.life}" if replica.life else location
-
-
-class SeveralLeases:
-    """Heartbeats of group members at several roots: the latest that any of them has counts. Thread-safe.
-
-    Args:
-        roots: of the cluster.
-    """
-
-    def __init__(self, roots: SeveralRoots) -> None:
-        self._roots = roots
-        self._leases: dict[int, Leases] = {}
-
-    def _alive(self) -> list[Leases]:
-        found = []
-        for broker in self._roots.alive()[:MOST_LEASES]:
-            if broker not in self._leases:
-                self._leases[broker] = self._roots.roots[broker].leases()
-            found.append(self._leases[broker])
-        if not found:
-            raise KafkaStorageError("no root answers")
-        return found
-
-    def renew(self, group_id: str, member_id: str) -> None:
-        """Give a heartbeat."""
-        failed: KafkaStorageError | None = None
-        done = False
-        for leases in self._alive():
-            try:
-                leases.renew(group_id, member_id)
-                done = True
-            except KafkaStorageError as cause:
-                failed = cause
-        if failed is not None and not done:
-            raise failed
-
-    def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
-        """When members gave their last heartbeat."""
-        wanted = list(member_ids)
-        latest: dict[str, int] = {}
-        for leases in self._alive():
-            for member, seen in leases.read(group_id, wanted).items():
-                latest[member] = max(seen, latest.get(member, 0))
-        return latest
-
-    def drop(self, group_id: str, member_id: str) -> None:
-        """Forget a member."""
-        with contextlib.suppress(KafkaStorageError):
-            for leases in self._alive():
-                leases.drop(group_id, member_id)

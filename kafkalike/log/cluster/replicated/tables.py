@@ -104,7 +104,7 @@ class TableHelper:
                     failed.append("no replica in sync gives an answer")
             return
         for replica in gone:
-            self._replicas.report(replica)
+            self._replicas.published.report(replica)
 
     def _is_unclean_allowed(self) -> bool:
         settings = self._cluster.settings(self._cluster.metadata.state, self._location)
@@ -164,15 +164,15 @@ class TableHelper:
             try:
                 done = self._roots.carry_out(joining.joining(broker, registered, view, seen, leads=leads))
             except FellBehindError:
-                self._replicas.forget()
+                self._replicas.published.forget()
                 continue
             except ReplicaError as failed:
                 if failed.replica.broker == broker and failed.replica not in registered.chain:
                     message = f"broker {broker} gives no answer, or has something else: {failed}"
                     raise KafkaStorageError(message) from failed
-                self._replicas.mend(failed)
+                self._replicas.published.mend(failed)
                 continue
-            self._replicas.forget()
+            self._replicas.published.forget()
             if done is None:
                 # The log must go on, past what only that replica has.
                 self._go_on()
@@ -180,8 +180,8 @@ class TableHelper:
         raise KafkaStorageError(message)
 
     def _fresh_view(self) -> View:
-        self._replicas.forget()
-        view = self._replicas.view()
+        self._replicas.published.forget()
+        view = self._replicas.published.view()
         if view is None:
             raise KafkaStorageError(f"{self._location} has no table yet")
         return view
@@ -219,8 +219,8 @@ class TableHelper:
             message = f"broker {replica.broker} has the only replica in sync"
             raise KafkaStorageError(message) from None
         except ReplicaError as failed:
-            self._replicas.mend(failed)
-        self._replicas.forget()
+            self._replicas.published.mend(failed)
+        self._replicas.published.forget()
 
     def lead(self, broker: int) -> None:
         """Let a broker's replica lead that is in sync: it leaves, and comes back as the last one."""
@@ -260,7 +260,7 @@ class TableHelper:
 
         if self._roots.carry_out(_prepared(joining.choosing_unclean(chosen), prepare)) is None:
             raise ElectionNotNeededError(f"topic {topic}: somebody else was faster")
-        self._replicas.forget()
+        self._replicas.published.forget()
 
 
 def _prepared(course: Generator[Act, Any, T], prepare: Callable[[int], object]) -> Generator[Act, Any, T]:

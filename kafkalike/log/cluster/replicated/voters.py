@@ -33,7 +33,7 @@ class Voters:
     @property
     def brokers(self) -> Collection[int]:
         """Who votes: brokers that it needs."""
-        voters = self.table.voters
+        voters = self.table.voters.now
         return () if voters is None else [voter.broker for voter in voters.voters]
 
     def at(self, folder: str) -> Store:

@@ -84,6 +84,10 @@ class BoundedCalls:
         """Whether it gives no answer, as far as is known."""
         return bool(self._late())
 
+    def silent_seconds(self) -> float:
+        """For how long a call has hung that had to end; 0 where none does."""
+        return max((SYSTEM_CLOCK.monotonic() - job.until + job.allowed for job in self._late()), default=0.0)
+
     def _late(self) -> list[_Job]:
         now = SYSTEM_CLOCK.monotonic()
         # A copy, made in one step.

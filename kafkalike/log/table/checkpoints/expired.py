@@ -24,8 +24,10 @@ _UNITS_MS: Final = {
 }
 
 LOG_STAYS: Final = "delta.logRetentionDuration"
+"""Property: how long commits stay that a checkpoint has replaced."""
 
 DELETED_FILES_STAY: Final = "delta.deletedFileRetentionDuration"
+"""Property: how long a checkpoint names removed files, for readers of older versions."""
 
 CLEAN_UP: Final = "delta.enableExpiredLogCleanup"
 """Property of a table whose log stays as it is when this is `false`."""

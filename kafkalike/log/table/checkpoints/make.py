@@ -83,7 +83,16 @@ def checkpoint_of(snapshot: Snapshot, now_ms: int) -> tuple[bytes, int]:
 
 
 def name_last(store: Store, version: int, actions: int) -> None:
-    """Name a checkpoint as the last one, where readers of Delta begin."""
+    """Name a checkpoint as the last one, where readers of Delta begin.
+
+    Args:
+        store: the table.
+        version: the checkpoint's.
+        actions: how many it holds.
+
+    Raises:
+        OSError: the storage refused.
+    """
     store.replace(LAST_CHECKPOINT, json.dumps({"version": version, "size": actions}).encode())
 
 

@@ -44,7 +44,13 @@ class _Run:
             self._loose.append(content)
 
     def begin_with(self, first: int, contents: Sequence[bytes], tags: Sequence[str]) -> None:
-        """Take in all that come before it."""
+        """Take in all commits that come before this run.
+
+        Args:
+            first: version of the first of them.
+            contents: their files, in order.
+            tags: what the storage calls these, one each.
+        """
         self.sizes = [*(len(content) for content in contents), *self.sizes]
         self.tags = [*tags, *self.tags]
         self.bytes += sum(map(len, contents))

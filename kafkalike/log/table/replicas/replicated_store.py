@@ -151,12 +151,12 @@ class ReplicatedStore(NearStore):
         version = _version(name)
         if version is None:
             return super().look(name, pace)
-        found = self.replicas.look(version, pace)
+        found = self.replicas.published.look(version, pace)
         if self._lineage is None:
-            self._lineage = self.replicas.lineage
-        elif self._lineage != self.replicas.lineage:
+            self._lineage = self.replicas.published.lineage
+        elif self._lineage != self.replicas.published.lineage:
             # What was read of the log that was given up does not count: all of it is read anew.
-            self._lineage = self.replicas.lineage
+            self._lineage = self.replicas.published.lineage
             raise DamagedFileError(self.uri, name, "its log was given up by an unclean election")
         return found
 
@@ -178,8 +178,8 @@ class ReplicatedStore(NearStore):
         return list(found.values())
 
     def _listed_log(self, folder: str, *, deep: bool, after: str) -> Entries:
-        view = self.replicas.view()
-        self._lineage = self.replicas.lineage
+        view = self.replicas.published.view()
+        self._lineage = self.replicas.published.lineage
         if view is None:
             return []
         failed: OSError | None = None
@@ -234,7 +234,7 @@ class ReplicatedStore(NearStore):
         if made is not None:
             return len(made)
         version = _version(name)
-        known = None if version is None else self.replicas.known(version)
+        known = None if version is None else self.replicas.published.known(version)
         if known is not None:
             return len(known)
         return self._from_any(name, lambda store: store.size(name))

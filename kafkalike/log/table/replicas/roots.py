@@ -7,57 +7,35 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from kafkalike import faults
-from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.clock import Clock
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.store.parquet import UNREADABLE
-from kafkalike.log.store.port import NOW, NotStoredError, Pace, Store
+from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
+from kafkalike.log.table.replicas.controllers import Controller
+from kafkalike.log.table.replicas.replica_logs import ReplicaLogs
 from kafkalike.log.table.replicas.supplies import MARK, Supplies, txns_of
-from kafkalike.log.table.replicas.version_file import LostFile, VersionFile, is_whole, newest_configuration, seal
+from kafkalike.log.table.replicas.version_file import LostFile, VersionFile, newest_configuration, seal
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication import acts
-from kafkalike.model.replication.values import Registration, Replica, UnreachableError, View
+from kafkalike.model.replication.values import Replica, UnreachableError, View
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 FIRST_WAIT_SECONDS: Final = 0.05
+"""Wait before a replica that gave no answer is asked again for the first time; it doubles with each try."""
 
 LONGEST_WAIT_SECONDS: Final = 1.0
 """Longest wait between two tries; then it is asked, too, whether somebody else has taken the replica out."""
-
-_NEVER: Final = (2**63, -math.inf)
-
-READ_AHEAD: Final = 1000
-"""Versions that are read ahead at most."""
-
-MARK_SECONDS: Final = 10.0
-"""How often the whole mark of a replica is read: in between it is enough that it is there."""
-
-SURE_SECONDS: Final = 600.0
-"""How long after a look nobody can have made a version and cleaned it up: a log stays for an hour at least."""
-
-
-class Controller(Protocol):
-    """Who decides what is registered of one table."""
-
-    def look(self) -> Registration:
-        """What is registered."""
-        ...
-
-    def change(self, before: Registration, after: Registration) -> bool:
-        """Change it, if it is still what was seen."""
-        ...
 
 
 class Landing:
@@ -102,19 +80,9 @@ class ReplicaRoots:
         self.durable = durable
         self._seen_epoch = -1
         """Of the registration that was seen last."""
-        self.supplies = Supplies(store_of, self._there, lambda: controller.look().in_sync)
+        self.logs = ReplicaLogs(store_of, lambda: controller.look().in_sync)
+        self.supplies = Supplies(store_of, self.logs.there, lambda: controller.look().in_sync)
         """Data files of this process's own versions, and those of replicas."""
-        self._checkpoints: dict[Replica, int] = {}
-        """Newest checkpoint that was seen; they only grow."""
-        self._unmade: dict[Replica, tuple[int, float]] = {}
-        """A version, and a time by the machine's clock at which the replica never had it, nor a later one: so nobody
-        can have cleaned it up for an hour from then on, and no list of the log's folder is needed to know that."""
-        self._surely_put: dict[Replica, int] = {}
-        """A version that this process has put where clean-up cannot have been."""
-        self._proven: dict[Replica, dict[int, bytes]] = {}
-        """Versions that were read ahead, and are what they were made to be."""
-        self._marked: dict[Replica, float] = {}
-        """When the mark of a replica was read."""
         self._down_since: dict[Replica, int] = {}
         """Since when, ms, a replica has given no answer."""
         self._carriers: Mapping[type, Callable[[Any], Any]] = {
@@ -168,16 +136,10 @@ class ReplicaRoots:
             return end.value  # type: ignore[no-any-return]
 
     def note_epoch(self, epoch: int) -> None:
-        """Take note of the epoch that is registered. Of one that is new, what was seen before says nothing.
-
-        A replica that left and came back has a checkpoint over what it lacks: the place of a version may be empty
-        there, though it was made.
-        """
+        """Take note of the epoch that is registered. Of one that is new, what was seen before says nothing."""
         if epoch != self._seen_epoch:
             self._seen_epoch = epoch
-            self._unmade.clear()
-            self._surely_put.clear()
-            self._proven.clear()
+            self.logs.forget()
 
     def do(self, act: acts.End) -> Any:  # noqa: ANN401 - what an act comes to
         """Do one act, once.
@@ -249,152 +211,29 @@ class ReplicaRoots:
         try:
             return self._carriers[type(act)](act)
         except LogCorruptError:
-            self._there(replica)
+            self.logs.there(replica)
             raise
 
-    def _there(self, replica: Replica) -> Store:
-        """A replica's store.
-
-        Raises:
-            OSError: its mark cannot be found: the root is gone, or is another, empty one.
-        """
-        store, mark = self._store_of(replica), str(tuple(replica)).encode()
-        now = SYSTEM_CLOCK.monotonic()
-        known = now - self._marked.get(replica, -math.inf) < MARK_SECONDS
-        # No mount is missing where a root is far, so that it was there a moment ago is enough.
-        if known and (store.far or store.size(MARK) == len(mark)):
-            return store
-        if store.read(MARK) == mark:
-            self._marked[replica] = now
-        else:
-            message = f"{store.uri} is not replica {replica}"
-            raise OSError(message)
-        return store
-
     def _read(self, act: acts.Read) -> VersionFile | None:
-        found = self.look(act.replica, act.version)
+        found = self.logs.look(act.replica, act.version)
         return None if found is None else VersionFile(found)
-
-    def look(self, replica: Replica, version: int, pace: Pace = NOW) -> bytes | None:
-        """The content of a version of a replica; None when there is none.
-
-        Raises:
-            OSError: it gives no answer.
-        """
-        began = SYSTEM_CLOCK.monotonic()
-        proven = self._proven.get(replica)
-        if proven is not None and version in proven:
-            return proven[version]
-        store = self._store_of(replica)
-
-        def ask() -> bytes | None:
-            found = store.look(log_name(version), pace)
-            if found is None:
-                self._there(replica)
-            return found
-
-        found = store.bounded(ask)
-        if found is not None:
-            return found if is_whole(found) else self._whole_version(replica, version, found)
-        if not pace.waits and self.is_sure(replica, version):
-            self._unmade[replica] = version, began
-        return None
-
-    def _whole_version(self, replica: Replica, version: int, damaged: bytes) -> bytes:
-        """A version that is damaged at a replica in sync, as another one has it; the damaged one where nobody has.
-
-        Both have the same one, and whoever reads it here goes on as if it was whole.
-        """
-        with contextlib.suppress(KafkaError, OSError):
-            known = self._controller.look().in_sync
-            for other in known if replica in known else ():
-                if other != replica:
-                    with contextlib.suppress(OSError):
-                        found = self._there(other).look(log_name(version))
-                        if found is not None and is_whole(found):
-                            _log.warning("version %d of %s is damaged there, and read elsewhere", version, replica)
-                            return found
-        return damaged
-
-    def is_sure(self, replica: Replica, version: int) -> bool:
-        """Whether clean-up cannot have emptied a version's place at a replica."""
-        unmade, at = self._unmade.get(replica, _NEVER)
-        return version >= unmade and SYSTEM_CLOCK.monotonic() - at < SURE_SECONDS
 
     def _put(self, act: acts.Put) -> bool:
         assert isinstance(act.content, VersionFile)
         faults.point("replicas.before_put")
-        store, began, content = self._store_of(act.replica), SYSTEM_CLOCK.monotonic(), act.content.data
-
-        def put() -> bool:
-            return self._there(act.replica).put_if_absent(log_name(act.version), content, durable=self.durable)
-
-        made = store.bounded(put, long=True)
-        if made and self.is_sure(act.replica, act.version):
-            # Nobody has the next one before this one.
-            self._surely_put[act.replica] = act.version
-            self._unmade[act.replica] = act.version + 1, began
-        return made
+        return self.logs.put(act.replica, act.version, act.content.data, durable=self.durable)
 
     def _checkpoint(self, act: acts.Checkpoint) -> int:
-        known = self._checkpoints.get(act.replica, -1)
-        about = act.about
-        if about is not None and (
-            self.is_sure(act.replica, about)
-            or self._surely_put.get(act.replica) == about
-            or about in self._proven.get(act.replica, ())
-        ):
-            return min(known, about - 1)
-        return self._listed(act.replica)[0]
-
-    def _listed(self, replica: Replica) -> tuple[int, Sequence[int]]:
-        """List a log: its newest checkpoint, or -1, and the versions above it."""
-        known = self._checkpoints.get(replica, -1)
-        began = SYSTEM_CLOCK.monotonic()
-        store = self._store_of(replica)
-        # Not by `_last_checkpoint`: a late writer of an older one may move that back.
-        files = LogFiles.listed(store, max(known, 0))
-        newest = max(files.checkpoints, default=-1)
-        if newest < 0:
-            self._there(replica)
-        newest = self._checkpoints[replica] = max(known, newest)
-        # What a list lacks was made since it was asked for, or cleaned up, which a checkpoint above it would show.
-        self._unmade[replica] = max(newest, *files.commits[-1:], -1) + 1, began
-        return newest, [version for version in files.commits if version > newest]
-
-    def prefetch(self, replica: Replica, since: int) -> None:
-        """Read versions of a log ahead, and make sure that none of them was put where clean-up had been, with one list.
-
-        Args:
-            replica: whose.
-            since: the last version that is known.
-
-        Raises:
-            OSError: it gives no answer.
-        """
-        newest, above = self._listed(replica)
-        wanted = [version for version in above if version > since][:READ_AHEAD]
-        if len(wanted) <= 1:
-            return
-        store = self._there(replica)
-        contents = store.beside([partial(store.look, log_name(version)) for version in wanted])
-        found = dict(zip(wanted, contents, strict=True))
-        newest, _ = self._listed(replica)
-        self._proven[replica] = {v: content for v, content in found.items() if content is not None and v > newest}
-
-    def forget_proven(self) -> None:
-        """Forget what was read ahead."""
-        self._proven.clear()
+        return self.logs.checkpoint(act.replica, act.about)
 
     def _end(self, act: acts.End) -> int:
-        files = LogFiles.listed(self._there(act.replica))
-        return max((*files.commits, *files.checkpoints), default=-1)
+        return self.logs.end(act.replica)
 
     def _load(self, act: acts.Load) -> View | None:
-        version = self._checkpoint(acts.Checkpoint(act.replica))
+        version = self.logs.checkpoint(act.replica)
         if version < 0:
             return None
-        store = self._there(act.replica)
+        store = self.logs.there(act.replica)
         names = LogFiles.listed(store, version).checkpoints[version]
         try:
             txns = txns_of(store, names)
@@ -411,7 +250,7 @@ class ReplicaRoots:
         for other in self._controller.look().in_sync:
             if other != replica:
                 with contextlib.suppress(*UNREADABLE):
-                    return txns_of(self._there(other), names)
+                    return txns_of(self.logs.there(other), names)
         raise cause
 
     def _supply(self, act: acts.Supply) -> None:
@@ -434,18 +273,19 @@ class ReplicaRoots:
         return self.supplies.missing(act.replica)
 
     def _make_checkpoint(self, act: acts.MakeCheckpoint) -> None:
-        store = self._there(act.replica)
-        if self._checkpoint(acts.Checkpoint(act.replica)) < act.version:
+        store = self.logs.there(act.replica)
+        if self.logs.checkpoint(act.replica) < act.version:
             make_checkpoint(store, load_snapshot(store, act.version), self._clock.now_ms())
 
     def _copy_checkpoint(self, act: acts.CopyCheckpoint) -> int:
-        newest = self._checkpoint(acts.Checkpoint(act.source))
-        if self._checkpoint(acts.Checkpoint(act.replica)) >= newest:
-            return self._checkpoints[act.replica]
+        newest = self.logs.checkpoint(act.source)
+        known = self.logs.checkpoint(act.replica)
+        if known >= newest:
+            return known
         return self.supplies.copy_checkpoint(act.source, act.replica, partly=act.partly, durable=self.durable)
 
     def _discard(self, act: acts.Discard) -> None:
-        store = self._there(act.replica)
+        store = self.logs.there(act.replica)
         for version in LogFiles.listed(store).commits:
             if version < act.below:
                 store.remove(log_name(version))

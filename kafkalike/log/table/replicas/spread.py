@@ -19,6 +19,7 @@ from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.model.replication.values import Replica
 
 WAIT_SECONDS: Final = 0.05
+"""Wait before a replica that gave no answer is asked again."""
 
 
 class Spread(Copies):
@@ -90,7 +91,7 @@ class Spread(Copies):
             except OSError:
                 if self._folder_of(left[0]).is_there():  # type: ignore[attr-defined]
                     raise
-                self._table.report(left[0])
+                self._table.published.report(left[0])
                 self._clock.sleep(WAIT_SECONDS)
             else:
                 done.add(left[0])

@@ -156,6 +156,12 @@ class Supplies:
     def copy_checkpoint(self, source: Replica, replica: Replica, *, partly: bool, durable: bool) -> int:
         """Give a replica another one's newest checkpoint, and before it the data files that are live in it.
 
+        Args:
+            source: who has the checkpoint.
+            replica: who gets it.
+            partly: whether data files that nobody has are left out.
+            durable: whether the data files must survive a power failure.
+
         Returns:
             The checkpoint's version.
         """

@@ -17,6 +17,7 @@ from kafkalike.model.compaction import HOLES, cleaner_app
 from kafkalike.model.replication.values import Configuration, Replica
 
 APPLICATION: Final = REPLICAS
+"""Beginning of the name of the Delta transaction by which a version says a configuration."""
 
 _APPLICATION: Final = APPLICATION.encode()
 

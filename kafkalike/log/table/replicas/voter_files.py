@@ -22,6 +22,7 @@ from kafkalike.model.replication.registers import Accept, Ballot, Prepare, Reque
 from kafkalike.model.replication.takeover import VoterSet
 
 QUORUM: Final = "_quorum"
+"""Folder of the voters' own files, which is no part of the table."""
 
 TAKEN_OVER: Final = "VOTERS"
 """Operation of the version that new voters begin with."""
@@ -63,7 +64,14 @@ class MetadataVersion(NamedTuple):
 
 
 def record(after: VoterSet, reached: tuple[Any, ...], time_ms: int, said: str) -> MetadataVersion:
-    """The version that says that voters took over."""
+    """The version that says that voters took over.
+
+    Args:
+        after: who votes from now on.
+        reached: voters from before that answered.
+        time_ms: ms since the epoch.
+        said: why, for people.
+    """
     note = {
         "voters": [voter.broker for voter in after.voters],
         "reached": [voter.broker for voter in reached],
@@ -89,7 +97,13 @@ def folder_of(voter: Voter) -> str:
 
 
 def register_name(voter: Voter, slot: int, place: int) -> str:
-    """File of one request of a row; those of the slot before the first version say who comes next."""
+    """File of one request of a row.
+
+    Args:
+        voter: whose register it is.
+        slot: the version that is decided; below 0: who votes next.
+        place: the number of the request in its row, from 0.
+    """
     row = "next" if slot < 0 else f"{slot:020d}"
     return f"{folder_of(voter)}/{row}.{place:06d}"
 

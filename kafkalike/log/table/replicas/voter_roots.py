@@ -49,6 +49,7 @@ SLOW_SECONDS: Final = 2.0
 """A voter that takes so long for one act is passed over for a while, where the others are enough."""
 
 PASSED_OVER_SECONDS: Final = 30.0
+"""For how long a slow voter is passed over."""
 
 AT_ONE_VOTER: Final = frozenset(
     {

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from kafkalike.clock import Deadline
 from kafkalike.log.table.state import TableState
-from kafkalike.log.table.table import Change, Done, Landed, Plan
+from kafkalike.log.table.table_change import Change, Done, Landed, Plan
 from kafkalike.model.combining.parts import Placed, Waiting
 
 A_contra = TypeVar("A_contra", contravariant=True)

@@ -22,12 +22,12 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.log.table.actions import APPEND
-from kafkalike.log.table.appends import Appends, Made
+from kafkalike.log.table.combined.appends import Appends, Made
+from kafkalike.log.table.combined.open_appends import OpenAppends
+from kafkalike.log.table.combined.waiting_files import WaitingFiles
 from kafkalike.log.table.following import FollowedTable
-from kafkalike.log.table.open_appends import OpenAppends
 from kafkalike.log.table.state import FENCE, TableState
-from kafkalike.log.table.table import Change, Done, Landed
-from kafkalike.log.table.waiting_files import WaitingFiles
+from kafkalike.log.table.table_change import Change, Done, Landed
 from kafkalike.model.combining.acts import (
     BUSY,
     GIVES_WAY,

@@ -19,15 +19,15 @@ from kafkalike import faults
 from kafkalike.clock import Deadline, within
 from kafkalike.errors import KafkaError, KafkaTimeoutError
 from kafkalike.log.table.actions import APPEND
-from kafkalike.log.table.appends import At, Made
-from kafkalike.log.table.combining import CombinedAppends
+from kafkalike.log.table.combined.appends import At, Made
+from kafkalike.log.table.combined.combining import CombinedAppends
+from kafkalike.log.table.combined.open_appends import OpenAppends
+from kafkalike.log.table.combined.shared_changes import PendingChange, SharedChanges
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
-from kafkalike.log.table.open_appends import OpenAppends
 from kafkalike.log.table.row_table import MERGE_INTERVAL, RowTable
 from kafkalike.log.table.sealed import opened, sealed
-from kafkalike.log.table.shared_changes import PendingChange, SharedChanges
 from kafkalike.log.table.state import TableState
-from kafkalike.log.table.table import Change, Done, Landed, Plan
+from kafkalike.log.table.table_change import Change, Done, Landed, Plan
 from kafkalike.log.table.turns import Turns
 from kafkalike.model.combining.checked_json import BAD_JSON, list_of
 from kafkalike.model.combining.parts import OWN, PARTS_KEY, Placed, Waiting, to_note

@@ -1,0 +1,156 @@
+"""ControlLogs: a root in; the control logs of its metadata, its groups and its schemas out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.clock import Clock
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.control_log import DeltaControlLog
+from kafkalike.log.table.layout import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    METADATA_SCHEMA,
+    METADATA_TABLE_PROPERTIES,
+    OFFSETS_SCHEMA,
+    SCHEMAS,
+    SCHEMAS_SCHEMA,
+)
+from kafkalike.log.table.log_cleaner import Helpers
+from kafkalike.log.table.row_table import RowTable
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.group_state import GroupRow, GroupsState
+from kafkalike.model.metadata_rows import MetadataRow
+
+if TYPE_CHECKING:
+    # These are loaded by what needs them: many programs look at the metadata of a local root and go.
+    from kafkalike.log.table.combined.combined_rows import CombinedRows
+    from kafkalike.model.schemas.rows import SchemaRow
+    from kafkalike.model.schemas.state import RegistryState
+
+METADATA_PAUSE_SECONDS: Final = 30.0
+"""Most seconds between two looks at the topics of those who wait for records, where a look costs money; in Kafka a
+client looks at them every `metadata.max.age.ms`, five minutes."""
+
+GROUPS_PATIENCE_SECONDS: Final = 1.0
+"""How long a commit queues for the lock of `__consumer_offsets`: many times what a turn takes, and short against a
+session, since a member that is stopped while it holds the lock must not stop its group (decision 007)."""
+
+
+class ControlLogs:
+    """Makes the control logs of one cluster.
+
+    Args:
+        store: the root's files.
+        clock: time and waiting.
+        helpers: threads that make checkpoints.
+        flush: whether commits of groups survive a power failure; those of metadata and schemas always do.
+        check_format: called with the properties of the table of metadata; refuses a root of a newer format.
+        on_seal: called where a table of groups or schemas has replicas.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        helpers: Helpers,
+        *,
+        flush: bool,
+        check_format: Callable[[Mapping[str, str]], None],
+        on_seal: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._helpers = helpers
+        self._flush = flush
+        self._check_format = check_format
+        self._on_seal = on_seal
+
+    def metadata_rows(self) -> RowTable[ClusterState, MetadataRow]:
+        """The rows of topics, settings, brokers and registrations."""
+        return RowTable(
+            self._store,
+            CLUSTER_METADATA,
+            METADATA_SCHEMA,
+            MetadataRow,
+            ClusterState,
+            clock=self._clock,
+            durable=True,
+            rare=True,
+            check=self._check_format,
+        )
+
+    def metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
+        """The metadata of a cluster at one root; each call makes one that has read nothing yet."""
+        return DeltaControlLog(
+            self.metadata_rows(),
+            helpers=self._helpers,
+            longest_pause=METADATA_PAUSE_SECONDS,
+            properties=METADATA_TABLE_PROPERTIES,
+        )
+
+    def groups_log(self, *, before_change: Callable[[], object]) -> DeltaControlLog[GroupsState, GroupRow]:
+        """Groups with their members and committed offsets, and transactional ids.
+
+        Args:
+            before_change: called before each change; it may refuse it.
+        """
+        combined = None
+        if self._store.combines:
+            # Kept while any client has it: with it, one look of the process tells all its members.
+            combined = self._store.shared(("groups", self._clock), self._combined_groups)
+        return DeltaControlLog(
+            self._groups_table() if combined is None else combined.rows,
+            helpers=self._helpers,
+            patience=GROUPS_PATIENCE_SECONDS,
+            plans_beside=self._store.far,
+            before_change=before_change,
+            combined=combined,
+        )
+
+    def _groups_table(self) -> RowTable[GroupsState, GroupRow]:
+        return RowTable(
+            self._store,
+            CONSUMER_OFFSETS,
+            OFFSETS_SCHEMA,
+            GroupRow,
+            GroupsState,
+            clock=self._clock,
+            durable=self._flush,
+            on_seal=self._on_seal,
+        )
+
+    def _combined_groups(self) -> CombinedRows[GroupsState, GroupRow]:
+        from kafkalike.log.table.combined.combined_rows import CombinedRows
+        from kafkalike.model.combining.offset_commit import load_commit
+
+        return CombinedRows(self._groups_table(), load_commit, Helpers())
+
+    def schemas_log(self, *, before_change: Callable[[], object]) -> DeltaControlLog[RegistryState, SchemaRow]:
+        """Schemas with their subjects, ids, levels and modes.
+
+        Args:
+            before_change: called before each change; it may refuse it.
+        """
+        from kafkalike.model.schemas.rows import SchemaRow
+        from kafkalike.model.schemas.state import RegistryState
+
+        return DeltaControlLog(
+            RowTable(
+                self._store,
+                SCHEMAS,
+                SCHEMAS_SCHEMA,
+                SchemaRow,
+                RegistryState,
+                clock=self._clock,
+                # Records carry its ids: one that is lost could not be told from one that never was.
+                durable=True,
+                rare=True,
+                on_seal=self._on_seal,
+            ),
+            helpers=self._helpers,
+            longest_pause=METADATA_PAUSE_SECONDS,
+            plans_beside=self._store.far,
+            before_change=before_change,
+        )

@@ -1,0 +1,121 @@
+"""Placement: a topic or a control table in; the brokers that are to have its replicas, the leader first, out."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.errors import InvalidReplicationAssignmentError, InvalidReplicationFactorError
+from kafkalike.model.brokers import ReplicatedTable, first_replicas
+from kafkalike.model.replication.assignment import assigned, check_assignment, check_factor
+
+if TYPE_CHECKING:
+    from kafkalike.config.server import ServerConfig
+    from kafkalike.model.cluster_state import ClusterState
+
+CONTROL_FACTOR: Final = "offsets.topic.replication.factor"
+"""Server setting: replicas of control tables, if there are so many roots."""
+
+
+class Placement:
+    """Chooses brokers for new tables. Thread-safe.
+
+    Args:
+        server: server defaults: how many replicas a table gets.
+        is_there: a broker id → whether its root answers.
+    """
+
+    def __init__(self, server: ServerConfig, is_there: Callable[[int], bool]) -> None:
+        self._server = server
+        self._is_there = is_there
+        self._passed_over = threading.local()
+        """Brokers that did not take the table of the topic that this thread creates."""
+
+    @contextlib.contextmanager
+    def passing_over(self, brokers: Collection[int]) -> Iterator[None]:
+        """Leave brokers out of what this thread chooses meanwhile."""
+        self._passed_over.brokers = frozenset(brokers)
+        try:
+            yield
+        finally:
+            self._passed_over.brokers = frozenset()
+
+    def usable(self, state: ClusterState) -> dict[int, str | None]:
+        """Racks of the brokers that answer and may get new replicas, by id."""
+        return {
+            broker.id: broker.rack
+            for broker in state.brokers.values()
+            if not broker.draining
+            and broker.id not in getattr(self._passed_over, "brokers", ())
+            and self._is_there(broker.id)
+        }
+
+    def of_topic(
+        self, state: ClusterState, partitions: int, factor: int, assignments: Mapping[int, Sequence[int]] | None
+    ) -> tuple[int, ...]:
+        """Brokers of a new topic's table.
+
+        Args:
+            state: of the cluster.
+            partitions: how many the topic has.
+            factor: how many replicas; -1: `default.replication.factor`.
+            assignments: the brokers of each partition, where somebody has said them; then `factor` is not asked.
+
+        Raises:
+            InvalidReplicationFactorError: there are too few brokers, or it makes no sense.
+            InvalidReplicationAssignmentError: see `_assigned_by_hand`.
+        """
+        usable = self.usable(state)
+        if assignments:
+            return _assigned_by_hand(assignments, partitions, usable)
+        if factor == 0 or factor < -1:
+            raise InvalidReplicationFactorError(
+                "Replication factor must be larger than 0, or -1 to use the default value."
+            )
+        wanted = int(self._server.get("default.replication.factor")) if factor == -1 else factor
+        return self._spread(state, usable, wanted)
+
+    def _spread(self, state: ClusterState, usable: Mapping[int, str | None], factor: int) -> tuple[int, ...]:
+        """Brokers for a table; the one that leads the fewest tables is the first."""
+        check_factor(factor, len(usable))
+        leads = dict.fromkeys(sorted(usable), 0)
+        for table in state.replicas.values():
+            if table.assigned[0] in leads:
+                leads[table.assigned[0]] += 1
+        fewest = min(leads.values())
+        every = [assigned(usable, 1, factor, start=start, shift=len(state.replicas))[0] for start in range(len(usable))]
+        return min((found for found in every if leads[found[0]] == fewest), key=lambda found: found[0])
+
+    def of_control(self, state: ClusterState, location: str) -> ReplicatedTable:
+        """The first replicas of a control table, as many as are wanted and there are brokers for.
+
+        Raises:
+            InvalidReplicationFactorError: too few brokers answer.
+        """
+        usable = self.usable(state)
+        factor = min(int(self._server.get(CONTROL_FACTOR)), len(state.brokers))
+        return first_replicas(location, self._spread(state, usable, factor))
+
+
+def _assigned_by_hand(
+    assignments: Mapping[int, Sequence[int]], partitions: int, usable: Mapping[int, str | None]
+) -> tuple[int, ...]:
+    """The brokers of a topic whose partitions were assigned.
+
+    Raises:
+        InvalidReplicationAssignmentError: as Kafka; and where partitions differ.
+    """
+    check_assignment(assignments, usable)
+    if len(assignments) != partitions:
+        message = f"{len(assignments)} partitions were assigned, and the topic is to have {partitions}"
+        raise InvalidReplicationAssignmentError(message)
+    different = {tuple(brokers) for brokers in assignments.values()}
+    if len(different) > 1:
+        message = (
+            "all partitions of a topic are in one table, so they have the same replicas and the same leader; the "
+            f"assignment has {len(different)} different ones"
+        )
+        raise InvalidReplicationAssignmentError(message)
+    return next(iter(different))

@@ -1,0 +1,171 @@
+"""RootTables: the tables of topics at one root: made where nobody else has one, discarded, and dropped with a topic."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from kafkalike import faults
+from kafkalike.clock import Clock, Deadline
+from kafkalike.errors import KafkaError, KafkaStorageError
+from kafkalike.log.cluster.base import OutdatedError
+from kafkalike.log.cluster.topic_folders import (
+    check_first,
+    is_later_life,
+    put_aside,
+    refuse_link,
+    remove_folder,
+    topic_table,
+)
+from kafkalike.log.cluster.topic_lives import live_topic
+from kafkalike.log.store.port import Store
+from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.commit_file import creation
+from kafkalike.log.table.control_log import DeltaControlLog
+from kafkalike.log.table.layout import DELETED, TOPIC_SCHEMA, TOPIC_TABLE_PROPERTIES
+from kafkalike.log.table.table import Table
+from kafkalike.log.table.turns import cleaning_turn, turns_of
+from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.metadata_rows import MetadataRow
+from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.topic import TopicInfo
+
+
+class RootTables:
+    """Makes and removes the tables of topics.
+
+    Args:
+        root: path or URI of the root.
+        store: its files.
+        clock: time and waiting.
+        metadata: of the cluster, as this client remembers them.
+        metadata_on_disk: reads them from nothing.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        store: Store,
+        clock: Clock,
+        metadata: DeltaControlLog[ClusterState, MetadataRow],
+        metadata_on_disk: Callable[[], ClusterState],
+    ) -> None:
+        self._root = root
+        self._store = store
+        self._clock = clock
+        self._metadata = metadata
+        self._metadata_on_disk = metadata_on_disk
+
+    def make(self, name: TopicName, location: str, table_id: str, content: bytes | None = None) -> TopicId:
+        """Make an empty table, or take one that another creator has made there.
+
+        Args:
+            name: of the topic, for errors.
+            location: the table's folder.
+            table_id: the table's id, where `content` is None.
+            content: its first version; by default one is made.
+
+        Returns:
+            The id of the table that is there.
+
+        Raises:
+            OutdatedError: `location` was chosen by metadata that do not hold any more.
+            KafkaStorageError: it cannot be made, or the table that is there is no new one.
+        """
+        files = self._store.at(location)
+        # The metadata survive a power failure, so the table that they name must.
+        table = Table(files, self._clock, to_segment=segment_of, durable=True)
+        if content is None:
+            content = creation(
+                table_id,
+                TOPIC_SCHEMA,
+                partition_by=["partition"],
+                properties=TOPIC_TABLE_PROPERTIES,
+                time_ms=self._clock.now_ms(),
+            )
+        try:
+            if self._store.reach == "machine":
+                self._make_room(name, location)
+            if table.create(content):
+                return TopicId(table_id)
+            # Another creator has made it just now, or one that was killed long ago. Who of them has the topic, the
+            # metadata decide.
+            found = topic_table(files)
+        except (OSError, KafkaStorageError) as cause:
+            self._check_unused(name, location)
+            if isinstance(cause, KafkaError):
+                raise
+            message = f"the table of topic {name!r} cannot be created at {files.uri}: {cause}"
+            raise KafkaStorageError(message) from cause
+        if found is None or found.newest > 0:
+            self._check_unused(name, location)
+            message = f"the table of topic {name!r} cannot be created: there is another table at {files.uri}"
+            raise KafkaStorageError(message)
+        return TopicId(str(found.metadata()["id"]))
+
+    def _make_room(self, name: TopicName, location: str) -> None:
+        """Look whether a new table may be made at a place, and remove what a killed deletion has left."""
+        root, folder = Path(self._root), Path(self._root, location)
+        refuse_link(name, folder, root)
+        if not is_later_life(location):
+            if folder.exists():
+                self._check_unused(name, location)
+                check_first(name, folder, self._store.at(location))
+            return
+        last = self._metadata.state.last(name)
+        if last is not None and Path(root, last.location).exists():
+            table = topic_table(self._store.at(last.location))
+            if table is not None and table.metadata()["id"] == last.topic_id and not self._is_alive(last):
+                remove_folder(Path(root, last.location), root, last.topic_id)
+
+    def _is_alive(self, info: TopicInfo) -> bool:
+        return live_topic(self._metadata_on_disk(), info.topic_id) is not None
+
+    def _check_unused(self, name: TopicName, location: str) -> None:
+        """Look whether a place for the first topic of a name can still be that, by the metadata on disk.
+
+        Raises:
+            OutdatedError: the name was used since the creation was planned, or this client remembered it wrongly.
+        """
+        if not is_later_life(location) and self._metadata_on_disk().was_used(name):
+            self._metadata.reload()
+            raise OutdatedError
+
+    def discard(self, info: TopicInfo) -> None:
+        """Remove a table that was made for a topic that does not come to be, if nobody else can have taken it."""
+        if is_later_life(info.location):
+            self._store.at(info.location).discard(log_name(0))
+            if self._store.reach == "machine":
+                shutil.rmtree(Path(self._root, info.location), ignore_errors=True)
+
+    def drop(self, info: TopicInfo, forget: Callable[[], None]) -> None:
+        """Remove a topic's table.
+
+        Args:
+            info: the topic.
+            forget: takes it out of the metadata; called when nobody else is writing to its table.
+
+        Raises:
+            KafkaStorageError: the topic was not deleted.
+            KafkaTimeoutError: its writers did not end in time.
+        """
+        if self._store.reach != "machine":
+            try:
+                # Says where the table is for as long as it takes maintenance to remove it, whatever has the name then.
+                self._store.replace(f"{DELETED}/{info.topic_id}", info.location.encode())
+            except OSError as cause:
+                message = f"topic {info.name!r} was not deleted: {cause}"
+                raise KafkaStorageError(message) from cause
+            forget()
+            return
+        deadline = Deadline(self._clock, 60_000)
+        # Those who are about to write end first. Who comes later finds no folder, and never the next topic's.
+        with self._store.turn(info.location, deadline), self._store.turn(cleaning_turn(info.location), deadline):
+            forget()
+            faults.point("delete.after_forget")
+            folder = put_aside(Path(self._root, info.location), Path(self._root), info.topic_id)
+        # What somebody has in hand now, maintenance removes.
+        self._store.forget_turns(turns_of(info.location))
+        shutil.rmtree(folder, ignore_errors=True)

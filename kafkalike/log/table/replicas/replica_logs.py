@@ -1,0 +1,235 @@
+"""ReplicaLogs: the logs of a table's replicas in; versions, and which places in a log are surely empty, out.
+
+A place that is empty may be that of a version that clean-up has removed. A list of the log's folder tells, as a
+checkpoint is above it then; what lists have shown is remembered, so that most looks need none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import KafkaError
+from kafkalike.log.store.port import NOW, Pace, Store
+from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.log_files import LogFiles
+from kafkalike.log.table.replicas.supplies import MARK
+from kafkalike.log.table.replicas.version_file import is_whole
+from kafkalike.model.replication.values import Replica
+
+_log = logging.getLogger(__name__)
+
+_NEVER: Final = (2**63, -math.inf)
+
+READ_AHEAD: Final = 1000
+"""Versions that are read ahead at most."""
+
+MARK_SECONDS: Final = 10.0
+"""How often the whole mark of a replica is read: in between it is enough that it is there."""
+
+SURE_SECONDS: Final = 600.0
+"""How long after a look nobody can have made a version and cleaned it up: a log stays for an hour at least."""
+
+
+class ReplicaLogs:
+    """Reads the logs of a table's replicas, and puts versions into them. Thread-safe.
+
+    Args:
+        store_of: a replica → the folder of its table.
+        in_sync: who has all that is published, as far as the controller says; it may raise `KafkaError` or `OSError`.
+    """
+
+    def __init__(self, store_of: Callable[[Replica], Store], in_sync: Callable[[], Sequence[Replica]]) -> None:
+        self._store_of = store_of
+        self._in_sync = in_sync
+        self._checkpoints: dict[Replica, int] = {}
+        """Newest checkpoint that was seen; they only grow."""
+        self._unmade: dict[Replica, tuple[int, float]] = {}
+        """A version, and a time by the machine's clock at which the replica never had it, nor a later one: so nobody
+        can have cleaned it up for an hour from then on, and no list of the log's folder is needed to know that."""
+        self._surely_put: dict[Replica, int] = {}
+        """A version that this process has put where clean-up cannot have been."""
+        self._proven: dict[Replica, dict[int, bytes]] = {}
+        """Versions that were read ahead, and are what they were made to be."""
+        self._marked: dict[Replica, float] = {}
+        """When the mark of a replica was read."""
+
+    def forget(self) -> None:
+        """Forget which places are empty, and what was read ahead.
+
+        A replica that left and came back has a checkpoint over what it lacks: the place of a version may be empty
+        there, though it was made.
+        """
+        self._unmade.clear()
+        self._surely_put.clear()
+        self._proven.clear()
+
+    def there(self, replica: Replica) -> Store:
+        """A replica's store.
+
+        Raises:
+            OSError: its mark cannot be found: the root is gone, or is another, empty one.
+        """
+        store, mark = self._store_of(replica), str(tuple(replica)).encode()
+        now = SYSTEM_CLOCK.monotonic()
+        known = now - self._marked.get(replica, -math.inf) < MARK_SECONDS
+        # No mount is missing where a root is far, so that it was there a moment ago is enough.
+        if known and (store.far or store.size(MARK) == len(mark)):
+            return store
+        if store.read(MARK) == mark:
+            self._marked[replica] = now
+        else:
+            message = f"{store.uri} is not replica {replica}"
+            raise OSError(message)
+        return store
+
+    def look(self, replica: Replica, version: int, pace: Pace = NOW) -> bytes | None:
+        """The content of a version of a replica; None when there is none.
+
+        Args:
+            replica: whose log.
+            version: which one.
+            pace: which answers of other looks of this process will do.
+
+        Raises:
+            OSError: it gives no answer.
+        """
+        began = SYSTEM_CLOCK.monotonic()
+        proven = self._proven.get(replica)
+        if proven is not None and version in proven:
+            return proven[version]
+        store = self._store_of(replica)
+
+        def ask() -> bytes | None:
+            found = store.look(log_name(version), pace)
+            if found is None:
+                self.there(replica)
+            return found
+
+        found = store.bounded(ask)
+        if found is not None:
+            return found if is_whole(found) else self._whole_version(replica, version, found)
+        if not pace.waits and self.is_sure(replica, version):
+            self._unmade[replica] = version, began
+        return None
+
+    def _whole_version(self, replica: Replica, version: int, damaged: bytes) -> bytes:
+        """A version that is damaged at a replica in sync, as another one has it; the damaged one where nobody has.
+
+        Both have the same one, and whoever reads it here goes on as if it was whole.
+        """
+        with contextlib.suppress(KafkaError, OSError):
+            known = self._in_sync()
+            for other in known if replica in known else ():
+                if other != replica:
+                    with contextlib.suppress(OSError):
+                        found = self.there(other).look(log_name(version))
+                        if found is not None and is_whole(found):
+                            _log.warning("version %d of %s is damaged there, and read elsewhere", version, replica)
+                            return found
+        return damaged
+
+    def is_sure(self, replica: Replica, version: int) -> bool:
+        """Whether clean-up cannot have emptied a version's place at a replica."""
+        unmade, at = self._unmade.get(replica, _NEVER)
+        return version >= unmade and SYSTEM_CLOCK.monotonic() - at < SURE_SECONDS
+
+    def put(self, replica: Replica, version: int, content: bytes, *, durable: bool) -> bool:
+        """Put a version into a replica's log, unless it has it.
+
+        Args:
+            replica: whose log.
+            version: its number.
+            content: the bytes of its file.
+            durable: whether it must survive a power failure.
+
+        Returns:
+            Whether this call put it.
+
+        Raises:
+            NotStoredError: it is not there, and will not be.
+            OSError: unknown: it gives no answer, or its root is gone.
+        """
+        store, began = self._store_of(replica), SYSTEM_CLOCK.monotonic()
+
+        def put() -> bool:
+            return self.there(replica).put_if_absent(log_name(version), content, durable=durable)
+
+        made = store.bounded(put, long=True)
+        if made and self.is_sure(replica, version):
+            # Nobody has the next one before this one.
+            self._surely_put[replica] = version
+            self._unmade[replica] = version + 1, began
+        return made
+
+    def checkpoint(self, replica: Replica, about: int | None = None) -> int:
+        """The newest checkpoint of a replica, or -1.
+
+        Args:
+            replica: whose.
+            about: a version; where that surely was not cleaned up, one below it will do, and no list is made.
+
+        Raises:
+            OSError: it gives no answer.
+        """
+        known = self._checkpoints.get(replica, -1)
+        if about is not None and (
+            self.is_sure(replica, about)
+            or self._surely_put.get(replica) == about
+            or about in self._proven.get(replica, ())
+        ):
+            return min(known, about - 1)
+        return self._listed(replica)[0]
+
+    def _listed(self, replica: Replica) -> tuple[int, Sequence[int]]:
+        """List a log: its newest checkpoint, or -1, and the versions above it."""
+        known = self._checkpoints.get(replica, -1)
+        began = SYSTEM_CLOCK.monotonic()
+        store = self._store_of(replica)
+        # Not by `_last_checkpoint`: a late writer of an older one may move that back.
+        files = LogFiles.listed(store, max(known, 0))
+        newest = max(files.checkpoints, default=-1)
+        if newest < 0:
+            self.there(replica)
+        newest = self._checkpoints[replica] = max(known, newest)
+        # What a list lacks was made since it was asked for, or cleaned up, which a checkpoint above it would show.
+        self._unmade[replica] = max(newest, *files.commits[-1:], -1) + 1, began
+        return newest, [version for version in files.commits if version > newest]
+
+    def prefetch(self, replica: Replica, since: int) -> None:
+        """Read versions of a log ahead, and make sure that none of them was put where clean-up had been, with one list.
+
+        Args:
+            replica: whose.
+            since: the last version that is known.
+
+        Raises:
+            OSError: it gives no answer.
+        """
+        newest, above = self._listed(replica)
+        wanted = [version for version in above if version > since][:READ_AHEAD]
+        if len(wanted) <= 1:
+            return
+        store = self.there(replica)
+        contents = store.beside([partial(store.look, log_name(version)) for version in wanted])
+        found = dict(zip(wanted, contents, strict=True))
+        newest, _ = self._listed(replica)
+        self._proven[replica] = {v: content for v, content in found.items() if content is not None and v > newest}
+
+    def forget_proven(self) -> None:
+        """Forget what was read ahead."""
+        self._proven.clear()
+
+    def end(self, replica: Replica) -> int:
+        """The last version that a replica has; -1 where it has none.
+
+        Raises:
+            OSError: it gives no answer, or its root is gone.
+        """
+        files = LogFiles.listed(self.there(replica))
+        return max((*files.commits, *files.checkpoints), default=-1)
