@@ -20,6 +20,7 @@ from benchmarks.data import records
 from benchmarks.harness import Figure, Report, ratio, rounds
 from benchmarks.slow_proxy import slow
 from kafkalike.log.connect import connect
+from kafkalike.log.jvm.session import OPEN_COST
 from kafkalike.spark import read, session, write
 from tests.tools.object_servers import BUCKET, S3, ObjectServer, running
 
@@ -48,7 +49,8 @@ def writers(frame: DataFrame, server: ObjectServer, root: str) -> dict[str, Call
 
 
 def readers(spark: SparkSession, server: ObjectServer, root: str) -> dict[str, Callable[[], object]]:
-    """The ways to read all of the same rows, keys and values."""
+    """The ways to read all of the same rows, keys and values; the last ones are rivals."""
+    cost = spark.conf.get(OPEN_COST) or ""
 
     def scan(frame: DataFrame) -> object:
         return frame.agg(F.sum(F.length("value")), F.sum(F.length("key"))).collect()
@@ -57,10 +59,21 @@ def readers(spark: SparkSession, server: ObjectServer, root: str) -> dict[str, C
         given = {"kafka.bootstrap.servers": root, "subscribe": "bench"}
         return scan(spark.read.format("kafkalike").options(**given).load())
 
+    def raw() -> object:
+        return scan(spark.read.format("delta").load(f"s3a{root[2:]}-raw"))
+
+    def raw_as_it_comes() -> object:
+        spark.conf.unset(OPEN_COST)
+        try:
+            return raw()
+        finally:
+            spark.conf.set(OPEN_COST, cost)
+
     return {
         "spark.read": lambda: scan(read(spark, "bench", root, storage_options=server.options)),
         "the format": by_format,
-        "raw Delta": lambda: scan(spark.read.format("delta").load(f"s3a{root[2:]}-raw")),
+        "raw Delta, Spark's settings": raw_as_it_comes,
+        "raw Delta, same settings": raw,
     }
 
 
@@ -105,7 +118,9 @@ def main() -> None:
                     writers(frame, server, root)[way]()
             figures = rounds(readers(spark, server, root), runs=RUNS)
             report.keep("read", figures)
-            add(report, "read", figures, TO_READ * ROWS, {"spark.read": "1.0 x"})
+            ours = {name: figure for name, figure in figures.items() if not name.startswith("raw")}
+            for rival in figures.keys() - ours.keys():
+                add(report, "read", {**ours, rival: figures[rival]}, TO_READ * ROWS, {"spark.read": "1.0 x"})
         report.finish()
         spark.stop()
 

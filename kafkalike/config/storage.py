@@ -4,189 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from kafkalike.config.properties import nearest
+from kafkalike.config.storage_names import CLIENT, KINDS, NO_MEANING, SECRETS, Kind, Provider
 from kafkalike.errors import KafkaConfigurationError
 
-Provider = Literal["s3", "azure", "google"]
-
 HIDDEN: Final = "***"
-
-CLIENT: Final = frozenset(
-    {
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "proxy_ca_certificate",
-        "proxy_excludes",
-        "proxy_url",
-        "root_certificate",
-        "timeout",
-        "user_agent",
-    }
-)
-"""Options of the HTTP client, the same for every provider. Times are texts such as `10s`."""
-
-_AZURE_LOGIN: Final = ("client_id", "client_secret", "tenant_id")
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """The options of one provider."""
-
-    title: str
-    prefixes: tuple[str, ...]
-    """Of the names of environment variables, and of options that are spelled as they are."""
-    names: frozenset[str]
-    aliases: Mapping[str, str]
-    credentials: tuple[tuple[str, ...], ...]
-    """Sets of options each of which says who asks. Without one, a client asks the machine's metadata address."""
-
-
-_KINDS: Final[Mapping[Provider, _Kind]] = {
-    "s3": _Kind(
-        title="S3",
-        prefixes=("aws_",),
-        names=frozenset(
-            {
-                "access_key_id",
-                "checksum_algorithm",
-                "container_authorization_token_file",
-                "container_credentials_full_uri",
-                "container_credentials_relative_uri",
-                "endpoint",
-                "region",
-                "request_payer",
-                "role_arn",
-                "role_session_name",
-                "secret_access_key",
-                "server_side_encryption",
-                "session_token",
-                "skip_signature",
-                "sse_bucket_key_enabled",
-                "sse_customer_key_base64",
-                "sse_kms_key_id",
-                "sts_endpoint",
-                "unsigned_payload",
-                "virtual_hosted_style_request",
-                "web_identity_token_file",
-            }
-        ),
-        aliases={
-            "default_region": "region",
-            "endpoint_url": "endpoint",
-            "endpoint_url_s3": "endpoint",
-            "endpoint_url_sts": "sts_endpoint",
-            "token": "session_token",
-        },
-        credentials=(
-            ("access_key_id", "secret_access_key"),
-            ("role_arn", "web_identity_token_file"),
-            ("container_credentials_full_uri",),
-            ("container_credentials_relative_uri",),
-            ("skip_signature",),
-        ),
-    ),
-    "azure": _Kind(
-        title="Azure",
-        prefixes=("azure_storage_", "azure_"),
-        names=frozenset(
-            {
-                "account_key",
-                "account_name",
-                "authority_host",
-                "client_id",
-                "client_secret",
-                "encryption_key",
-                "endpoint",
-                "federated_token_file",
-                "sas_key",
-                "skip_signature",
-                "tenant_id",
-                "token",
-                "use_azure_cli",
-                "use_emulator",
-            }
-        ),
-        aliases={
-            "access_key": "account_key",
-            "authority_id": "tenant_id",
-            "bearer_token": "token",
-            "master_key": "account_key",
-            "sas_token": "sas_key",
-        },
-        credentials=(
-            ("account_key",),
-            ("sas_key",),
-            ("token",),
-            _AZURE_LOGIN,
-            ("client_id", "federated_token_file", "tenant_id"),
-            ("use_azure_cli",),
-            ("use_emulator",),
-            ("skip_signature",),
-        ),
-    ),
-    "google": _Kind(
-        title="Google",
-        prefixes=("google_",),
-        names=frozenset(
-            {
-                "application_credentials",
-                "base_url",
-                "bearer_token",
-                "service_account",
-                "service_account_key",
-                "skip_signature",
-            }
-        ),
-        aliases={"service_account_path": "service_account"},
-        credentials=(
-            ("service_account",),
-            ("service_account_key",),
-            ("application_credentials",),
-            ("bearer_token",),
-            ("skip_signature",),
-        ),
-    ),
-}
-
-NO_MEANING: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        ("bucket", "bucket_name", "container", "container_name"), "the storage root names the bucket or container"
-    ),
-    **dict.fromkeys(
-        ("s3_allow_unsafe_rename", "s3_locking_provider", "conditional_put", "copy_if_not_exists"),
-        "every commit is a conditional put",
-    ),
-    **dict.fromkeys(
-        ("credential_type", "imdsv1_fallback", "metadata_endpoint", "msi_endpoint", "msi_resource_id", "object_id"),
-        "the machine's metadata address is never asked",
-    ),
-    **dict.fromkeys(("s3_express", "use_fabric_endpoint"), "this storage was not tried, so it is not written to"),
-}
-"""Options of obstore or deltalake that are refused, with the reason."""
-
-SECRETS: Final = frozenset(
-    {
-        "access_key_id",
-        "account_key",
-        "bearer_token",
-        "client_secret",
-        "encryption_key",
-        "proxy_url",
-        "sas_key",
-        "secret_access_key",
-        "service_account_key",
-        "session_token",
-        "sse_customer_key_base64",
-        "token",
-    }
-)
-"""Options whose values are never shown, not in parts of other texts either."""
+"""What stands in the place of a secret."""
 
 
 class StorageOptions:
@@ -318,7 +143,7 @@ def resolve_options(
         KafkaConfigurationError: an unknown option, one that has no meaning here, one named twice, or nothing that
             says who asks.
     """
-    kind = _KINDS[provider]
+    kind = KINDS[provider]
     known = kind.names | CLIENT
     named: dict[str, str] = {}
     for said, value in (given or StorageOptions()).given().items():
@@ -336,7 +161,7 @@ def resolve_options(
     return options
 
 
-def _canonical(kind: _Kind, said: str) -> str:
+def _canonical(kind: Kind, said: str) -> str:
     name = said.strip().lower()
     for prefix in kind.prefixes:
         if name.startswith(prefix):
@@ -345,7 +170,7 @@ def _canonical(kind: _Kind, said: str) -> str:
     return kind.aliases.get(name, name)
 
 
-def _of_environment(kind: _Kind, environ: Mapping[str, str]) -> dict[str, str]:
+def _of_environment(kind: Kind, environ: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for prefix in reversed(kind.prefixes):
         spelled = {f"{prefix}{name}".upper(): name for name in kind.names | {"allow_http"}}
@@ -358,7 +183,7 @@ def _of_environment(kind: _Kind, environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _check_credentials(kind: _Kind, options: StorageOptions) -> None:
+def _check_credentials(kind: Kind, options: StorageOptions) -> None:
     given = {name for name, value in options.given().items() if value.lower() not in {"", "false", "0"}}
     if any(given.issuperset(together) for together in kind.credentials):
         return

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from kafkalike.config.storage import Provider, StorageOptions
+from kafkalike.config.storage import StorageOptions
+from kafkalike.config.storage_names import Provider
 
 NOBODY: Final = "http://127.0.0.1:0"
 """A connection to port 0 is refused by this machine, and nobody is asked."""

@@ -17,7 +17,7 @@ from kafkalike.consumer.checks import check_deserializer, check_timeout
 from kafkalike.consumer.closing import end
 from kafkalike.consumer.commits import CommitCallback, Offsets
 from kafkalike.consumer.context import Context
-from kafkalike.consumer.fetcher import Taken
+from kafkalike.consumer.feeds import Taken
 from kafkalike.consumer.futures import CommitFuture
 from kafkalike.consumer.guard import Guard, guarded
 from kafkalike.consumer.handout import Handout, by_partition

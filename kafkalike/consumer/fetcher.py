@@ -3,110 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafkalike.consumer.context import Context
+from kafkalike.consumer.feeds import Build, Feed, Idle, Taken, Turn
 from kafkalike.consumer.guard import Running
-from kafkalike.consumer.subscription import PartitionState
 from kafkalike.errors import (
     IllegalStateError,
     KafkaError,
     OffsetOutOfRangeError,
-    RecordDeserializationError,
     TopicDeletedError,
 )
-from kafkalike.log.port import PartitionReader, TopicLog
+from kafkalike.log.port import TopicLog
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.chunk import Chunk
 
 log = logging.getLogger(__name__)
-
-Build = Callable[["TopicPartition", "Chunk"], tuple[Any, RecordDeserializationError | None]]
-"""Makes of a chunk what a caller gets; also the error of the first record that could not be made, which then is the
-one after those that were."""
-
-
-@dataclass(slots=True)
-class Taken:
-    """What one poll hands out of one partition."""
-
-    tp: TopicPartition
-    state: PartitionState
-    start: int
-    """The position before these records."""
-    next_offset: int
-    """The position after these records."""
-    parts: list[Any] = field(default_factory=list)
-    """What `Build` made, in offset order; empty where all records were passed over."""
-
-
-@dataclass(slots=True)
-class _Feed:
-    """What was read of one partition and not handed out yet."""
-
-    tp: TopicPartition
-    state: PartitionState
-    topic_id: str | None
-    start: int
-    """Offset after what was handed out; where the buffer, or else the reader, goes on."""
-    chunks: deque[Chunk] = field(default_factory=deque)
-    reader: PartitionReader | None = None
-    log: TopicLog | None = None
-    idle_end: int | None = None
-    """Log end up to which there is nothing left to read; None while there may be more."""
-
-    @property
-    def end(self) -> int:
-        """Offset after what was read."""
-        return self.chunks[-1].next_offset if self.chunks else self.start
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes in the buffer."""
-        return sum(chunk.num_bytes for chunk in self.chunks)
-
-    @property
-    def hungry(self) -> bool:
-        """Whether it has nothing to read before its log is looked at."""
-        if self.chunks or not self.state.fetchable:
-            return False
-        highwater = self.state.highwater
-        return self.reader is None or highwater is None or self.reader.position >= highwater
-
-    def rewind(self, offset: int) -> None:
-        """Read again from an offset."""
-        self.start = offset
-        self.chunks.clear()
-        self.reader = self.idle_end = None
-
-
-@dataclass(slots=True)
-class _Idle:
-    """Partitions of one topic that were read to their ends."""
-
-    topic_id: str | None
-    log: TopicLog
-    version: int
-    """Of the table, when that was."""
-    feeds: dict[TopicPartition, _Feed] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Turn:
-    """What is left to do, and what was done, in one call of `collect`."""
-
-    room: float
-    """Records that may still be handed out."""
-    budget: int
-    """Bytes that may still be read."""
-    taken: dict[TopicPartition, Taken] = field(default_factory=dict)
-    failed: TopicPartition | None = None
-    """The partition whose error waits for the next call."""
 
 
 class Fetcher:
@@ -124,9 +38,9 @@ class Fetcher:
         self._config = context.config
         self._clock = context.clock
         self._metrics = context.metrics
-        self._feeds: dict[TopicPartition, _Feed] = {}
+        self._feeds: dict[TopicPartition, Feed] = {}
         """Those that may have something to read, in the order of the next turn."""
-        self._idle: dict[str, _Idle] = {}
+        self._idle: dict[str, Idle] = {}
         """By topic, those that have nothing. The position of each is where it was read to: nothing is buffered, and
         nothing of it waits to be handed out."""
         self._synced = -1
@@ -162,7 +76,7 @@ class Fetcher:
         """
         if self._collecting.now:
             raise IllegalStateError("a deserializer cannot poll the consumer it works for")
-        turn = _Turn(float("inf") if limit is None else limit, self._config.fetch_max_bytes)
+        turn = Turn(float("inf") if limit is None else limit, self._config.fetch_max_bytes)
         try:
             with self._collecting:
                 self._logs.new_round()
@@ -195,7 +109,7 @@ class Fetcher:
 
     # --- one turn ----------------------------------------------------------------------------
 
-    def _feeds_in_turn(self) -> list[_Feed]:
+    def _feeds_in_turn(self) -> list[Feed]:
         """Feeds of the fetchable partitions that may have records, each beginning at its partition's position."""
         changes = self._subscription.changes.count
         if changes == self._synced:
@@ -224,7 +138,7 @@ class Fetcher:
             if not state.fetchable or state.position is None:
                 continue
             if feed is None or feed.state is not state or feed.topic_id != state.topic_id:
-                self._feeds[tp] = _Feed(tp, state, state.topic_id, state.position)
+                self._feeds[tp] = Feed(tp, state, state.topic_id, state.position)
 
     def _look_ahead(self) -> None:
         """Look at the topics side by side that have nothing left to read, as far as is known."""
@@ -255,18 +169,18 @@ class Fetcher:
             if not idle.feeds:
                 del self._idle[topic]
 
-    def _rest(self, feed: _Feed, topic_log: TopicLog, version: int, end: int) -> None:
+    def _rest(self, feed: Feed, topic_log: TopicLog, version: int, end: int) -> None:
         """Do not ask a partition again that was read to its end and whose records have all been handed out."""
         if feed.chunks or feed.start != feed.state.position or feed.reader is None or feed.reader.position != end:
             return
-        idle = self._idle.setdefault(feed.tp.topic, _Idle(feed.topic_id, topic_log, version))
+        idle = self._idle.setdefault(feed.tp.topic, Idle(feed.topic_id, topic_log, version))
         if idle.log is not topic_log or idle.version != version:
             return  # the others are of an older version: `_wake` takes them to the newest one first
         feed.idle_end = end
         idle.feeds[feed.tp] = feed
         self._feeds.pop(feed.tp, None)
 
-    def _pass(self, feeds: list[_Feed], build: Build, turn: _Turn) -> bool:
+    def _pass(self, feeds: list[Feed], build: Build, turn: Turn) -> bool:
         """Give each partition one turn; returns whether another pass may give more."""
         gave = False
         for feed in feeds:
@@ -283,7 +197,7 @@ class Fetcher:
                 return False
         return gave
 
-    def _take(self, feed: _Feed, build: Build, turn: _Turn) -> bool:
+    def _take(self, feed: Feed, build: Build, turn: Turn) -> bool:
         """Take what one partition has next; returns whether it had anything."""
         chunk = feed.chunks.popleft() if feed.chunks else self._read(feed, turn)
         if chunk is None:
@@ -312,7 +226,7 @@ class Fetcher:
             feed.chunks.appendleft(rest)
         return True
 
-    def _requeue(self, turn: _Turn) -> None:
+    def _requeue(self, turn: Turn) -> None:
         """Who gave records goes to the end, who failed to the front."""
         for tp in turn.taken:
             self._feeds[tp] = self._feeds.pop(tp)
@@ -321,7 +235,7 @@ class Fetcher:
 
     # --- reading -----------------------------------------------------------------------------
 
-    def _read(self, feed: _Feed, turn: _Turn) -> Chunk | None:
+    def _read(self, feed: Feed, turn: Turn) -> Chunk | None:
         """Read what follows a feed's buffer; None when there is nothing, or the turn's bytes are used up."""
         if turn.budget <= 0:
             return None
@@ -351,7 +265,7 @@ class Fetcher:
         self._metrics.bytes_fetched += size
         return chunk
 
-    def _after_reset(self, feed: _Feed, turn: _Turn, error: OffsetOutOfRangeError) -> Chunk | None:
+    def _after_reset(self, feed: Feed, turn: Turn, error: OffsetOutOfRangeError) -> Chunk | None:
         """Go where `auto_offset_reset` says and read there."""
         if feed.chunks:  # what was read before is handed out first; the position is still in it
             return None
@@ -365,11 +279,11 @@ class Fetcher:
         feed.rewind(position)
         return self._read(feed, turn)
 
-    def _enough(self, feeds: list[_Feed]) -> bool:
+    def _enough(self, feeds: list[Feed]) -> bool:
         """Whether `fetch_min_bytes` are there, or were waited for long enough; reads ahead to find out."""
         wanted = self._config.fetch_min_bytes
         held = sum(feed.num_bytes for feed in feeds)
-        turn = _Turn(float("inf"), self._config.fetch_max_bytes)
+        turn = Turn(float("inf"), self._config.fetch_max_bytes)
         for feed in feeds:
             if held >= wanted:
                 break

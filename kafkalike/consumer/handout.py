@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kafkalike.consumer.checks import check_max, check_timeout
 from kafkalike.consumer.context import Context
-from kafkalike.consumer.fetcher import Build, Taken
+from kafkalike.consumer.feeds import Build, Taken
 from kafkalike.consumer.guard import Guard
 from kafkalike.consumer.polling import Polling, count
 from kafkalike.consumer.subscription import PartitionState

@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from kafkalike.clock import Clock
-from kafkalike.errors import KafkaError
+from kafkalike.errors import KafkaError, KafkaTimeoutError
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +59,12 @@ class Outage:
 def _unanswered(error: BaseException) -> bool:
     """Whether it may be raised again later, and comes of a request without an answer.
 
-    What a folder's file system says is none of that: its `EIO` is a broken disk.
+    That is also so of a change of the group whose time ran out: behind another one of this process, say, that waits for
+    such an answer, as a commit does. Nothing was written then. What a folder's file system says is none of that: its
+    `EIO` is a broken disk.
     """
+    if isinstance(error, KafkaTimeoutError):
+        return True
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TimeoutError):

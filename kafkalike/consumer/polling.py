@@ -11,7 +11,8 @@ from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.consumer.assigner import Assigner
 from kafkalike.consumer.commits import Commits
 from kafkalike.consumer.context import Context
-from kafkalike.consumer.fetcher import Build, Fetcher, Taken
+from kafkalike.consumer.feeds import Build, Taken
+from kafkalike.consumer.fetcher import Fetcher
 from kafkalike.consumer.outage import Outage
 from kafkalike.consumer.positions import Positions
 from kafkalike.consumer.records import to_records

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.config.dead_letters import DeadLetterSettings
 from kafkalike.consumer.context import Context
-from kafkalike.consumer.fetcher import Build
+from kafkalike.consumer.feeds import Build
 from kafkalike.consumer.metrics import Metrics
 from kafkalike.consumer.polling import record_builder
 from kafkalike.consumer.records import deserialized, to_records

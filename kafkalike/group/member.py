@@ -73,7 +73,7 @@ class GroupMember:
         self._polled = clock.monotonic()
         self._due = self._polled
         self.lease_end = -math.inf
-        """Until when nobody else may take it for dead: a session from before its last sign of life that came in time;
+        """Until when nobody else may take it for dead: a session from before its last heartbeat that came in time;
         seconds of the monotonic clock. Past it, `look` finds out."""
         self._beating = threading.Lock()
 
@@ -129,7 +129,7 @@ class GroupMember:
             rebalance_timeout_ms=settings.max_poll_interval_ms,
             joined_ms=known.now_ms,
         )
-        # Before the row, so that nobody finds a member without a sign of life.
+        # Before the row, so that nobody finds a member without a heartbeat.
         begun = self._clock.monotonic()
         self._leases.renew(settings.group_id, self._id)
         self._due = self._clock.monotonic() + settings.heartbeat_interval_ms / 1000
@@ -147,7 +147,7 @@ class GroupMember:
             their sessions are over.
 
         Raises:
-            InconsistentGroupProtocolError, NonEmptyGroupError: as `join`, and one of the members gave a sign of life.
+            InconsistentGroupProtocolError, NonEmptyGroupError: as `join`, and one of the members gave a heartbeat.
             KafkaError: as `join`.
         """
         try:
@@ -184,10 +184,10 @@ class GroupMember:
         return None
 
     def _revive(self) -> Roster:
-        """Give a late sign of life, and make sure that it came before anybody acted upon its silence.
+        """Give a late heartbeat, and make sure that it came before anybody acted upon its silence.
 
         By a row: one that is being written to take this member out was planned on the roster before it, so it fails,
-        and its planner looks at the sign of life again.
+        and its planner looks at the heartbeat again.
         """
         begun = self._clock.monotonic()
         self._leases.renew(self.settings.group_id, self._id)
@@ -195,7 +195,7 @@ class GroupMember:
         roster = self._store.change(
             lambda now: replace(now, changed_ms=now_ms) if self._id in now.members else now,
             self._id,
-            "gave no sign of life for its session",
+            "gave no heartbeat for its session",
         )
         if self._id in roster.members:
             self.lease_end = begun + self.settings.session_timeout_ms / 1000
@@ -260,7 +260,7 @@ class GroupMember:
     # --- heartbeats -----------------------------------------------------------------------
 
     def beat(self) -> float:
-        """Give a sign of life if it is time, and look after the others. Caller: the pacemaker, or poll without one.
+        """Give a heartbeat if it is time, and look after the others. Caller: the pacemaker, or poll without one.
 
         Returns:
             Seconds until the next one is due.
@@ -294,7 +294,7 @@ class GroupMember:
             self.lease_end = -math.inf  # once more: the owner's thread may have looked meanwhile
             return
         self._leases.renew(settings.group_id, member_id)
-        # A sign of life that comes too late may have been missed already; `look` makes that sure.
+        # A heartbeat that comes too late may have been missed already; `look` makes that sure.
         if self._clock.monotonic() < self.lease_end:
             self.lease_end = now + settings.session_timeout_ms / 1000
         roster = self._store.read()

@@ -80,7 +80,7 @@ class Watch:
             gone: their ids.
             by: whose doing it is.
             why: for people.
-            timeout_ms: how long rivals may hold it up.
+            timeout_ms: how long concurrent writers may hold it up.
             stamps: their last heartbeats; one that has given another one when it is written stays.
 
         Raises:

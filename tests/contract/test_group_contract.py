@@ -431,7 +431,7 @@ def test_a_batch_job_has_the_group_for_itself(cluster: Cluster, consumer_of: Mak
 
 
 def test_a_batch_job_is_refused_while_others_live(cluster: Cluster) -> None:
-    """As soon as one of them gives a sign of life."""
+    """As soon as one of them gives a heartbeat."""
     cluster.create_topic("t", 1, {})
     with KafkaConsumer(
         "t", bootstrap_servers=cluster, group_id="g", session_timeout_ms=5000, heartbeat_interval_ms=20

@@ -1,4 +1,4 @@
-"""The heartbeat thread and the leases: signs of life while the application works, and what happens without them."""
+"""The heartbeat thread and the leases: heartbeats while the application works, and what happens without them."""
 
 import contextlib
 import gc
@@ -177,7 +177,7 @@ def leases(request: pytest.FixtureRequest, tmp_path: Path) -> Leases:
 
 
 def test_a_lease_says_when_its_member_lived_last(leases: Leases) -> None:
-    """Each sign of life is later than the one before; who never gave one is missing; ids may hold anything."""
+    """Each heartbeat is later than the one before; who never gave one is missing; ids may hold anything."""
     odd = "a/b\0c ü" + "x" * 300
 
     leases.renew("g", odd)

@@ -1,7 +1,11 @@
 """A session: what its users count on besides Delta itself."""
 
+from collections.abc import Iterator
+
 import pytest
 from pyspark.sql import SparkSession
+
+from kafkalike.log.jvm.session import FAR_OPEN_COST, OPEN_COST, session
 
 
 @pytest.mark.parametrize(
@@ -17,3 +21,29 @@ def test_a_query_gets_its_arguments(spark: SparkSession, query: str, args: dict[
     rows = spark.sql(query, args=args).collect()
 
     assert [row["found"] for row in rows] == ["a"]
+
+
+@pytest.fixture
+def as_it_comes(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session without a cost of its own for opening a file, before and after."""
+    spark.conf.unset(OPEN_COST)
+    yield spark
+    spark.conf.unset(OPEN_COST)
+
+
+@pytest.mark.parametrize("root", ["s3://bucket/log", "az://container/log", "gs://bucket/log"])
+def test_opening_a_file_weighs_more_where_that_means_to_wait(as_it_comes: SparkSession, root: str) -> None:
+    session(bootstrap_servers="some/folder")
+    near = as_it_comes.conf.get(OPEN_COST)
+    session(bootstrap_servers=root)
+
+    assert near == "4194304b"
+    assert as_it_comes.conf.get(OPEN_COST) == FAR_OPEN_COST
+
+
+def test_what_somebody_has_said_of_it_is_left(as_it_comes: SparkSession) -> None:
+    as_it_comes.conf.set(OPEN_COST, "1m")
+
+    session(bootstrap_servers="s3://bucket/log")
+
+    assert as_it_comes.conf.get(OPEN_COST) == "1m"

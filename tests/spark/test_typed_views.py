@@ -37,6 +37,7 @@ NEW: dict[str, Any] = {
         {"name": "clock", "type": {"type": "int", "logicalType": "time-millis"}, "default": 0},
     ],
 }
+MARK = "spark.sql.optimizer.avoidDoubleFilterEval"
 NAMES = [field["name"] for field in NEW["fields"]]
 NEWEST = {**NEW, "fields": [*NEW["fields"], {"name": "more", "type": "string", "default": "m"}]}
 
@@ -146,6 +147,11 @@ def test_a_query_decodes_once_and_only_what_it_asks_for(spark: SparkSession, roo
     assert planned(twice).count("ArrowEvalPython") == 2
     assert frame.collect() == [(1,)]
     assert count.collect() == [(3,)]
+    spark.conf.set(MARK, "false")
+    try:
+        assert spark.sql("SELECT id FROM orders__values WHERE id > 1 AND _error IS NULL").collect() == [(2,)]
+    finally:
+        spark.conf.unset(MARK)
     assert sorted(twice.collect()) == [(1,), (2,)]
     assert spark.sql("SELECT id, _error IS NULL FROM orders__values WHERE offset >= 2 ORDER BY offset").collect() == [
         *[(2, True), (None, False)],

@@ -11,7 +11,7 @@ def watch(stamps: list[int | None], own: list[int] | None = None, step: float = 
     """Look at one member at steady intervals; returns when it was taken for dead, in seconds from the first look.
 
     Args:
-        stamps: its last sign of life at each look.
+        stamps: its last heartbeat at each look.
         own: the observer's own one; None for a storage whose clock stands still.
         step: seconds between two looks.
     """
@@ -25,7 +25,7 @@ def watch(stamps: list[int | None], own: list[int] | None = None, step: float = 
 
 
 def test_a_member_is_dead_when_it_was_quiet_for_its_session() -> None:
-    """On the observer's own clock, from the first look on, whatever its sign of life says."""
+    """On the observer's own clock, from the first look on, whatever its heartbeat says."""
     assert watch([77] * 12) == [10, 11]
 
 
@@ -40,7 +40,7 @@ def test_a_member_that_was_dead_before_anybody_looked_is_not_waited_for() -> Non
 
 
 def test_a_clock_that_is_set_forward_kills_nobody_who_lives() -> None:
-    """An hour passes at once by the storage's clock, and the member's next sign of life comes in time."""
+    """An hour passes at once by the storage's clock, and the member's next heartbeat comes in time."""
     hour = 3600 * SECOND
 
     assert watch([0, 0, hour + SECOND, hour + 2 * SECOND], [0, hour, hour + SECOND, hour + 2 * SECOND]) == []
@@ -114,7 +114,7 @@ def test_an_observer_that_is_held_up_between_its_clock_and_the_files_kills_nobod
 
 
 def test_a_storage_clock_that_goes_in_steps_kills_nobody_too_early() -> None:
-    """A sign of life looks older than it is by up to one step."""
+    """A heartbeat looks older than it is by up to one step."""
     step = 4_000_000
 
     assert watch([0] * 4, [0, 0, 10 * SECOND + step, 11 * SECOND]) == [3]

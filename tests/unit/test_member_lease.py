@@ -1,4 +1,4 @@
-"""A member that gave no sign of life for its session, and one that saw that: whoever writes first, both know it."""
+"""A member that gave no heartbeat for its session, and one that saw that: whoever writes first, both know it."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ class Interrupted(World):
         self.between: list[Callable[[], object]] = []
         """What happens between the next plan and its write."""
         self.at_renewal: list[Callable[[], object]] = []
-        """What happens before the next sign of life."""
+        """What happens before the next heartbeat."""
         renew = self.leases.renew
 
         def interrupted(group_id: str, member_id: str) -> None:

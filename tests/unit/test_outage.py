@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from kafkalike.consumer.outage import WARN_SECONDS, Outage
-from kafkalike.errors import KafkaError, KafkaStorageError, LogCorruptError
+from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, LogCorruptError
 from kafkalike.testing import ManualClock
 
 
@@ -35,6 +35,7 @@ def clock() -> ManualClock:
     [
         (SILENT, True),
         (failed(errno.ETIMEDOUT, between=True), True),
+        (KafkaTimeoutError("others of this process were written until time ran out; nothing was written"), True),
         (failed(errno.EIO), False),
         (failed(errno.EACCES), False),
         (failed(errno.ETIMEDOUT, LogCorruptError), False),

@@ -63,6 +63,13 @@ def test_nobody_joins_while_a_newer_seal_is_met() -> None:
     assert answered(joining.joining(2, two, view, {}), None, -1, newer, -1) is None
 
 
+def test_who_was_let_in_by_somebody_else_meanwhile_is_not_let_in_twice() -> None:
+    """The helper that asks for it has looked before, and found it out of sync."""
+    view = View(Configuration(1, (ONE, TWO)), 5)
+
+    assert list(joining.joining(2, Registration(1, (ONE, TWO)), view, {})) == []
+
+
 def test_a_controller_that_says_something_else_by_now_is_asked_again() -> None:
     """Nobody leaves, nor is chosen, on what it said before."""
     registered = Registration(1, (ONE, TWO))

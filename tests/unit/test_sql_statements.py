@@ -52,6 +52,6 @@ def test_a_table_is_known_by_its_path_below_a_root(tmp_path: Path, named: str) -
     assert not below_root(named.format(tmp_path / "other"))
 
 
-@pytest.mark.parametrize("named", ["t", "`/root/t`", "delta.t", "db.`a.b`", "delta.`s3a://bucket/root/t`"])
+@pytest.mark.parametrize("named", ["t", "`/data/t`", "delta.t", "db.`a.b`", "delta.`s3a://bucket/log/t`"])
 def test_any_other_table_is_none_below_a_root(named: str) -> None:
     assert not below_root(named)

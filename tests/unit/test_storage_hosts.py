@@ -8,8 +8,9 @@ import pytest
 from obstore.exceptions import BaseError
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline, within
-from kafkalike.config.storage import Provider, StorageOptions
+from kafkalike.config.storage import StorageOptions
 from kafkalike.config.storage_hosts import NOBODY, no_others
+from kafkalike.config.storage_names import Provider
 from kafkalike.log.store.object_client import ObjectClient, make_client
 from tests.tools.answers import answering, asking
 from tests.tools.object_servers import AZURE, GOOGLE, S3, ObjectServer

@@ -9,7 +9,8 @@ import pytest
 from kafkalike.config.admin import AdminConfig
 from kafkalike.config.consumer import ConsumerConfig
 from kafkalike.config.producer import ProducerConfig
-from kafkalike.config.storage import CLIENT, HIDDEN, SECRETS, Provider, StorageOptions, check_options, resolve_options
+from kafkalike.config.storage import HIDDEN, StorageOptions, check_options, resolve_options
+from kafkalike.config.storage_names import CLIENT, SECRETS, Provider
 from kafkalike.errors import KafkaConfigurationError
 
 CANARY = "canary-5d1c"

@@ -74,7 +74,7 @@ def check_first(name: TopicName, folder: Path, files: Store) -> None:
     """
     if _holds_nothing(folder):
         return
-    # Looked for after a file was seen: a rival that creates the topic now made that file in one step with its table.
+    # Looked for after a file was seen: another creator of the topic made that file in one step with its table.
     table = topic_table(files)
     if table is not None and table.newest == 0:
         # A creation that was killed, or is under way: the table is as good as a new one.
@@ -156,6 +156,6 @@ def _changed_ms(folder: Path) -> float:
 def _holds_nothing(folder: Path) -> bool:
     """Whether a folder is gone, or empty but for what a killed creation leaves: a log without a version, half files."""
     log = str(folder / "_delta_log")
-    # Rivals may take folders away meanwhile; walk passes over those.
+    # Other processes may take folders away meanwhile; walk passes over those.
     files = [(above, name) for above, _, names in os.walk(folder) for name in names]
     return all(above == log and not VERSION_FILE.fullmatch(name) for above, name in files)

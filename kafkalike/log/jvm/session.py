@@ -22,6 +22,7 @@ from kafkalike.log.connect import named_root
 from kafkalike.log.jvm.jars import delta_jar_conf
 from kafkalike.log.jvm.remote import REMOTE, REMOTE_VARIABLE
 from kafkalike.log.store.object_root import object_root
+from kafkalike.log.store.parquet import ROW_GROUP_BYTES
 
 UTC_JVM: Final = "-Duser.timezone=UTC"
 
@@ -52,6 +53,12 @@ SESSION_CONF: Final = {
     "spark.ui.showConsoleProgress": "false",
 }
 """What `kafkalike/conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
+
+OPEN_COST: Final = "spark.sql.files.openCostInBytes"
+FAR_OPEN_COST: Final = str(ROW_GROUP_BYTES)
+"""What opening a file of an object store weighs when Spark deals files out to tasks: three waits, in which some ten MB
+could be read. By Spark's default, made for disks of a cluster, one task gets all the files that another waits for.
+No more than a row group: smaller pieces of a file would be opened for nothing (decision 090)."""
 
 QUERY_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Where PySpark logs each error of a query that it raises, as JSON with all of the JVM's frames."""
@@ -85,7 +92,8 @@ def session(
         app_name: name shown by Spark.
         master: where to run; `local[*]` when neither this nor `SPARK_MASTER` nor spark-submit says so.
         bootstrap_servers: a cluster that is to be read as tables; one in S3 adds Hadoop's client for it to a JVM that
-            starts now. None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`.
+            starts now. None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`. For one in an object store
+            `spark.sql.files.openCostInBytes` is 16 MiB, unless anybody has set it.
         **conf: more settings; they win over kafkalike's own, and jars are added to these. Dotted names go in as
             `**{"spark.x.y": "z"}`.
 
@@ -106,26 +114,29 @@ def session(
     builder = SparkSession.builder.appName(app_name)
     if is_connect(conf):
         return _connected(builder, conf)
-    settings = {**SESSION_CONF, **conf}
+    settings, provider = {**SESSION_CONF, **conf}, _provider(bootstrap_servers)
     if SparkSession.getActiveSession() is None:
         settings["spark.driver.extraJavaOptions"] = driver_options(settings.get("spark.driver.extraJavaOptions", ""))
         executors = [settings.get("spark.executor.extraJavaOptions", ""), UTC_JVM]
         settings["spark.executor.extraJavaOptions"] = " ".join(o for o in executors if o)
         if not _submitted():
             builder = builder.master(master or os.environ.get("SPARK_MASTER") or "local[*]")
-            settings = with_jars(delta_jar_conf(s3=_in_s3(bootstrap_servers)), settings)
+            settings = with_jars(delta_jar_conf(s3=provider == "s3"), settings)
         else:
             _quiet_submitted(settings["spark.driver.extraJavaOptions"])
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        made = builder.getOrCreate()
     except PySparkRuntimeError as cause:
         if cause.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise KafkaConfigurationError(
             java_problem() or f"Spark did not start; what Java or the fetching of jars said stands above: {cause}"
         ) from cause
+    if provider is not None and OPEN_COST not in made.conf.getAll:
+        made.conf.set(OPEN_COST, FAR_OPEN_COST)
+    return made
 
 
 def is_connect(conf: Mapping[str, str]) -> bool:
@@ -188,10 +199,10 @@ def _quiet_submitted(options: str) -> None:
     jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(jvm.java.net.URI.create(LOG4J.as_uri()))
 
 
-def _in_s3(bootstrap_servers: Any) -> bool:  # noqa: ANN401
-    """Whether the tables of a cluster are read through Hadoop's client for S3."""
+def _provider(bootstrap_servers: Any) -> str | None:  # noqa: ANN401
+    """In whose object store the tables of a cluster are; None for folders."""
     root = object_root(named_root(bootstrap_servers))
-    return root is not None and root.provider == "s3"
+    return None if root is None else root.provider
 
 
 def driver_options(given: str) -> str:

@@ -177,7 +177,7 @@ def _restart(target: DeltaCluster, files: Store, part: Part) -> Iterator[str]:
     """Put a checkpoint; those who follow the table see that its version is there, and load anew."""
     content = target.store.at(MIRRORS).look(part.checkpoint)
     if content is None:
-        # Somebody else has finished the pass, and tidied up.
+        # Somebody else has finished the pass, and cleaned up.
         if checkpoint_name(part.first).rpartition("/")[2] in {e.name for e in files.list("_delta_log")}:
             return
         raise LogCorruptError(f"{target.store.uri}/{MIRRORS}/{part.checkpoint} is gone: {part.name} cannot go on")

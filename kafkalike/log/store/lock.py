@@ -1,12 +1,12 @@
-"""Lock: one writer at a time per table of a local root, across threads and processes.
+"""Lock: whose turn it is to write to a table of a local root, across threads and processes.
 
-On a local disk Delta commits by looking whether a file exists and then renaming, and a rename overwrites: two
-drivers can lose acknowledged commits. Every writer of a table therefore holds its lock from reading the log end to
-the commit. The kernel drops the lock when its holder dies, `kill -9` included.
+Offsets do not rest on it: the compare-and-set is `Store.put_if_absent` of a version's file, and a writer that goes on
+without the lock does no harm. With it writers do not plan in vain, and none of them starves. The kernel drops the lock
+when its holder dies, `kill -9` included.
 
-Two locks make it fair: a writer waits at the turnstile first and lets it go only when it has the table, so one that
-has just finished queues behind those that wait, instead of taking the table again. Who has waited at the turnstile for
-longer tries more often, so that among many nobody waits for very long.
+It has two files, that of the queue and that of the table. A writer waits for the queue first and lets it go only when
+it has the table, so one that has just finished queues behind those that wait, instead of taking the table again. Who
+has waited in the queue for longer tries more often, so that among many nobody waits for very long.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ POLL_SECONDS: Final = 0.001
 append holds the lock."""
 
 FIRST_POLL_SECONDS: Final = 0.016
-"""The same of one who has just come to the turnstile. Meanwhile who has the table may take it several times: that is
+"""The same of one who has just begun to queue. Meanwhile who has the table may take it several times: that is
 cheaper than to pass it on each time, as each writer must read first what others wrote."""
 
 LONG_SECONDS: Final = 0.1
 """Who waits for so long has been overtaken by others, or is behind many."""
 
 TURN: Final = ".turn"
-"""Ending of the turnstile's file."""
+"""Ending of the queue's file."""
 
 LONGEST_NAME: Final = 200
 """Characters of a table's name that its lock's name takes."""
@@ -83,11 +83,11 @@ class TableLock:
         Returns:
             False when somebody has it, or the files cannot be removed: try again later.
         """
-        turnstile, table = FileLock(self._path + TURN), FileLock(self._path)
+        queue, table = FileLock(self._path + TURN), FileLock(self._path)
         try:
             if not self._folder.is_dir():
                 return True
-            with turnstile.acquire(timeout=0), table.acquire(timeout=0):
+            with queue.acquire(timeout=0), table.acquire(timeout=0):
                 Path(self._path).unlink()
                 Path(self._path + TURN).unlink()
         except (Timeout, OSError):
@@ -108,16 +108,16 @@ class TableLock:
             KafkaStorageError: its file cannot be made or opened; nothing was done.
         """
         limit = deadline or Deadline(SYSTEM_CLOCK, None)
-        turnstile = FileLock(self._path + TURN, thread_local=False)
+        queue = FileLock(self._path + TURN, thread_local=False)
         table = FileLock(self._path, thread_local=False)
         try:
-            self._take(turnstile, limit, meanwhile, FIRST_POLL_SECONDS)
+            self._take(queue, limit, meanwhile, FIRST_POLL_SECONDS)
             try:
                 self._take(table, limit, meanwhile, POLL_SECONDS)
             finally:
-                self._let_go(turnstile)
+                self._let_go(queue)
         except Timeout as cause:
-            # One that waits at the turnstile may have been stopped there.
+            # The one that is next may have been stopped while it queued.
             holder = holder_of(self._path) or holder_of(self._path + TURN)
             message = f"other writers held {self.name!r} until time ran out; nothing was written"
             raise KafkaTimeoutError(message if holder is None else f"{message}; {holder}") from cause

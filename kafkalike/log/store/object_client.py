@@ -28,8 +28,9 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from kafkalike.clock import time_left
-from kafkalike.config.storage import CLIENT, StorageOptions
+from kafkalike.config.storage import StorageOptions
 from kafkalike.config.storage_hosts import NOBODY, no_others
+from kafkalike.config.storage_names import CLIENT
 from kafkalike.errors import IllegalStateError, KafkaConfigurationError
 from kafkalike.log.store.object_root import ObjectRoot
 from kafkalike.log.store.port import Entry, NotStoredError

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import urlsplit
 
-from kafkalike.config.storage import Provider, StorageOptions
+from kafkalike.config.storage import StorageOptions
+from kafkalike.config.storage_names import Provider
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
 
 S3_SCHEMES: Final = ("s3", "s3a", "s3n")

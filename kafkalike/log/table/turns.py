@@ -95,7 +95,10 @@ class Turns:
 
 
 def cleaning_turn(location: str) -> str:
-    """What those queue for who write to a table's log beside its writers; `~` cannot be part of a topic's name."""
+    """What those queue for who write checkpoints to a table's log, and clean it up.
+
+    Processes of other releases use the same name, so it stays; `~` cannot be part of a topic's name.
+    """
     return f"condense~{location}"
 
 

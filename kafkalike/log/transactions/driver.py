@@ -194,7 +194,7 @@ class Driver:
         except StagedFileError:
             if log.look() < committed.seq:
                 raise
-            # Somebody else was faster, and has tidied up.
+            # Somebody else was faster, and has cleaned up.
             return log.where(committed.seq)
         faults.point("transaction.after_apply")
         return done

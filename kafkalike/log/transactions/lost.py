@@ -48,6 +48,6 @@ def _why(home: Home, driver: Driver, due: Due) -> str | None:
         check_part(home.staging, due.committed, due.part)
     except StagedFileError as error:
         last: int | None = driver.run(looking(due.part.topic))
-        # Somebody may have brought it in, and tidied up, just now.
+        # Somebody may have brought it in, and cleaned up, just now.
         return None if last is None or last >= due.seq else str(error)
     return None

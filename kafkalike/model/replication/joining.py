@@ -89,9 +89,13 @@ def joining(
         leads: whether it is to be the leader.
 
     Returns:
-        None when that cannot be yet: the log must go on first, or the controller says something else by now.
+        What is published then; None when that cannot be yet: the log must go on first, or the controller says something
+        else by now.
     """
     if registered.joining is None:
+        if any(member.broker == broker for member in registered.chain):
+            # Another helper was faster. Twice in the chain, it would count twice.
+            return view
         view = yield from sealing(view, registered, seen)
         if view.configuration != registered.configuration:
             return None

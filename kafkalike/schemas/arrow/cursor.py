@@ -150,7 +150,7 @@ class Cursor:
         """A number of variable length: seven bits a byte, the low ones first."""
         begin = self._at(rows)
         byte = self.data[begin]
-        more = np.flatnonzero(byte & 0x80)
+        more = (byte & 0x80).nonzero()[0]
         if not len(more):
             self._moved(rows, begin + 1)
             return byte.astype(np.uint64)

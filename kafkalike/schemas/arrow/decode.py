@@ -149,8 +149,9 @@ def _ids(data: npt.NDArray[np.uint8], starts: Numbers) -> npt.NDArray[np.uint32]
     if not len(starts):
         return np.empty(0, np.uint32)
     # A number that begins at each byte, no copy.
-    numbers: npt.NDArray[np.uint32] = np.ndarray((len(data) - HEAD + 2,), ">u4", data, strides=(1,))
-    return numbers[starts + 1].astype(np.uint32)
+    numbers: Numbers = np.ndarray((len(data) - HEAD + 2,), ">u4", data, strides=(1,))
+    found: npt.NDArray[np.uint32] = numbers[starts + 1].astype(np.uint32)
+    return found
 
 
 def _texts(errors: dict[int, str], count: int) -> pa.StringArray:

@@ -8,18 +8,37 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kafkalike.errors import KafkaError
+from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.log.connect import connect
+from kafkalike.log.port import TopicLog
 from tests.jepsen.history import Recorder
 from tests.processes.workers.common import orders, wait_for_go
 from tests.processes.workers.produce import batch_of, offsets_of
 
 
+def opened(asked: dict[str, Any]) -> TopicLog | None:
+    """The topic's log, also while a root is away; None where that was the only replica in sync: then the topic waits.
+
+    Raises:
+        KafkaStorageError: others are in sync.
+    """
+    cluster = connect(asked["roots"], asked["options"])
+    try:
+        return cluster.log(asked["topic"])
+    except KafkaStorageError:
+        if len(cluster.replication.replicas(asked["topic"]).isr) > 1:
+            raise
+    return None
+
+
 def write(asked: dict[str, Any]) -> None:
     """Append unique values, and record each append."""
-    log = connect(asked["roots"], asked["options"]).log(asked["topic"])
+    log = opened(asked)
     chance = random.Random(asked["name"])
     wait_for_go()
+    while log is None:
+        time.sleep(0.2)
+        log = opened(asked)
     sent = 0
     with Recorder(asked["history"], asked["name"], asked["topic"]) as recorder:
         while True:

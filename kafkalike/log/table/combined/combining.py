@@ -172,7 +172,7 @@ class CombinedAppends(Generic[A]):
             _Course[A](self, None, deadline).run(sealing(part))
             return False
 
-    def tidy(self) -> bool:
+    def discard_one(self) -> bool:
         """Remove the file of an append that was taken; whether there was one."""
         part = self.open.litter()
         if part is not None:
@@ -219,7 +219,7 @@ class _Course(Generic[A]):
             case Look(admit):
                 return self._look(admit=admit)
             case Pause(seconds):
-                if not self._shared.tidy():
+                if not self._shared.discard_one():
                     self._clock.sleep(seconds)
             case Put(part):
                 self._put(part)

@@ -1,0 +1,98 @@
+"""Feeds: what a fetcher has read of each partition, what one poll may take of it, and what it took."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kafkalike.consumer.subscription import PartitionState
+from kafkalike.errors import RecordDeserializationError
+from kafkalike.log.port import PartitionReader, TopicLog
+from kafkalike.model.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.chunk import Chunk
+
+Build = Callable[["TopicPartition", "Chunk"], tuple[Any, RecordDeserializationError | None]]
+"""Makes of a chunk what a caller gets; also the error of the first record that could not be made, which then is the
+one after those that were."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What one poll hands out of one partition."""
+
+    tp: TopicPartition
+    state: PartitionState
+    start: int
+    """The position before these records."""
+    next_offset: int
+    """The position after these records."""
+    parts: list[Any] = field(default_factory=list)
+    """What `Build` made, in offset order; empty where all records were passed over."""
+
+
+@dataclass(slots=True)
+class Feed:
+    """What was read of one partition and not handed out yet."""
+
+    tp: TopicPartition
+    state: PartitionState
+    topic_id: str | None
+    start: int
+    """Offset after what was handed out; where the buffer, or else the reader, goes on."""
+    chunks: deque[Chunk] = field(default_factory=deque)
+    reader: PartitionReader | None = None
+    log: TopicLog | None = None
+    idle_end: int | None = None
+    """Log end up to which there is nothing left to read; None while there may be more."""
+
+    @property
+    def end(self) -> int:
+        """Offset after what was read."""
+        return self.chunks[-1].next_offset if self.chunks else self.start
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes in the buffer."""
+        return sum(chunk.num_bytes for chunk in self.chunks)
+
+    @property
+    def hungry(self) -> bool:
+        """Whether it has nothing to read before its log is looked at."""
+        if self.chunks or not self.state.fetchable:
+            return False
+        highwater = self.state.highwater
+        return self.reader is None or highwater is None or self.reader.position >= highwater
+
+    def rewind(self, offset: int) -> None:
+        """Read again from an offset."""
+        self.start = offset
+        self.chunks.clear()
+        self.reader = self.idle_end = None
+
+
+@dataclass(slots=True)
+class Idle:
+    """Partitions of one topic that were read to their ends."""
+
+    topic_id: str | None
+    log: TopicLog
+    version: int
+    """Of the table, when that was."""
+    feeds: dict[TopicPartition, Feed] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Turn:
+    """What is left to do, and what was done, in one call of `collect`."""
+
+    room: float
+    """Records that may still be handed out."""
+    budget: int
+    """Bytes that may still be read."""
+    taken: dict[TopicPartition, Taken] = field(default_factory=dict)
+    failed: TopicPartition | None = None
+    """The partition whose error waits for the next call."""
