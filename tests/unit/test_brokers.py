@@ -195,3 +195,42 @@ def test_without_the_leader_nobody_knows_how_far_replicas_are_behind() -> None:
 def test_a_topic_is_under_replicated_while_somebody_who_shall_have_it_is_not_in_sync() -> None:
     assert Replicas(topic="t", leader=1, epoch=0, replicas=(1, 2), isr=(1,)).under_replicated
     assert not Replicas(topic="t", leader=1, epoch=0, replicas=(1, 2), isr=(3, 2, 1)).under_replicated
+
+
+# --- reassignments --------------------------------------------------------------------------------
+
+
+def table(*chain: int, assigned: tuple[int, ...], adding: tuple[int, ...] = ()) -> ReplicatedTable:
+    registration = Registration(1, tuple(map(Replica, chain)))
+    return ReplicatedTable(location="t", assigned=assigned, registration=registration, adding=adding)
+
+
+def test_a_reassignment_is_under_way_while_somebody_is_to_come_or_to_go() -> None:
+    """One that is assigned and only out of sync is no reassignment."""
+    assert not table(1, 2, assigned=(1, 2)).reassigning
+    assert not table(1, assigned=(1, 2)).reassigning
+    assert table(1, 2, assigned=(1, 2, 3), adding=(3,)).reassigning
+    assert table(1, 2, 3, assigned=(1, 2)).reassigning
+
+
+def test_those_are_added_who_did_not_have_the_table() -> None:
+    """Who is in sync has it, and who was assigned before was not named by this reassignment."""
+    before = table(1, 2, assigned=(1, 4))
+
+    after = before.reassigned([2, 3, 4])
+
+    assert (after.assigned, after.adding) == ((2, 3, 4), (3,))
+    assert after.registration == before.registration
+    assert after.reassigned([3, 5]).adding == (3, 5)
+
+
+def test_who_is_in_sync_is_added_no_longer() -> None:
+    """Also when it falls out of sync later: it has been there."""
+    adding = table(1, assigned=(2, 3), adding=(2, 3))
+
+    joined = adding.registered(Registration(2, (Replica(1), Replica(2))))
+
+    assert (joined.adding, joined.registration.epoch) == ((3,), 2)
+    assert joined.registered(Registration(3, (Replica(1),))).adding == (3,)
+    joining = Registration(2, (Replica(1), Replica(2)), Replica(2))
+    assert adding.registered(joining).adding == (2, 3)

@@ -129,6 +129,10 @@ def test_who_joins_comes_before_the_leader_unless_it_is_to_lead() -> None:
     assert with_joining(Registration(5, (Replica(1, 9),), None, 9), 4).joining == Replica(4, 9)
 
 
+def test_the_first_of_a_chain_decides_and_the_last_one_publishes() -> None:
+    assert (CHAIN.configuration.head, CHAIN.configuration.leader) == (ONE, THREE)
+
+
 def test_who_has_joined_is_in_sync_in_the_same_epoch() -> None:
     joined = with_joining(CHAIN, 4)
 

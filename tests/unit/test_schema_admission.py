@@ -23,6 +23,7 @@ WORD = Schema("AVRO", '"string"')
 WRAPPED = Schema("AVRO", '{"type":"string"}')
 TITLED = Schema("JSON", '{"title":"Order"}')
 NAMELESS = Schema("JSON", "true")
+UNTITLED = Schema("JSON", '{"name":"Order","type":"object"}')
 MESSAGE = Schema("PROTOBUF", 'syntax = "proto3"; message Order {}')
 
 
@@ -91,7 +92,7 @@ def test_a_schema_that_is_gone_is_nobodys(strategy: str) -> None:
     assert admitted(world.state, "orders", "value", strategy) == frozenset()
 
 
-@pytest.mark.parametrize("schema", [MESSAGE, NAMELESS])
+@pytest.mark.parametrize("schema", [MESSAGE, NAMELESS, UNTITLED])
 def test_where_the_schema_names_no_record_the_topic_alone_counts(schema: Schema) -> None:
     world, ids = registry(orders__x=schema)
 

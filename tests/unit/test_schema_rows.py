@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.errors import LogCorruptError, UnsupportedVersionError
+from kafkalike.errors import LogCorruptError, SchemaRegistryError, UnsupportedVersionError
 from kafkalike.model.schemas import deleting, importing, kept_rows, registering, topic_records
 from kafkalike.model.schemas import settings as rules
 from kafkalike.model.schemas.identity import fingerprint, guid_of
@@ -230,6 +230,47 @@ def test_what_a_plan_says_is_what_is_then_there() -> None:
     assert (world.state.last_id, world.state.subject("a").last) == (40, 5)
 
 
+def test_each_version_is_found_by_its_schema() -> None:
+    world = World()
+    for schema in (ONE, TWO, THREE):
+        world.register("a", schema)
+
+    assert [registering.found(world.state, "a", schema) for schema in (ONE, TWO, THREE)] == [
+        Registered("a", 1, 1, ONE),
+        Registered("a", 2, 2, TWO),
+        Registered("a", 3, 3, THREE),
+    ]
+
+
+def test_a_guid_of_elsewhere_stays_its_schemas_in_all_subjects() -> None:
+    world = World()
+    world.add(registering.take_over(world.state, wanted("a", ONE, id=4, version=1, guid=GUID), TOY, 1))
+
+    world.register("b", ONE)
+
+    assert f'"guid":"{GUID}"' in world.rows[-1].value
+    assert RegistryState().applied(world.rows[1:]).guids.get(GUID) == 4
+
+
+def test_the_latest_alone_is_compared_where_that_is_asked_for() -> None:
+    """Whatever the level asks of a new version."""
+    world = World()
+    world.register("a", ONE)
+    world.register("a", TWO)
+    world.add(rules.set_config(world.state, "a", Config("BACKWARD_TRANSITIVE"), 1))
+
+    assert registering.examined(world.state, wanted("a", THREE), TOY, "latest") == []
+    assert len(registering.examined(world.state, wanted("a", THREE), TOY, None)) == 1
+
+
+def test_a_high_id_is_said_by_what_is_taken_over_below_it() -> None:
+    world = World()
+    world.take_over("a", 1, 40, ONE)
+    world.take_over("b", 1, 4, TWO)
+
+    assert RegistryState().applied(world.rows[1:]).last_id == 40
+
+
 def test_versions_are_in_order_whatever_came_first() -> None:
     world = World()
     for version, schema in ((5, ONE), (2, TWO), (3, THREE)):
@@ -298,13 +339,26 @@ def test_settings_that_are_not_said_stay() -> None:
     assert world.add(rules.delete_mode(world.state, "a", 1)) == "READONLY"
 
 
+def test_a_subject_may_have_its_schemas_normalized() -> None:
+    """Though nobody asks for it; others stay as they are written."""
+    doubled = replace(TOY, normalized=lambda schema: replace(schema, text=schema.text.strip("+")))
+    world = World()
+    world.add(rules.set_config(world.state, "a", Config(normalize=True), 1))
+    odd = Schema("AVRO", "+1")
+
+    made = [world.add(registering.register(world.state, wanted(subject, odd), doubled, 1)) for subject in "ab"]
+
+    assert [one.schema.text for one in made] == ["1", "+1"]
+    assert registering.look_up(world.state, wanted("a", odd), doubled).version == 1
+
+
 def test_who_begins_to_import_may_have_subjects_without_versions() -> None:
     """Whether all are gone, or the subject is another one; an import that has begun goes on."""
     world = World()
     world.register("a", ONE)
     world.delete("a", None, permanent=False)
 
-    with pytest.raises(Exception, match="Cannot import"):
+    with pytest.raises(SchemaRegistryError, match="Cannot import"):
         rules.set_mode(world.state, "a", "IMPORT", 1, force=False)
     assert rules.set_mode(world.state, "b", "IMPORT", 1, force=False)[1] == "IMPORT"
     assert rules.set_mode(world.state, "a", "IMPORT", 1, force=True)[1] == "IMPORT"
@@ -334,8 +388,11 @@ def test_a_version_is_found_by_whether_it_is_deleted() -> None:
     assert registering.found(state, "a", THREE, deleted=True) == state.latest("a", deleted=True)
     asked = wanted("a", THREE)
     assert registering.look_up(state, asked, TOY, deleted=True).version == 3
-    with pytest.raises(Exception, match="Schema not found"):
+    with pytest.raises(SchemaRegistryError, match="Schema not found"):
         registering.look_up(state, asked, TOY)
+    world.delete("a", 2, permanent=False)
+    with pytest.raises(SchemaRegistryError, match="Subject 'a' not found"):
+        registering.look_up(world.state, asked, TOY)
     world.delete("a", 1, permanent=True)
     assert world.state.registered("a", 1, deleted=True) is None
     assert world.state.schema(1) is None

@@ -510,7 +510,7 @@ def test_a_check_is_made_once_for_a_change() -> None:
         assert once.normalized(ONE) == ONE
         assert once.problems(ONE, TWO, dict) == []  # type: ignore[arg-type]
 
-    assert len(asked) == 3
+    assert asked == [(ONE, dict), ONE, (ONE, TWO, dict)]
 
 
 # --- what is asked and refused at the edges ------------------------------------------------------

@@ -142,3 +142,7 @@ def test_segments_of_foreign_writers_may_hold_an_offset_twice(
             assert index.overlap(one) == next(others, None)
     assert index.paths == {s.path for s in live}
     assert dict(index.ends) == {p: end for p, end in ends.items() if end}
+
+
+def test_a_segment_covers_its_first_offset_and_not_the_one_after_its_last() -> None:
+    assert segment(0, 5, 3, 1, "a").offsets == range(5, 8)
