@@ -202,6 +202,18 @@ def test_without_a_look_at_the_version_before_the_place_is_looked_at_after_the_p
     assert far.calls()[-1] == ("put 1" if looks else "size 0")
 
 
+def test_a_look_at_the_version_before_that_is_older_than_the_plan_says_nothing(far: Far) -> None:
+    """A clean-up may have come since."""
+    far.append(Appends(far.store, "a"))
+    far.table.check_there(NOW)
+    far.calls()
+
+    found = far.change(Appends(far.store, "b"))
+
+    assert isinstance(found, Landed)
+    assert far.calls()[-2:] == ["put 2", "size 1"]
+
+
 class AloneStore(FarStore):
     """A storage that wants to be spared, and whose writers do not commit for each other."""
 
