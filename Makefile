@@ -58,7 +58,7 @@ test: lint types arch classes ## everything that must pass: lint, types, layers,
 	$(call step,tests in one process)
 	@$(pytest) -n 3 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
 	$(call step,tests that start programs and JVMs)
-	@$(pytest) -n 3 --dist worksteal tests/processes tests/spark tests/e2e
+	@$(pytest) -n 3 --dist worksteal --durations=40 tests/processes tests/spark tests/e2e
 
 test-all: setup ## the tests in one process with all examples, each line interrupted, and all cases over three roots
 	$(call step,pytest)
