@@ -120,7 +120,7 @@ IN_THE_PLANNER = [f"{place}:kill@{nth}" for place in PLANNING + SHOWING for nth 
 """The process that plans the batches, and hands over the small ones; each is visited in each of the three batches."""
 
 
-@pytest.mark.parametrize("fault", marks(IN_THE_PLANNER, {"source.taken:kill@2"}))
+@pytest.mark.parametrize("fault", marks(IN_THE_PLANNER, set()))
 def test_a_stream_whose_planner_is_killed_anywhere_has_each_record_once_after_its_restart(
     spark: SparkSession, root: str, tmp_path: Path, fault: str
 ) -> None:
@@ -159,7 +159,7 @@ def test_a_stream_that_began_where_a_group_stood_has_the_rest_once_wherever_it_i
     assert errors_of(root) == []
 
 
-@pytest.mark.parametrize("fault", marks(EVERYWHERE, {"commit.after:kill@2"}))
+@pytest.mark.parametrize("fault", marks(EVERYWHERE, set()))
 def test_a_table_copied_by_deltas_source_killed_anywhere_is_the_same_after_its_restart(
     spark: SparkSession, root: str, tmp_path: Path, fault: str
 ) -> None:
