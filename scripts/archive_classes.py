@@ -39,7 +39,7 @@ def load_classes(folder: Path) -> None:
         ks.read(spark, "in", bootstrap_servers=root).write.format("delta").mode("append").save(table)
     spark.read.format("delta").load(table).createOrReplaceTempView("rows")
     spark.sql("SELECT partition, count(*) FROM rows WHERE offset > 1 GROUP BY partition").collect()
-    java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - PySpark does not show it
     spark.stop()
     # It ends when nobody writes to it any more, and makes the archive then.
     java.stdin.close()
