@@ -49,21 +49,27 @@ demo-s3: setup setup-stores ## the same on a bucket of a versitygw on the loopba
 
 check: lint types arch ## the fast gate: lint, types, layers, the tests without JVM and processes, few examples each
 	$(call step,quick tests)
-	@$(tests) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (slow or soak or objects or spark or processes or e2e)" \
+	@$(tests) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (slow or soak or objects or full or spark or processes or e2e)" \
 	    kafkalike tests/unit tests/contract tests/architecture
 
-# Three processes for two cores: tests wait for disks, for a JVM, and for other programs that they start. Who is done
-# first takes tests over from another; but for that a file stays together, as its tests may share what is dear.
-test: lint types arch classes ## everything that must pass: lint, types, layers, all tests
+# Who is done first takes tests over from another; but for that a file stays together, as its tests may share what is
+# dear. Each of the processes has a JVM that must get warm, so there are no more of them than cores.
+programs := -n 2 --dist worksteal
+
+# Lint has one core, and Java the other.
+test: setup ## what must pass for each change: lint, types, layers, tests of all folders
+	@$(MAKE) --no-print-directory classes & $(MAKE) --no-print-directory lint types arch; wait
 	$(call step,tests in one process)
 	@$(pytest) -n 3 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
 	$(call step,tests that start programs and JVMs)
-	@$(pytest) -n 3 --dist worksteal --durations=40 tests/processes tests/spark tests/e2e
+	@$(pytest) $(programs) --durations=40 tests/processes tests/spark tests/e2e
 
-test-all: setup ## the tests in one process with all examples, each line interrupted, and all cases over three roots
-	$(call step,pytest)
+test-all: classes ## all tests but soak and object stores: all examples, each line interrupted, all cases over three roots
+	$(call step,tests in one process)
 	@$(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -n 2 -m "not soak and not objects" \
 	    kafkalike tests/unit tests/contract tests/architecture tests/jepsen
+	$(call step,tests that start programs and JVMs)
+	@$(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest $(programs) -m "not soak and not objects" tests/processes tests/spark tests/e2e
 
 fmt: setup ## rewrite the code to the house format
 	@$(bin)/ruff format .

@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
         given = getattr(getattr(item, "callspec", None), "params", {}).values()
         if item.path.stem in ABOVE_THE_LOG and any(value is SEVERAL for value in given):
-            item.add_marker("replicas")
+            item.add_marker("full")
 
 
 @pytest.fixture

@@ -182,6 +182,7 @@ def test_no_record_becomes_a_part_of_a_page(root: str, environ: dict[str, str], 
             assert visit.locator("img").count() == 0, path
 
 
+@pytest.mark.full
 @pytest.mark.timeout(400)
 def test_everybody_can_use_the_pages(root: str, environ: dict[str, str], visit: Any) -> None:
     """In light and dark, on a small screen too, by axe-core's judgement."""

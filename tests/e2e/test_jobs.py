@@ -105,6 +105,7 @@ def test_jobs_read_topics_as_of_one_snapshot(
     assert "snapshot" in capsys.readouterr().err
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_spark_submit_carries_files_in_and_out(root: str, orders: Path, tmp_path: Path) -> None:
     """What one job reports is where the other one reads, and the rows come out as they went in; from any folder."""

@@ -66,7 +66,9 @@ def committed(root: str, group: str, topic: str) -> dict[int, int | None]:
 # --- topics to files and back ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "csv", "json"])
+@pytest.mark.parametrize(
+    "file_format", ["parquet", *(pytest.param(other, marks=pytest.mark.full) for other in ("csv", "json"))]
+)
 def test_an_exported_topic_is_the_same_when_it_is_imported(
     spark: SparkSession, job: Job, root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], file_format: str
 ) -> None:

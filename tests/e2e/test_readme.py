@@ -54,6 +54,7 @@ def test_the_blocks_about_schemas_run_as_they_stand(tmp_path: Path) -> None:
     assert "not Avro at all" in shell
 
 
+@pytest.mark.full
 def test_the_site_is_built_strictly_without_a_network(tmp_path: Path) -> None:
     """Each link leads somewhere, each name of the reference is there."""
     done = subprocess.run(

@@ -129,7 +129,7 @@ def pipeline_of(root: str) -> Iterator[Callable[..., Pipeline]]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", [pytest.param("range", marks=pytest.mark.full), "cooperative-sticky"])
 def test_copiers_that_are_killed_and_rebalanced_copy_each_record_once(
     pipeline_of: Callable[..., Pipeline], strategy: str
 ) -> None:

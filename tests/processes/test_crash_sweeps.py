@@ -17,6 +17,7 @@ from tests.tools.shim import preloaded
 
 KILL = "kill_before"
 REFUSE = "enospc"
+CUT_OFF = pytest.mark.parametrize("do", [KILL, pytest.param(REFUSE, marks=pytest.mark.full)])
 OUTSIDE = -1
 """Generation under which a client outside the membership commits."""
 OLD = {"0": [[0, "old-0"]], "1": [[0, "old-1"], [1, "old-2"]]}
@@ -80,7 +81,7 @@ def test_an_append_on_a_full_or_broken_disk_is_refused_or_done_and_the_next_one_
         assert_append_is_whole(result)
 
 
-@pytest.mark.parametrize("do", [KILL, REFUSE])
+@CUT_OFF
 def test_an_append_that_also_writes_a_checkpoint_is_as_safe(base: str, sweep: Sweep, do: str) -> None:
     """Failing to write a checkpoint costs nothing; a reader never takes half a one for the truth."""
     log = connect(base).log("t")
@@ -96,7 +97,7 @@ def test_an_append_that_also_writes_a_checkpoint_is_as_safe(base: str, sweep: Sw
         assert result["errors"] == [], result["fault"]
 
 
-@pytest.mark.parametrize("do", [KILL, REFUSE])
+@CUT_OFF
 def test_a_topic_creation_cut_off_anywhere_can_be_done_again(sweep: Sweep, do: str) -> None:
     """Afterwards the topic exists once, empty and sound, and the other topic is as it was."""
     results = sweep("create", do)
@@ -109,7 +110,7 @@ def test_a_topic_creation_cut_off_anywhere_can_be_done_again(sweep: Sweep, do: s
         assert result["errors"] == [], result
 
 
-@pytest.mark.parametrize("do", [KILL, REFUSE])
+@CUT_OFF
 def test_a_topic_deletion_cut_off_anywhere_can_be_done_again(sweep: Sweep, do: str) -> None:
     """Before the retry the topic is there as a whole or not at all."""
     results = sweep("delete", do)
@@ -125,7 +126,7 @@ def test_a_topic_deletion_cut_off_anywhere_can_be_done_again(sweep: Sweep, do: s
         assert result["errors"] == [], result
 
 
-@pytest.mark.parametrize("do", [KILL, REFUSE])
+@CUT_OFF
 def test_an_offset_commit_cut_off_anywhere_can_be_done_again(sweep: Sweep, do: str) -> None:
     """The committed offset is the old one or the new one, and the new one after the retry."""
     results = sweep("commit", do)
@@ -139,7 +140,7 @@ def test_an_offset_commit_cut_off_anywhere_can_be_done_again(sweep: Sweep, do: s
         assert result["errors"] == [], result
 
 
-@pytest.mark.parametrize("do", [KILL, REFUSE])
+@CUT_OFF
 def test_an_offset_commit_that_merges_the_offsets_table_is_as_safe(base: str, sweep: Sweep, do: str) -> None:
     """Row 10: the merge of small files is one table commit; no row is lost or doubled by half a one."""
     for _ in range(MERGE_INTERVAL - 2):

@@ -77,7 +77,9 @@ def test_a_producer_killed_among_others_loses_nothing_that_it_was_told_is_there(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("queue", [pytest.param(True, marks=pytest.mark.soak), False])
+@pytest.mark.parametrize(
+    "queue", [pytest.param(True, marks=pytest.mark.soak), pytest.param(False, marks=pytest.mark.full)]
+)
 def test_a_spark_writer_and_two_in_process_producers_share_a_topic(race: Race, *, queue: bool) -> None:
     """DataFrames, and two producers without a JVM."""
     spark = {"batches": 4, "through": "write", "queue": queue}

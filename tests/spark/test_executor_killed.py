@@ -60,7 +60,7 @@ def wait_for(place: Path, pattern: str) -> None:
 @pytest.mark.parametrize(
     ("topics", "by"),
     [
-        (["t"], "write"),
+        pytest.param(["t"], "write", marks=pytest.mark.full),
         pytest.param(["t"], "format", marks=pytest.mark.soak),
         pytest.param(["a", "b", "c"], "write", marks=pytest.mark.soak),
         pytest.param(["a", "b", "c"], "format", marks=pytest.mark.soak),

@@ -55,6 +55,7 @@ def test_an_added_column_is_found_and_disturbs_nobody(spark: SparkSession, root:
     assert {"schema", "foreign-commit"} <= kinds_of(root)
 
 
+@pytest.mark.full
 def test_spark_does_not_look_at_joined_commits(spark: SparkSession, root: str, log: DeltaTopicLog) -> None:
     """Whatever they say; at every version, above a checkpoint of its own, and when it writes."""
     wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b'{"remove":{"path":"x"}}\n'] * 9, tags=[""] * 9)
@@ -71,7 +72,7 @@ def test_spark_does_not_look_at_joined_commits(spark: SparkSession, root: str, l
     assert DeltaTable(f"{root}/t").to_pyarrow_table().num_rows == 9
 
 
-@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("fresh", [pytest.param(True, marks=pytest.mark.full), False])
 def test_after_a_restore_no_offset_is_given_out_again(
     spark: SparkSession, root: str, log: DeltaTopicLog, *, fresh: bool
 ) -> None:
@@ -85,6 +86,7 @@ def test_after_a_restore_no_offset_is_given_out_again(
     assert errors_of(root) != []
 
 
+@pytest.mark.full
 def test_a_restore_hidden_behind_another_commit_is_seen_too(spark: SparkSession, root: str, log: DeltaTopicLog) -> None:
     """The last commit is not the one that took records back."""
     run(spark, root, "RESTORE TABLE {t} TO VERSION AS OF 3")

@@ -13,14 +13,14 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.spark import read, write
 from tests.tools.findings import errors_of
 
-ROWS = 200_000
+ROWS = 60_000
 MIB = 1024 * 1024
 
 
 def many(spark: SparkSession) -> DataFrame:
-    """120 MB of records in one task, whose values begin with their numbers."""
+    """100 MB of records in one task, whose values begin with their numbers."""
     number = F.col("id").cast("string")
-    values = spark.range(0, ROWS, 1, 1).select(number.alias("key"), F.rpad(number, 500, ".").alias("value"))
+    values = spark.range(0, ROWS, 1, 1).select(number.alias("key"), F.rpad(number, 1_700, ".").alias("value"))
     return values.withColumn("headers", F.expr("array(named_struct('key', 'h', 'value', cast(key as binary)))"))
 
 
@@ -30,7 +30,7 @@ def numbers(frame: DataFrame) -> list[tuple[int, int, int]]:
     return [tuple(row) for row in frame.select("partition", "offset", number).collect()]
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.full)])
 def test_every_record_is_read_once_however_the_files_are_split(
     spark: SparkSession, root: str, cluster: DeltaCluster, codec: str
 ) -> None:
@@ -59,6 +59,7 @@ def test_every_record_is_read_once_however_the_files_are_split(
     assert not errors_of(root)
 
 
+@pytest.mark.full
 def test_headers_and_times_of_large_writes_are_those_of_the_rows(
     spark: SparkSession, root: str, cluster: DeltaCluster
 ) -> None:

@@ -247,6 +247,7 @@ def test_a_pass_in_tasks_ends_when_time_is_out(spark: SparkSession, keys: DeltaT
     assert keys.version == version
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_driver_that_is_killed_leaves_the_table_whole_and_the_next_run_finishes(

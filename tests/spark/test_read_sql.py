@@ -249,7 +249,14 @@ def test_transactions_are_a_table(spark: SparkSession, tmp_path: Path) -> None:
     assert tuple(client) == ("me", 60_000)
 
 
-@pytest.mark.parametrize("folder", ["it's; a `root` -- x", 'say "cheese" é', "$(x) #1"])
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "it's; a `root` -- x",
+        pytest.param('say "cheese" é', marks=pytest.mark.full),
+        pytest.param("$(x) #1", marks=pytest.mark.full),
+    ],
+)
 def test_a_roots_name_is_data(spark: SparkSession, tmp_path: Path, folder: str) -> None:
     """Quotes, semicolons and comments in it reach no parser, in either way of making the views."""
     root = str(tmp_path / folder)
@@ -275,6 +282,7 @@ def test_a_literal_is_the_text_it_was_made_of(spark: SparkSession, text: str) ->
     assert spark.sql(f"SELECT {literal(text)} AS {quoted('x' + text)}").collect() == [(text,)]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a second JVM, with Hive's catalog, beside the tests' own
 def test_a_spark_sql_shell_takes_the_view_statements(tmp_path: Path, cluster: DeltaCluster, root: str) -> None:

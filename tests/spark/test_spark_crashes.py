@@ -54,6 +54,7 @@ def test_a_job_that_is_killed_while_it_stages_has_written_nothing(spark: SparkSe
     assert_sent_once_more_is_there_once(spark, root)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("place", "there"),
     [

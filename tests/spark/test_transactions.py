@@ -315,7 +315,7 @@ PLACES = [
 ]
 SEVERAL = {"together.staged", "transaction.before_apply", "append.before_commit", "append.after_commit"}
 """Visited for each topic."""
-OFTEN = {("transaction.after_commit", 2), ("append.after_commit", 5)}
+OFTEN = {("transaction.after_commit", 2)}
 FAULTS = [
     pytest.param(place, nth, marks=[] if (place, nth) in OFTEN else pytest.mark.soak)
     for place in PLACES
@@ -382,6 +382,7 @@ def test_a_stream_of_the_format_into_three_topics_is_decided_batch_by_batch(
     assert errors_of(topics) == []
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_driver_killed_after_the_decision_leaves_all_that_others_need(
     spark: SparkSession, topics: str, tmp_path: Path

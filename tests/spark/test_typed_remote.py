@@ -32,6 +32,7 @@ def schema(*more: str) -> Schema:
     return Schema(json.dumps(order(*more)))
 
 
+@pytest.mark.full
 def test_tasks_ask_a_registry_behind_an_address(spark: SparkSession, root: str) -> None:
     """For schemas that were registered after the view was made, too. When it is away, the query says so: that is no
     fault of a record, and what is known already is read."""
