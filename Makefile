@@ -55,6 +55,7 @@ check: lint types arch ## the fast gate: lint, types, layers, the tests without 
 # Who is done first takes tests over from another; but for that a file stays together, as its tests may share what is
 # dear. Each of the processes has a JVM that must get warm, so there are no more of them than cores.
 programs := -n 2 --dist worksteal
+every := $(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m "not soak and not objects"
 
 # Lint has one core, and Java the other.
 test: setup ## what must pass for each change: lint, types, layers, tests of all folders
@@ -66,10 +67,9 @@ test: setup ## what must pass for each change: lint, types, layers, tests of all
 
 test-all: classes ## all tests but soak and object stores: all examples, each line interrupted, all cases over three roots
 	$(call step,tests in one process)
-	@$(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -n 2 -m "not soak and not objects" \
-	    kafkalike tests/unit tests/contract tests/architecture tests/jepsen
+	@$(every) -n 2 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
 	$(call step,tests that start programs and JVMs)
-	@$(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest $(programs) -m "not soak and not objects" tests/processes tests/spark tests/e2e
+	@$(every) $(programs) tests/processes tests/spark tests/e2e
 
 fmt: setup ## rewrite the code to the house format
 	@$(bin)/ruff format .

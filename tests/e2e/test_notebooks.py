@@ -9,7 +9,7 @@ import pytest
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-# Their calls are also those of the blocks of docs/sql.md and docs/groups.md, which run each time.
+# Run by `make test-all`: SQL, time travel and lag stand in the blocks of docs/sql.md too, which run each time.
 LATER = ("03_sql", "04_replay_and_time_travel", "05_lag")
 RUN = [pytest.param(path, marks=[pytest.mark.full] if path.stem in LATER else []) for path in NOTEBOOKS]
 

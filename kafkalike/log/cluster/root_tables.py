@@ -21,9 +21,9 @@ from kafkalike.log.cluster.topic_folders import (
 from kafkalike.log.cluster.topic_lives import live_topic
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.commit_file import creation
+from kafkalike.log.table.commit_file import topic_creation
 from kafkalike.log.table.control_log import DeltaControlLog
-from kafkalike.log.table.layout import DELETED, TOPIC_SCHEMA, TOPIC_TABLE_PROPERTIES
+from kafkalike.log.table.layout import DELETED
 from kafkalike.log.table.table import Table
 from kafkalike.log.table.turns import cleaning_turn, turns_of
 from kafkalike.log.topic.segment_files import segment_of
@@ -78,13 +78,7 @@ class RootTables:
         # The metadata survive a power failure, so the table that they name must.
         table = Table(files, self._clock, to_segment=segment_of, durable=True)
         if content is None:
-            content = creation(
-                table_id,
-                TOPIC_SCHEMA,
-                partition_by=["partition"],
-                properties=TOPIC_TABLE_PROPERTIES,
-                time_ms=self._clock.now_ms(),
-            )
+            content = topic_creation(table_id, time_ms=self._clock.now_ms())
         try:
             if self._store.reach == "machine":
                 self._make_room(name, location)

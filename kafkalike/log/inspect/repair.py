@@ -21,15 +21,13 @@ from kafkalike.log.inspect.flaws import DamagedTable, Flaw, control_flaws, find_
 from kafkalike.log.inspect.lost_records import LostRecords
 from kafkalike.log.store.parquet import open_parquet, put_parquet
 from kafkalike.log.table.actions import Add
-from kafkalike.log.table.commit_file import Commit, creation
+from kafkalike.log.table.commit_file import Commit, creation, topic_creation
 from kafkalike.log.table.layout import (
     CLUSTER_METADATA,
     CONTROL_SCHEMAS,
     CONTROL_TABLE_PROPERTIES,
     DAMAGED,
     METADATA_TABLE_PROPERTIES,
-    TOPIC_SCHEMA,
-    TOPIC_TABLE_PROPERTIES,
     delta_schema,
 )
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
@@ -131,13 +129,7 @@ class _Repair:
         """A table's first version says nothing but what it is."""
         now = self.cluster.clock.now_ms()
         if self.topic is not None:
-            return creation(
-                str(self.topic.topic_id),
-                TOPIC_SCHEMA,
-                partition_by=["partition"],
-                properties=TOPIC_TABLE_PROPERTIES,
-                time_ms=now,
-            )
+            return topic_creation(str(self.topic.topic_id), time_ms=now)
         metadata = self.location == CLUSTER_METADATA
         return creation(
             str(uuid.uuid4()),

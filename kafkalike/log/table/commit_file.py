@@ -23,6 +23,7 @@ from kafkalike.log.table.actions import (
     TableCommit,
     writer_of,
 )
+from kafkalike.log.table.layout import TOPIC_SCHEMA, TOPIC_TABLE_PROPERTIES
 from kafkalike.version import engine_info, user_and_host
 
 
@@ -146,6 +147,18 @@ def creation(
     actions: list[Action] = [{"protocol": protocol}, {"metaData": metadata}]
     actions += ({"txn": {"appId": app, "version": n, "lastUpdated": time_ms}} for app, n in (txns or {}).items())
     return lines_of(info, actions)
+
+
+def topic_creation(table_id: str, *, time_ms: int, txns: Mapping[str, int] | None = None) -> bytes:
+    """The file of the first version of a topic's table; arguments as those of `creation`."""
+    return creation(
+        table_id,
+        TOPIC_SCHEMA,
+        partition_by=["partition"],
+        properties=TOPIC_TABLE_PROPERTIES,
+        time_ms=time_ms,
+        txns=txns,
+    )
 
 
 def lines_of(info: Mapping[str, Any], actions: Iterable[Action]) -> bytes:

@@ -17,8 +17,8 @@ from kafkalike.log.cluster.replicated.places import is_folder
 from kafkalike.log.cluster.replicated.roots import SeveralRoots, folder_of
 from kafkalike.log.cluster.topic_folders import put_aside
 from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.commit_file import creation
-from kafkalike.log.table.layout import DELETED, TOPIC_SCHEMA, TOPIC_TABLE_PROPERTIES
+from kafkalike.log.table.commit_file import topic_creation
+from kafkalike.log.table.layout import DELETED
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.log.table.replicas.version_file import application
 from kafkalike.log.table.turns import cleaning_turn, turns_of
@@ -78,14 +78,8 @@ class TopicTables:
             lag_ms=0,
         )
         configuration, table_id = registration.configuration, str(uuid.uuid4())
-        content = creation(
-            table_id,
-            TOPIC_SCHEMA,
-            partition_by=["partition"],
-            properties=TOPIC_TABLE_PROPERTIES,
-            time_ms=self._clock.now_ms(),
-            txns={application(configuration): configuration.epoch},
-        )
+        txns = {application(configuration): configuration.epoch}
+        content = topic_creation(table_id, time_ms=self._clock.now_ms(), txns=txns)
         try:
             replicas.put(0, content, durable=True)
         except (OSError, KafkaError) as cause:
