@@ -44,21 +44,21 @@ class Placement:
 
     def usable(self, state: ClusterState) -> dict[int, str | None]:
         """Racks of the brokers that answer and may get new replicas, by id."""
-        return {
-            broker.id: broker.rack
-            for broker in state.brokers.values()
-            if not broker.draining
-            and broker.id not in getattr(self._passed_over, "brokers", ())
-            and self._is_there(broker.id)
-        }
+        return self._looked(state)[0]
 
-    def _away(self, state: ClusterState) -> dict[int, str | None]:
-        """Racks of the brokers that may get new replicas as soon as they answer, by id."""
-        return {
-            broker.id: broker.rack
-            for broker in state.brokers.values()
-            if not broker.draining and not self._is_there(broker.id)
-        }
+    def _looked(self, state: ClusterState) -> tuple[dict[int, str | None], dict[int, str | None]]:
+        """The racks, by id, of the brokers that may get new replicas now, and of those that may when they answer."""
+        usable, away = dict[int, str | None](), dict[int, str | None]()
+        passed_over = getattr(self._passed_over, "brokers", ())
+        for broker in state.brokers.values():
+            if broker.draining:
+                continue
+            # Each is asked once: one that is just coming back is in one of the two.
+            if not self._is_there(broker.id):
+                away[broker.id] = broker.rack
+            elif broker.id not in passed_over:
+                usable[broker.id] = broker.rack
+        return usable, away
 
     def of_topic(
         self,
@@ -82,8 +82,8 @@ class Placement:
             InvalidReplicationAssignmentError: see `_assigned_by_hand`; or none of the brokers answers.
         """
         if assignments:
-            away = self._away(state)
-            by_hand = _assigned_by_hand(assignments, partitions, self.usable(state) | away)
+            usable, away = self._looked(state)
+            by_hand = _assigned_by_hand(assignments, partitions, usable | away)
             if set(by_hand) <= set(away):
                 message = f"none of the brokers {list(by_hand)} of the assignment gives an answer"
                 raise InvalidReplicationAssignmentError(message)
@@ -100,7 +100,7 @@ class Placement:
 
         The one that leads the fewest tables is the first.
         """
-        usable, away = self.usable(state), self._away(state)
+        usable, away = self._looked(state)
         check_factor(factor, len(usable) + len(away))
         if not usable:
             message = f"Unable to replicate the partition {factor} time(s): none of the roots gives an answer"
