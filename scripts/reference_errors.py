@@ -39,7 +39,7 @@ ADVICE: Final = {
     "InvalidProducerEpochError": _ABORT,
     "InvalidRecordError": "give records of a compacted topic a key; or see what the text says",
     "InvalidReplicationAssignmentError": "name brokers that there are, the same for all partitions of a topic",
-    "InvalidReplicationFactorError": "at most as many as there are roots that answer",
+    "InvalidReplicationFactorError": "at most as many as there are roots that are not being drained",
     "InvalidRequestError": _CODE,
     "InvalidSchemaError": "correct the schema at the place that the text names",
     "InvalidTimestampError": "correct the time, or the topic's `message.timestamp.before.max.ms` and `after.max.ms`",

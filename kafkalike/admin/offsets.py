@@ -249,7 +249,9 @@ def _total(name: str, wanted: Any) -> Any:  # noqa: ANN401 - the cluster says wh
             raise IllegalArgumentError(message)
         total, assignments = wanted["count"], wanted.get("assignments")
     if assignments:
-        message = f"topic {name!r}: a replica assignment has no meaning here, as there are no brokers"
+        message = (
+            f"topic {name!r}: new partitions are in the topic's table and have its replicas; leave assignments out"
+        )
         raise InvalidReplicationAssignmentError(message)
     return total
 

@@ -44,13 +44,13 @@ class InvalidPartitionsError(BrokerResponseError):
 
 
 class InvalidReplicationFactorError(BrokerResponseError):
-    """More replicas than there are storage roots, or fewer than one."""
+    """More replicas than there are storage roots, or fewer than one; or none of the roots answers."""
 
     errno = 38
 
 
 class InvalidReplicationAssignmentError(BrokerResponseError):
-    """A replica assignment, which has no meaning without brokers."""
+    """A replica assignment that cannot be: no such broker, different ones for partitions, or none that answers."""
 
     errno = 39
 

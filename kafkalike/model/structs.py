@@ -93,7 +93,7 @@ class NewTopic:
         name: the topic's name.
         num_partitions: -1 takes the server's `num.partitions`.
         replication_factor: -1 takes the server's `default.replication.factor`.
-        replica_assignments: has no meaning without brokers and is refused when given.
+        replica_assignments: ids of the brokers of each partition, the preferred leader first; the same for all.
         topic_configs: topic settings by Kafka's dotted names.
     """
 
@@ -122,7 +122,7 @@ class NewTopic:
 
 
 class NewPartitions:
-    """The partition count a topic should have. `new_assignments` has no meaning without brokers."""
+    """The partition count a topic should have. `new_assignments` is refused: new partitions have its replicas."""
 
     __slots__ = ("new_assignments", "total_count")
 

@@ -17,6 +17,7 @@ from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.layout import DELETED
 from kafkalike.log.upkeep.dead_tables import clear_dead_tables
+from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.retention import maintain
 from tests.tools.kinds import OBJECT_STORES
@@ -191,7 +192,7 @@ def test_a_killed_creation_goes_after_a_day_and_a_fence(
     create = late._create_table
     seen: list[tuple[int, int, Sequence[str]]] = []
 
-    def stopped(name: TopicName, location: str, placed: tuple[int, ...] | None) -> TopicId:
+    def stopped(name: TopicName, location: str, placed: ReplicatedTable | None) -> TopicId:
         made = create(name, location, placed)
         if not seen:
             young = clear_dead_tables(cluster)

@@ -28,6 +28,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.inspect.verify import verify
 from kafkalike.log.store.port import Store
 from kafkalike.log.upkeep.restore import restore_as
+from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.retention import maintain
 from tests.tools.clusters import UnqueuedStore, on_disk
@@ -296,7 +297,7 @@ def test_a_creation_that_was_stopped_for_days_makes_its_table_anew(root: str) ->
     class Slow(DeltaCluster):
         stopped = True
 
-        def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None = None) -> TopicId:
+        def _create_table(self, name: TopicName, location: str, placed: ReplicatedTable | None = None) -> TopicId:
             made = super()._create_table(name, location, placed)
             if self.stopped:
                 self.stopped = False

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidReplicationAssignmentError, InvalidReplicationFactorError
-from kafkalike.model.replication.assignment import alternated, assigned, check_assignment, check_factor
+from kafkalike.model.replication.assignment import alternated, assigned, check_assignment, check_factor, late
 
 
 def test_without_racks_the_example_of_kafkas_documentation() -> None:
@@ -130,3 +130,20 @@ def test_an_assignment_by_hand_is_refused_as_in_kafka(assignment: dict[int, list
 
 def test_an_assignment_by_hand_is_taken() -> None:
     check_assignment({0: [1, 2], 1: [3, 1]}, {1: None, 2: None, 3: None})
+
+
+@given(brokers=_racks(), data=st.data())
+def test_those_that_are_away_come_last_in_racks_that_have_none_first(
+    brokers: dict[int, str | None], data: st.DataObject
+) -> None:
+    gone = data.draw(st.sets(st.sampled_from(sorted(brokers)), max_size=len(brokers) - 1))
+    away = {broker: brokers[broker] for broker in gone}
+    there = {broker: rack for broker, rack in brokers.items() if broker not in gone}
+    count = data.draw(st.integers(0, len(away)))
+
+    found = late(there, away, count)
+
+    assert len(found) == count == len(set(found))
+    assert set(found) <= set(away)
+    new = set(away.values()) - set(there.values())
+    assert len({away[broker] for broker in found} & new) == min(count, len(new))

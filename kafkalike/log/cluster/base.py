@@ -22,7 +22,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.port import ControlLog, Replication, TopicLog, Transactions
-from kafkalike.model.brokers import ONLY_BROKER, first_replicas
+from kafkalike.model.brokers import ONLY_BROKER
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, log_start_row, replicas_row, topic_row
@@ -30,7 +30,7 @@ from kafkalike.model.names import TopicId, TopicName, check_topic_name
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
-    from kafkalike.model.brokers import AddRoot
+    from kafkalike.model.brokers import AddRoot, ReplicatedTable
     from kafkalike.model.schemas.rows import SchemaRow
     from kafkalike.model.schemas.state import RegistryState
 
@@ -56,16 +56,21 @@ class ClusterBase(abc.ABC):
         self.clock = clock
 
     def _place(
-        self, state: ClusterState, partitions: int, factor: int, assignments: Mapping[int, Sequence[int]] | None
-    ) -> tuple[int, ...] | None:
-        """Say which brokers shall have a new topic, the preferred leader first; None where there is one root.
+        self,
+        state: ClusterState,
+        location: str,
+        partitions: int,
+        factor: int,
+        assignments: Mapping[int, Sequence[int]] | None,
+    ) -> ReplicatedTable | None:
+        """Say which brokers shall have the table of a new topic; None where there is one root.
 
         Raises:
             InvalidReplicationFactorError, InvalidReplicationAssignmentError: it cannot be so.
         """
         from kafkalike.model.replication.assignment import check_assignment, check_factor
 
-        del state, partitions
+        del state, location, partitions
         if factor != -1:
             check_factor(factor, 1)
         if assignments:
@@ -73,7 +78,7 @@ class ClusterBase(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None = None) -> TopicId:
+    def _create_table(self, name: TopicName, location: str, placed: ReplicatedTable | None = None) -> TopicId:
         """Make an empty table, or take one that is there, and return its id.
 
         Args:
@@ -166,7 +171,7 @@ class ClusterBase(abc.ABC):
             now = self.clock.now_ms()
             used = state.was_used(checked)
             location = self._location(checked, used_before=used)
-            placed = self._place(state, total, replication_factor, assignments)
+            placed = self._place(state, location, total, replication_factor, assignments)
             info = TopicInfo(
                 name=checked,
                 topic_id=TopicId("") if validate_only else self._create_table(checked, location, placed),
@@ -183,8 +188,8 @@ class ClusterBase(abc.ABC):
                 starts = {p: move.offset for p, move in begins.moves.items()}
                 rows.append(log_start_row(state.seq + 2, now, info, starts, reason=begins.reason, run=begins.run))
             if placed is not None:
-                table, seq = first_replicas(location, placed), rows[-1].seq + 1
-                rows.append(replicas_row(seq, now, table, "created", topic=info.name, topic_id=info.topic_id))
+                seq = rows[-1].seq + 1
+                rows.append(replicas_row(seq, now, placed, "created", topic=info.name, topic_id=info.topic_id))
             return rows
 
         return self._landed(plan, made)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     # These are loaded by what needs them: many programs look at the metadata of a local root and go.
     from kafkalike.log.topic.topic_log import DeltaTopicLog
     from kafkalike.log.transactions.transactions import ClusterTransactions
+    from kafkalike.model.brokers import ReplicatedTable
     from kafkalike.model.schemas.rows import SchemaRow
     from kafkalike.model.schemas.state import RegistryState
 
@@ -207,7 +208,7 @@ class DeltaCluster(ClusterBase):
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         return location_of(name, used_before=used_before)
 
-    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None = None) -> TopicId:
+    def _create_table(self, name: TopicName, location: str, placed: ReplicatedTable | None = None) -> TopicId:
         del placed
         return self._tables.make(name, location, str(uuid.uuid4()))
 

@@ -22,6 +22,7 @@ from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.transactions.staging import Staging
 from kafkalike.log.transactions.tables import Home
 from kafkalike.log.transactions.transactions import ClusterTransactions
+from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.metadata_rows import MetadataRow
@@ -77,7 +78,7 @@ class MemoryCluster(ClusterBase):
         del used_before
         return name
 
-    def _create_table(self, name: str, location: str, placed: tuple[int, ...] | None = None) -> TopicId:
+    def _create_table(self, name: str, location: str, placed: ReplicatedTable | None = None) -> TopicId:
         del name, location, placed
         topic_id = TopicId(str(uuid.uuid4()))
         self._tables[topic_id] = MemoryTable()

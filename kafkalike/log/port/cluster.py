@@ -134,8 +134,9 @@ class Cluster(Protocol):
 
         Raises:
             TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError: as they say.
-            InvalidReplicationFactorError: there are not so many roots that answer.
-            InvalidReplicationAssignmentError: no such broker, or different ones for partitions of one topic.
+            InvalidReplicationFactorError: there are not so many roots, or none answers.
+            InvalidReplicationAssignmentError: no such broker, different ones for partitions of one topic, or none that
+                answers.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -70,14 +70,16 @@ class ReplicatedTable:
         return tuple(replica.broker for replica in reversed(self.registration.in_sync))
 
 
-def first_replicas(location: str, assigned: Sequence[int]) -> ReplicatedTable:
+def first_replicas(location: str, assigned: Sequence[int], away: Collection[int] = ()) -> ReplicatedTable:
     """What is registered of a new table.
 
     Args:
         location: its folder.
-        assigned: ids of the brokers that shall have it, the leader first.
+        assigned: ids of the brokers that shall have it, the preferred leader first.
+        away: those among them that give no answer: they are not in sync, and the next one leads.
     """
-    chain = tuple(Replica(broker) for broker in (*assigned[1:], assigned[0]))
+    there = [broker for broker in assigned if broker not in away]
+    chain = tuple(Replica(broker) for broker in (*there[1:], there[0]))
     return ReplicatedTable(location=location, assigned=tuple(assigned), registration=Registration(0, chain))
 
 

@@ -94,6 +94,27 @@ def _is_next(broker: int, chosen: Sequence[int], racks: Mapping[int, str | None]
     return broker not in chosen and (racks[broker] not in taken or len(taken) == count)
 
 
+def late(there: Mapping[int, str | None], away: Mapping[int, str | None], count: int) -> tuple[int, ...]:
+    """Which brokers that give no answer are to have a replica as soon as they do, as too few others are there.
+
+    Args:
+        there: the rack by broker id of those that answer, who all have a replica; None for one without.
+        away: the same of those that do not.
+        count: how many are wanted, at most as many as are away.
+
+    Returns:
+        Their ids, each in a rack that has no replica yet while there is one; the first ones by id.
+
+    >>> late({1: "a"}, {2: "a", 3: "b", 4: "b"}, 2)
+    (3, 2)
+    """
+    racks, chosen = {**there, **away}, list[int]()
+    while len(chosen) < count:
+        taken = {racks[broker] for broker in (*there, *chosen)}
+        chosen.append(min(away.keys() - set(chosen), key=lambda broker: (racks[broker] in taken, broker)))
+    return tuple(chosen)
+
+
 def alternated(racks: Mapping[int, str | None]) -> list[int]:
     """Brokers in an order in which racks alternate: the first one of each rack by name, then the second ones, and on.
 

@@ -26,7 +26,7 @@ from kafkalike.log.store.bounded.calls import calls_of
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import CONTROL_TABLES, METADATA_TABLE_PROPERTIES
 from kafkalike.log.table.root_format import check_root_format
-from kafkalike.model.brokers import Broker
+from kafkalike.model.brokers import Broker, ReplicatedTable
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, broker_row
 from kafkalike.model.names import TopicId, TopicName
@@ -248,9 +248,14 @@ class ReplicatedCluster(DeltaCluster):
         return any(broker in table.assigned and broker not in table.isr for table in tables)
 
     def _place(
-        self, state: ClusterState, partitions: int, factor: int, assignments: Mapping[int, Sequence[int]] | None
-    ) -> tuple[int, ...]:
-        return self._placement.of_topic(state, partitions, factor, assignments)
+        self,
+        state: ClusterState,
+        location: str,
+        partitions: int,
+        factor: int,
+        assignments: Mapping[int, Sequence[int]] | None,
+    ) -> ReplicatedTable:
+        return self._placement.of_topic(state, location, partitions, factor, assignments)
 
     # --- tables --------------------------------------------------------------------------------
 
@@ -298,9 +303,10 @@ class ReplicatedCluster(DeltaCluster):
         del used_before
         return location_of(TopicName(name[:LONGEST_NAME]), used_before=True)
 
-    def _create_table(self, name: TopicName, location: str, placed: tuple[int, ...] | None = None) -> TopicId:
+    def _create_table(self, name: TopicName, location: str, placed: ReplicatedTable | None = None) -> TopicId:
+        del location
         assert placed is not None
-        return self._topic_tables.create(name, location, placed)
+        return self._topic_tables.create(name, placed)
 
     def _discard_table(self, info: TopicInfo) -> None:
         self._topic_tables.discard(info)

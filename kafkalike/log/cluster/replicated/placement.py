@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import InvalidReplicationAssignmentError, InvalidReplicationFactorError
 from kafkalike.model.brokers import ReplicatedTable, first_replicas
-from kafkalike.model.replication.assignment import assigned, check_assignment, check_factor
+from kafkalike.model.replication.assignment import assigned, check_assignment, check_factor, late
 
 if TYPE_CHECKING:
     from kafkalike.config.server import ServerConfig
@@ -44,59 +44,86 @@ class Placement:
 
     def usable(self, state: ClusterState) -> dict[int, str | None]:
         """Racks of the brokers that answer and may get new replicas, by id."""
-        return {
-            broker.id: broker.rack
-            for broker in state.brokers.values()
-            if not broker.draining
-            and broker.id not in getattr(self._passed_over, "brokers", ())
-            and self._is_there(broker.id)
-        }
+        return self._looked(state)[0]
+
+    def _looked(self, state: ClusterState) -> tuple[dict[int, str | None], dict[int, str | None]]:
+        """The racks, by id, of the brokers that may get new replicas now, and of those that may when they answer."""
+        usable, away = dict[int, str | None](), dict[int, str | None]()
+        passed_over = getattr(self._passed_over, "brokers", ())
+        for broker in state.brokers.values():
+            if broker.draining:
+                continue
+            # Each is asked once: one that is just coming back is in one of the two.
+            if not self._is_there(broker.id):
+                away[broker.id] = broker.rack
+            elif broker.id not in passed_over:
+                usable[broker.id] = broker.rack
+        return usable, away
 
     def of_topic(
-        self, state: ClusterState, partitions: int, factor: int, assignments: Mapping[int, Sequence[int]] | None
-    ) -> tuple[int, ...]:
-        """Brokers of a new topic's table.
+        self,
+        state: ClusterState,
+        location: str,
+        partitions: int,
+        factor: int,
+        assignments: Mapping[int, Sequence[int]] | None,
+    ) -> ReplicatedTable:
+        """The first replicas of a topic's table.
 
         Args:
             state: of the cluster.
+            location: the table's folder.
             partitions: how many the topic has.
             factor: how many replicas; -1: `default.replication.factor`.
             assignments: the brokers of each partition, where somebody has said them; then `factor` is not asked.
 
         Raises:
-            InvalidReplicationFactorError: there are too few brokers, or it makes no sense.
-            InvalidReplicationAssignmentError: see `_assigned_by_hand`.
+            InvalidReplicationFactorError: there are too few brokers, none answers, or it makes no sense.
+            InvalidReplicationAssignmentError: see `_assigned_by_hand`; or none of the brokers answers.
         """
-        usable = self.usable(state)
         if assignments:
-            return _assigned_by_hand(assignments, partitions, usable)
+            usable, away = self._looked(state)
+            by_hand = _assigned_by_hand(assignments, partitions, usable | away)
+            if set(by_hand) <= set(away):
+                message = f"none of the brokers {list(by_hand)} of the assignment gives an answer"
+                raise InvalidReplicationAssignmentError(message)
+            return first_replicas(location, by_hand, away)
         if factor == 0 or factor < -1:
             raise InvalidReplicationFactorError(
                 "Replication factor must be larger than 0, or -1 to use the default value."
             )
         wanted = int(self._server.get("default.replication.factor")) if factor == -1 else factor
-        return self._spread(state, usable, wanted)
+        return self._spread(state, location, wanted)
 
-    def _spread(self, state: ClusterState, usable: Mapping[int, str | None], factor: int) -> tuple[int, ...]:
-        """Brokers for a table; the one that leads the fewest tables is the first."""
-        check_factor(factor, len(usable))
+    def _spread(self, state: ClusterState, location: str, factor: int) -> ReplicatedTable:
+        """Brokers for a table: those that answer, and where they are too few, others that are away, as in Kafka.
+
+        The one that leads the fewest tables is the first.
+        """
+        usable, away = self._looked(state)
+        check_factor(factor, len(usable) + len(away))
+        if not usable:
+            message = f"Unable to replicate the partition {factor} time(s): none of the roots gives an answer"
+            raise InvalidReplicationFactorError(message)
         leads = dict.fromkeys(sorted(usable), 0)
         for table in state.replicas.values():
             if table.assigned[0] in leads:
                 leads[table.assigned[0]] += 1
         fewest = min(leads.values())
-        every = [assigned(usable, 1, factor, start=start, shift=len(state.replicas))[0] for start in range(len(usable))]
-        return min((found for found in every if leads[found[0]] == fewest), key=lambda found: found[0])
+        now, shift = min(factor, len(usable)), len(state.replicas)
+        every = [assigned(usable, 1, now, start=start, shift=shift)[0] for start in range(len(usable))]
+        chosen = min((found for found in every if leads[found[0]] == fewest), key=lambda found: found[0])
+        return first_replicas(location, chosen + late(usable, away, factor - now), away)
 
     def of_control(self, state: ClusterState, location: str) -> ReplicatedTable:
         """The first replicas of a control table, as many as are wanted and there are brokers for.
 
         Raises:
-            InvalidReplicationFactorError: too few brokers answer.
+            InvalidReplicationFactorError: no broker answers.
         """
-        usable = self.usable(state)
-        factor = min(int(self._server.get(CONTROL_FACTOR)), len(state.brokers))
-        return first_replicas(location, self._spread(state, usable, factor))
+        brokers = sum(not broker.draining for broker in state.brokers.values())
+        factor = min(int(self._server.get(CONTROL_FACTOR)), max(brokers, 1))
+        return self._spread(state, location, factor)
 
 
 def _assigned_by_hand(

@@ -22,10 +22,10 @@ from kafkalike.log.table.layout import DELETED
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.log.table.replicas.version_file import application
 from kafkalike.log.table.turns import cleaning_turn, turns_of
-from kafkalike.model.brokers import first_replicas
 from kafkalike.model.names import TopicId, TopicName
 
 if TYPE_CHECKING:
+    from kafkalike.model.brokers import ReplicatedTable
     from kafkalike.model.replication.values import Replica
     from kafkalike.model.topic import TopicInfo
 
@@ -55,13 +55,12 @@ class TopicTables:
         self._store = store
         self._clock = clock
 
-    def create(self, name: TopicName, location: str, placed: Sequence[int]) -> TopicId:
-        """Make an empty table at all of its replicas.
+    def create(self, name: TopicName, placed: ReplicatedTable) -> TopicId:
+        """Make an empty table at those of its replicas that begin in sync.
 
         Args:
             name: of the topic, for the error.
-            location: its folder on each root.
-            placed: the brokers that are to have it, the leader first.
+            placed: its folder on each root, and the brokers that are to have it.
 
         Returns:
             Its id.
@@ -69,7 +68,7 @@ class TopicTables:
         Raises:
             RefusingRootError: a root does not take it; nothing is left of it.
         """
-        registration = first_replicas(location, placed).registration
+        location, registration = placed.location, placed.registration
         replicas = TableReplicas(
             location,
             lambda replica: self._store.root_of(replica.broker).at(location),
