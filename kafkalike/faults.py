@@ -2,7 +2,8 @@
 
 `point(name)` does nothing unless the environment variable `KAFKALIKE_FAULT` names it, as in
 `KAFKALIKE_FAULT=append.before_commit:kill` or `…:delay:150` or `…:raise`; a trailing `@3` fires at the third
-visit only. The tests of crashes and races use it in child processes; it costs one dictionary look-up otherwise.
+visit only, and a forked child counts its own. The tests of crashes and races use it in child processes; it costs one
+dictionary look-up otherwise.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Final
 
 _VARIABLE: Final = "KAFKALIKE_FAULT"
 _visits: dict[str, int] = {}
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_visits.clear)
 
 
 class InjectedFaultError(OSError):

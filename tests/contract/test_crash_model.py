@@ -4,12 +4,8 @@ Appends are killed with a real SIGKILL in a forked child at a named place of the
 dropped without a close, and are followed by another of their group in a cluster opened afresh.
 """
 
-import os
 import shutil
-import signal
 import tempfile
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -25,28 +21,12 @@ from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import ManualClock
 from tests.tools.effort import examples
+from tests.tools.forked import killed
 
 PARTITIONS = [TopicPartition("orders", p) for p in range(2)]
 
 BEFORE_COMMIT = ("append.before_files", "append.before_commit", "commit.before")
 AFTER_COMMIT = ("commit.after", "append.after_commit")
-
-
-def killed_in_a_child(action: Callable[[], object], place: str) -> None:
-    """Run an append in a forked child that is killed at a place of the protocol."""
-    with warnings.catch_warnings():
-        # The child makes no call that needs the parent's other threads: it appends and dies.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        os.environ["KAFKALIKE_FAULT"] = f"{place}:kill"
-        try:
-            action()
-        finally:
-            os._exit(7)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status)
-    assert os.WTERMSIG(status) == signal.SIGKILL
 
 
 class CrashModel(RuleBasedStateMachine):
@@ -129,13 +109,13 @@ class CrashModel(RuleBasedStateMachine):
     def killed_before_the_commit(self, counts: tuple[int, int], place: str) -> None:
         batch, _ = self.batch(counts)
 
-        killed_in_a_child(lambda: self.log.append(batch), place)
+        killed(lambda: self.log.append(batch), place)
 
     @rule(counts=counts, place=st.sampled_from(AFTER_COMMIT))
     def killed_after_the_commit(self, counts: tuple[int, int], place: str) -> None:
         batch, values = self.batch(counts)
 
-        killed_in_a_child(lambda: self.log.append(batch), place)
+        killed(lambda: self.log.append(batch), place)
 
         self.landed(values)
 
@@ -147,7 +127,7 @@ class CrashModel(RuleBasedStateMachine):
         # A name that is new is looked up through deltalake, whose threads a forked child lacks: so before the fork.
         assert self.log.already_appended(name) is None
 
-        killed_in_a_child(lambda: self.log.append(batch, txn=name), place)
+        killed(lambda: self.log.append(batch, txn=name), place)
         done = self.log.append(batch, txn=name)
 
         assert done.duplicate == (place in AFTER_COMMIT)
@@ -202,7 +182,7 @@ def test_verify_is_clean_after_kills_at_every_place(tmp_path: Path) -> None:
     batch = RecordBatch(partitions=[0], keys=[b"k"], values=[b"v"], timestamps=[1], headers=[None])
 
     for place in BEFORE_COMMIT + AFTER_COMMIT:
-        killed_in_a_child(lambda: log.append(batch), place)
+        killed(lambda: log.append(batch), place)
         log.append(batch)
 
     assert log.log_end(0) == len(BEFORE_COMMIT) + 2 * len(AFTER_COMMIT)

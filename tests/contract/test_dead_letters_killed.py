@@ -5,10 +5,6 @@ The consumer works in a forked child; the next one, in this process, finishes wh
 
 from __future__ import annotations
 
-import os
-import signal
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +18,7 @@ from kafkalike.log.port import Cluster
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from tests.tools.consumer import write
+from tests.tools.forked import killed
 from tests.tools.letters import lettered, number
 from tests.tools.partitions import partition_values
 
@@ -76,23 +73,6 @@ def transform(root: str) -> None:
             producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
 
 
-def killed(action: Callable[[str], object], root: str, place: str) -> None:
-    """Run it in a forked child that is killed at a place."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        name, _, visit = place.partition("@")
-        os.environ["KAFKALIKE_FAULT"] = f"{name}:kill@{visit or 1}"
-        try:
-            action(root)
-        finally:
-            os._exit(7)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status)
-    assert os.WTERMSIG(status) == signal.SIGKILL
-
-
 def committed(cluster: Cluster) -> int:
     known = cluster.groups.refresh().group("g").offsets.get(TP)
     return 0 if known is None else known.position.offset
@@ -116,7 +96,7 @@ STEPS = [
 @pytest.mark.parametrize("place", STEPS)
 def test_a_consumer_killed_in_its_commit_loses_and_doubles_no_letter(root: str, place: str) -> None:
     """Also in between: the letters are those of the records that the group's offset has passed."""
-    killed(consume, root, place)
+    killed(lambda: consume(root), place)
 
     cluster = helped(root)
     assert lettered(cluster) == [bad for bad in BAD if bad[1] < committed(cluster)]
@@ -133,7 +113,7 @@ LOOP_STEPS = [
 
 @pytest.mark.parametrize("place", LOOP_STEPS)
 def test_a_loop_killed_in_its_commit_has_copies_letters_and_offsets_or_nothing(root: str, place: str) -> None:
-    killed(transform, root, place)
+    killed(lambda: transform(root), place)
 
     cluster = helped(root)
     done = committed(cluster) == 5

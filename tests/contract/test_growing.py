@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-import warnings
 from pathlib import Path
 
 import pytest
@@ -20,6 +17,7 @@ from kafkalike.log.inspect.replica_check import check_replicas
 from kafkalike.log.inspect.verify import verify
 from kafkalike.model.group_state import OFFSET, GroupRow
 from tests.tools.consumer import texts
+from tests.tools.forked import killed
 from tests.tools.records import batch_now
 
 
@@ -133,19 +131,7 @@ def test_what_is_acknowledged_meanwhile_is_there(tmp_path: Path) -> None:
 def test_a_call_that_was_killed_is_ended_by_the_next_one(tmp_path: Path, point: str) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     made(one)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        name, _, visit = point.partition("@")
-        os.environ["KAFKALIKE_FAULT"] = f"{name}:kill@{visit or 1}"
-        try:
-            connect(one).replication.add_broker(str(two))
-        finally:
-            os._exit(7)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status)
-    assert os.WTERMSIG(status) == signal.SIGKILL
+    killed(lambda: connect(one).replication.add_broker(str(two)), point)
     with pytest.raises(UnsupportedVersionError, match="brokers add"):
         connect(one).create_topic("u", 1, {})
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.retention import maintain
 from tests.tools.clusters import on_disk, on_three_disks
 from tests.tools.findings import errors_of
+from tests.tools.forked import killed
 from tests.tools.mirror_world import MirrorWorld
 from tests.tools.records import batch
 from tests.tools.transactional import values
@@ -511,40 +510,24 @@ POINTS = [
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_mirror_that_is_killed_anywhere_is_gone_on_with(tmp_path: Path, point: str, monkeypatch: Any) -> None:
+def test_a_mirror_that_is_killed_anywhere_is_gone_on_with(tmp_path: Path, point: str) -> None:
     """kill -9 in a process of its own, at the first and the second visit; then a promotion of what is there."""
     source, target = on_disk(tmp_path / "a"), on_disk(tmp_path / "b")
     source.create_topic("t", 1, {})
     fill(source, "a", "b")
     commit(source, 1)
     for nth in (1, 2):
-        killed(monkeypatch, f"{point}:kill@{nth}", lambda: mirror(source, target))
+        killed(lambda: mirror(source, target), f"{point}@{nth}", may_end=True)
 
     assert mirror(source, on_disk(target.root)).sound
 
     assert values(on_disk(target.root), "t") == [b"a", b"b"]
     assert errors_of(target.root) == []
-    killed(monkeypatch, "mirror.before_seal:kill", lambda: promote(on_disk(target.root), "t"))
-    killed(monkeypatch, "mirror.before_promoted:kill", lambda: promote(on_disk(target.root), "t"))
+    killed(lambda: promote(on_disk(target.root), "t"), "mirror.before_seal")
+    killed(lambda: promote(on_disk(target.root), "t"), "mirror.before_promoted")
     promote(on_disk(target.root), "t")
     fill(on_disk(target.root), "c")
     assert values(on_disk(target.root), "t") == [b"a", b"b", b"c"]
-
-
-def killed(monkeypatch: Any, fault: str, call: Callable[[], object]) -> None:
-    """Make a call in a child that is killed at a fault point, or comes to its end."""
-    pid = os.fork()
-    if not pid:
-        monkeypatch.setenv("KAFKALIKE_FAULT", fault)
-        monkeypatch.setattr("kafkalike.faults._visits", {})
-        code = 0
-        try:
-            call()
-        except BaseException:  # noqa: BLE001 - the child must not go on with the tests
-            code = 1
-        os._exit(code)
-    _, status = os.waitpid(pid, 0)
-    assert status in {0, signal.SIGKILL}
 
 
 # --- people -------------------------------------------------------------------------------------

@@ -5,10 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import signal
 import struct
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,6 +29,7 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.retention.run import maintain
 from tests.tools.clusters import on_three_disks
 from tests.tools.consumer import texts
+from tests.tools.forked import killed
 from tests.tools.records import batch_now, records_of
 
 LAG_MS = 200
@@ -383,23 +381,6 @@ def test_transactions_survive_the_loss_of_a_root(roots: list[Path]) -> None:
         producer.send("t", b"b")
         producer.commit_transaction()
     assert values(cluster) == ["a", "b"]
-
-
-def killed(action: Callable[[], object], place: str) -> None:
-    """Run it in a forked child that is killed at a place."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        name, _, visit = place.partition("@")
-        os.environ["KAFKALIKE_FAULT"] = f"{name}:kill@{visit or 1}"
-        try:
-            action()
-        finally:
-            os._exit(7)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status)
-    assert os.WTERMSIG(status) == signal.SIGKILL
 
 
 PLACES = [*(f"replicas.before_supply@{n}" for n in (1, 2, 3)), *(f"replicas.before_put@{n}" for n in (1, 2, 3))]

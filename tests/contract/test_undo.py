@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -23,6 +21,7 @@ from kafkalike.mirror import Mirror, promote
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
 from tests.tools.findings import errors_of
+from tests.tools.forked import killed
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, keyed, open_cluster, pairs_of, topic, upkeep
@@ -182,20 +181,12 @@ def test_a_transaction_of_whose_topics_nobody_knows_any_more_is_refused(root: st
 
 @only_on_disk("any_root")
 def test_a_transaction_whose_producer_died_between_its_topics_is_undone_in_all_of_them(
-    root: str, monkeypatch: pytest.MonkeyPatch
+    root: str,
 ) -> None:
     """It is decided, so it would come into the other one after its undoing."""
     for name in ("a", "b"):
         topic(root, name, 1, {}).append(batch(f"{name}0", at_ms=NOW))
-    pid = os.fork()
-    if not pid:
-        monkeypatch.setenv("KAFKALIKE_FAULT", "transaction.before_apply:kill@2")
-        monkeypatch.setattr("kafkalike.faults._visits", {})
-        try:
-            transacted(root, ("a", "a1"), ("b", "b1"))
-        finally:
-            os._exit(1)
-    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    killed(lambda: transacted(root, ("a", "a1"), ("b", "b1")), "transaction.before_apply@2")
     (has,) = [name for name in ("a", "b") if len(ids(root, name)) == 2]
     append = ids(root, has)[1]
 
