@@ -27,6 +27,7 @@ class Actor:
         "error",
         "memory",
         "name",
+        "proven",
         "send",
         "sleeps",
         "steps",
@@ -44,6 +45,7 @@ class Actor:
         self.unmade: dict[Replica, tuple[int, int]] = {}
         """As `ReplicaRoots` has it: no time passes here, so it holds until clean-up has been there."""
         self.surely_put: dict[Replica, tuple[int, int]] = {}
+        self.proven: dict[Replica, dict[int, Content]] = {}
         self.epoch = -1
         self.steps: Steps | None = task(world, self)
         self.send: Any = None
@@ -78,11 +80,20 @@ class Actor:
 
     def read(self, act: acts.Read) -> Content | None:
         self.reach(act.replica)
+        proven = self.proven.get(act.replica, {})
+        if act.version in proven:
+            return proven[act.version]
         table = self.world.table(act.replica)
         found = table.log.get(act.version)
         if found is None and self.is_sure(act.replica, act.version):
             self.unmade[act.replica] = act.version, table.cleanings
         return found
+
+    def ahead(self, act: acts.Ahead) -> None:
+        self.reach(act.replica)
+        table = self.world.table(act.replica)
+        wanted = [version for version in sorted(table.log) if version > max(act.since, table.checkpoint)]
+        self.proven[act.replica] = {version: table.log[version] for version in wanted[: act.most]}
 
     def is_sure(self, replica: Replica, version: int) -> bool:
         """Whether clean-up cannot have emptied a version's place."""
@@ -93,7 +104,9 @@ class Actor:
         self.reach(act.replica)
         table, about = self.world.table(act.replica), act.about
         sure = about is not None and (
-            self.is_sure(act.replica, about) or self.surely_put.get(act.replica) == (about, table.cleanings)
+            self.is_sure(act.replica, about)
+            or self.surely_put.get(act.replica) == (about, table.cleanings)
+            or about in self.proven.get(act.replica, ())
         )
         if about is not None and sure:
             return min(table.checkpoint, about - 1)
@@ -122,6 +135,7 @@ class Actor:
             self.epoch = self.world.registered.epoch
             self.unmade.clear()
             self.surely_put.clear()
+            self.proven.clear()
         return self.world.registered
 
     def register(self, act: acts.Register) -> bool:
@@ -204,6 +218,7 @@ class Call(NamedTuple):
 
 CARRIED_OUT: dict[type, Callable[[Actor, Any], Any]] = {
     acts.Read: Actor.read,
+    acts.Ahead: Actor.ahead,
     acts.Put: Actor.put,
     acts.Checkpoint: Actor.checkpoint,
     acts.Supply: Actor.supply,

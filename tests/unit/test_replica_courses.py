@@ -278,6 +278,17 @@ def test_a_replica_catches_up_version_by_version() -> None:
     ]
 
 
+@pytest.mark.parametrize("published", ["abc", "abcdefghijklmnop"])
+def test_a_replica_that_catches_up_has_logs_listed_twice(published: str) -> None:
+    """For its own first version and its last one; of others it is known that they were not cleaned up."""
+    roots = Roots(CHAIN, r3=published, r4="a")
+
+    assert roots.play(joining.catching_up(FOUR, THREE, view(len(published) - 1))) is True
+
+    assert [act for act in roots.asked(acts.Checkpoint) if act.about is None] == [acts.Checkpoint(FOUR)] * 2
+    assert roots.asked(acts.Ahead) == [acts.Ahead(THREE, 0, joining.AHEAD)]
+
+
 @pytest.mark.parametrize("log", ["", "x", "abx", "ax"])
 def test_what_a_replica_has_in_the_place_of_a_version_is_put_below_a_checkpoint(log: str) -> None:
     """Which the leader makes of all that is published."""

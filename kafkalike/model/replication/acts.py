@@ -19,6 +19,17 @@ class Read(NamedTuple):
     version: int
 
 
+class Ahead(NamedTuple):
+    """Read the versions after one ahead, up to so many, above the newest checkpoint. Comes to nothing.
+
+    Later acts need not ask for them: what was read between two looks for checkpoints was not cleaned up.
+    """
+
+    replica: Replica
+    since: int
+    most: int
+
+
 class Put(NamedTuple):
     """Create a version's file if there is none. Comes to whether this call did."""
 
@@ -128,6 +139,7 @@ class NewLife(NamedTuple):
 
 Act = (
     Read
+    | Ahead
     | Put
     | Checkpoint
     | End

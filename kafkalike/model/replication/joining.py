@@ -7,10 +7,11 @@ and a checkpoint is put over it: what stands at or below a checkpoint counts no 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Final
 
 from kafkalike.model.replication.acts import (
     Act,
+    Ahead,
     Checkpoint,
     CopyCheckpoint,
     Discard,
@@ -29,6 +30,9 @@ from kafkalike.model.replication.course import Seen, check_not_cleaned, followin
 from kafkalike.model.replication.membership import chosen_unclean, confirmed, with_joining, without
 from kafkalike.model.replication.values import Registration, Replica, View
 
+AHEAD: Final = 1000
+"""Versions that are read ahead at most: each such look lists a log, which takes the longer the more it has."""
+
 
 def catching_up(replica: Replica, leader: Replica, view: View, *, partly: bool = False) -> Generator[Act, Any, bool]:
     """Bring a replica that is not in the chain to what a leader has published.
@@ -43,9 +47,13 @@ def catching_up(replica: Replica, leader: Replica, view: View, *, partly: bool =
         False when it has more than the leader, or something else in the place of a later version: the log must go on
         past that first.
     """
-    end = yield End(replica)
+    end = ahead = yield End(replica)
+    same = -1
     while end < view.end:
-        if max(end, 0) <= (yield Checkpoint(leader)):
+        if end >= ahead:
+            yield Ahead(leader, end, AHEAD)
+            ahead = end + AHEAD
+        if max(end, 0) <= (yield Checkpoint(leader, end + 1)):
             # Its own versions cannot be compared any more, and need not be: they are below the checkpoint then.
             covered = yield CopyCheckpoint(leader, replica, partly)
             end = yield End(replica)
@@ -54,7 +62,7 @@ def catching_up(replica: Replica, leader: Replica, view: View, *, partly: bool =
                 continue
             if end >= view.end:
                 break
-        elif end >= 0 and not (yield from is_right(replica, leader, end)):
+        elif end > same and not (yield from is_right(replica, leader, end)):
             yield MakeCheckpoint(leader, view.end)
             continue
         content = yield from _above_checkpoint(leader, end + 1)
@@ -64,13 +72,13 @@ def catching_up(replica: Replica, leader: Replica, view: View, *, partly: bool =
         if not (yield Put(replica, end + 1, content)) and (yield Read(replica, end + 1)) != content:
             yield MakeCheckpoint(leader, view.end)
             continue
-        end += 1
+        end = same = end + 1
     return (yield from is_right(replica, leader, end))
 
 
 def _above_checkpoint(leader: Replica, version: int) -> Generator[Act, Any, Any]:
     found = yield Read(leader, version)
-    return None if (yield Checkpoint(leader)) >= version else found
+    return None if (yield Checkpoint(leader, version)) >= version else found
 
 
 def joining(

@@ -172,6 +172,8 @@ class TableHelper:
                     raise KafkaStorageError(message) from failed
                 self._replicas.published.mend(failed)
                 continue
+            finally:
+                self._roots.logs.forget_proven()
             self._replicas.published.forget()
             if done is None:
                 # The log must go on, past what only that replica has.

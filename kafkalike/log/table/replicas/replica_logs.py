@@ -201,18 +201,19 @@ class ReplicaLogs:
         self._unmade[replica] = max(newest, *files.commits[-1:], -1) + 1, began
         return newest, [version for version in files.commits if version > newest]
 
-    def prefetch(self, replica: Replica, since: int) -> None:
+    def prefetch(self, replica: Replica, since: int, most: int = READ_AHEAD) -> None:
         """Read versions of a log ahead, and make sure that none of them was put where clean-up had been, with one list.
 
         Args:
             replica: whose.
             since: the last version that is known.
+            most: how many versions, at most.
 
         Raises:
             OSError: it gives no answer.
         """
         newest, above = self._listed(replica)
-        wanted = [version for version in above if version > since][:READ_AHEAD]
+        wanted = [version for version in above if version > since][:most]
         if len(wanted) <= 1:
             return
         store = self.there(replica)

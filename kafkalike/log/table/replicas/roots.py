@@ -87,6 +87,7 @@ class ReplicaRoots:
         """Since when, ms, a replica has given no answer."""
         self._carriers: Mapping[type, Callable[[Any], Any]] = {
             acts.Read: self._read,
+            acts.Ahead: self._ahead,
             acts.Put: self._put,
             acts.Checkpoint: self._checkpoint,
             acts.End: self._end,
@@ -217,6 +218,9 @@ class ReplicaRoots:
     def _read(self, act: acts.Read) -> VersionFile | None:
         found = self.logs.look(act.replica, act.version)
         return None if found is None else VersionFile(found)
+
+    def _ahead(self, act: acts.Ahead) -> None:
+        self.logs.prefetch(act.replica, act.since, act.most)
 
     def _put(self, act: acts.Put) -> bool:
         assert isinstance(act.content, VersionFile)

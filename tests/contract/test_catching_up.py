@@ -1,0 +1,47 @@
+"""A replica that catches up: how often logs are listed does not depend on how many versions it lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkalike.log.store.local import LocalStore
+from tests.tools.clusters import on_three_disks
+from tests.tools.consumer import texts
+from tests.tools.records import batch_now
+
+
+@pytest.fixture
+def lists(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folders that were listed."""
+    seen: list[str] = []
+    real = LocalStore.list
+
+    def list_(self: LocalStore, folder: str = "", **rest: Any) -> Any:
+        seen.append(f"{self.uri}/{folder}")
+        return real(self, folder, **rest)
+
+    monkeypatch.setattr(LocalStore, "list", list_)
+    return seen
+
+
+def test_a_longer_log_is_listed_no_more_often(tmp_path: Path, lists: list[str]) -> None:
+    """Each list takes the longer the more versions the log has: one for each version made it their square."""
+    counts = []
+    for commits in (20, 80):
+        topic = f"t{commits}"
+        cluster = on_three_disks(tmp_path)
+        cluster.create_topic(topic, 1, {}, assignments={0: [1, 2]})
+        for number in range(commits):
+            cluster.log(topic).append(batch_now(str(number)))
+        cluster.replication.reassign(topic, [1, 2, 3])
+        lists.clear()
+
+        assert not on_three_disks(tmp_path).replication.replicate([topic]).failed
+
+        counts.append(len([name for name in lists if topic in name]))
+    assert counts[0] == counts[1]
+    (tmp_path / "1").rename(tmp_path / "away")
+    assert texts(on_three_disks(tmp_path, **{"replica.lag.time.max.ms": "1"}), "t80") == [str(n) for n in range(80)]
