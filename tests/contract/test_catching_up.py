@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table.replicas import published_log
+from kafkalike.model.replication import course, joining
 from tests.tools.clusters import on_three_disks
 from tests.tools.consumer import texts
 from tests.tools.records import batch_now
@@ -25,6 +27,23 @@ def lists(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(LocalStore, "list", list_)
     return seen
+
+
+def test_a_log_is_opened_with_a_list_for_many_versions(
+    tmp_path: Path, lists: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above the newest checkpoint there may be thousands."""
+    for module in (course, joining, published_log):
+        monkeypatch.setattr(module, "AHEAD", 20)
+    cluster = on_three_disks(tmp_path)
+    cluster.create_topic("t", 1, {})
+    for number in range(90):
+        cluster.log("t").append(batch_now(str(number)))
+    lists.clear()
+
+    assert on_three_disks(tmp_path).log("t").log_end(0) == 90
+
+    assert len([name for name in lists if cluster.topic("t").location in name]) < 20
 
 
 def test_a_longer_log_is_listed_no_more_often(tmp_path: Path, lists: list[str]) -> None:

@@ -93,6 +93,7 @@ class Actor:
         self.reach(act.replica)
         table = self.world.table(act.replica)
         wanted = [version for version in sorted(table.log) if version > max(act.since, table.checkpoint)]
+        self.world.counts["ahead"] += len(wanted[1 : act.most])
         self.proven[act.replica] = {version: table.log[version] for version in wanted[: act.most]}
 
     def is_sure(self, replica: Replica, version: int) -> bool:

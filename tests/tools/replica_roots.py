@@ -134,6 +134,7 @@ class Roots:
         self.counts = dict.fromkeys(
             (
                 *("ack", "epoch", "join", "unclean", "files", "late", "behind", "clean", "refused", "evict", "vacuum"),
+                "ahead",
                 "move",
             ),
             0,

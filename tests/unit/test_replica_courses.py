@@ -286,7 +286,7 @@ def test_a_replica_that_catches_up_has_logs_listed_twice(published: str) -> None
     assert roots.play(joining.catching_up(FOUR, THREE, view(len(published) - 1))) is True
 
     assert [act for act in roots.asked(acts.Checkpoint) if act.about is None] == [acts.Checkpoint(FOUR)] * 2
-    assert roots.asked(acts.Ahead) == [acts.Ahead(THREE, 0, joining.AHEAD)]
+    assert roots.asked(acts.Ahead) == [acts.Ahead(THREE, 0, acts.AHEAD)]
 
 
 @pytest.mark.parametrize("log", ["", "x", "abx", "ax"])

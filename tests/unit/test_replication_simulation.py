@@ -45,6 +45,7 @@ def test_no_history_breaks_an_obligation() -> None:
     assert counts["join"] > WORLDS // 8
     assert counts["late"] > WORLDS // 50
     assert counts["clean"] > WORLDS // 4
+    assert counts["ahead"] > WORLDS // 4
 
 
 def test_a_seed_plays_the_same_again() -> None:

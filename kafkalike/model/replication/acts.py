@@ -7,9 +7,12 @@ Any process may stop between any two acts for ever, or go on years later. An act
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kafkalike.model.replication.values import Registration, Replica, Version
+
+AHEAD: Final = 1000
+"""Versions that are read ahead at most: each such look lists a log, which takes the longer the more it has."""
 
 
 class Read(NamedTuple):

@@ -15,7 +15,9 @@ from collections.abc import Generator
 from typing import Any
 
 from kafkalike.model.replication.acts import (
+    AHEAD,
     Act,
+    Ahead,
     Checkpoint,
     CopyCheckpoint,
     End,
@@ -85,7 +87,8 @@ def putting(replica: Replica, version: int, content: Version) -> Generator[Act, 
 def following(view: View, seen: Seen, registered: Registration | None = None) -> Generator[Act, Any, View]:
     """Read what is published beyond a view, each version from the leader of its configuration.
 
-    A seal that has not reached the leader that it names is not published yet.
+    A seal that has not reached the leader that it names is not published yet. The first versions may have been read
+    ahead; the next ones are, as many at once.
 
     Args:
         view: what is known.
@@ -93,10 +96,14 @@ def following(view: View, seen: Seen, registered: Registration | None = None) ->
         registered: what the controller says. Versions before its seal are read from its leader, as older leaders may be
             gone: what that one has of them, all have that are in sync.
     """
+    ahead = view.end + AHEAD
     while True:
         known = view.configuration
         behind = registered is not None and known.epoch < registered.epoch
         source = registered.leader if behind and registered is not None else known.leader
+        if view.end >= ahead:
+            yield Ahead(source, view.end, AHEAD)
+            ahead = view.end + AHEAD
         content = yield from reading(source, view.end + 1)
         if content is None:
             return view

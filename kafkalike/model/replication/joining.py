@@ -7,9 +7,10 @@ and a checkpoint is put over it: what stands at or below a checkpoint counts no 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Final
+from typing import Any
 
 from kafkalike.model.replication.acts import (
+    AHEAD,
     Act,
     Ahead,
     Checkpoint,
@@ -29,9 +30,6 @@ from kafkalike.model.replication.acts import (
 from kafkalike.model.replication.course import Seen, check_not_cleaned, following, is_right, sealing
 from kafkalike.model.replication.membership import chosen_unclean, confirmed, with_joining, without
 from kafkalike.model.replication.values import Registration, Replica, View
-
-AHEAD: Final = 1000
-"""Versions that are read ahead at most: each such look lists a log, which takes the longer the more it has."""
 
 
 def catching_up(replica: Replica, leader: Replica, view: View, *, partly: bool = False) -> Generator[Act, Any, bool]:

@@ -18,6 +18,7 @@ from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.registered import RegisteredReplicas
 from kafkalike.log.table.replicas.roots import ReplicaRoots
 from kafkalike.log.table.replicas.version_file import APPLICATION
+from kafkalike.model.replication.acts import AHEAD
 from kafkalike.model.replication.course import Seen, StaleError, following, mending, opening
 from kafkalike.model.replication.values import (
     FellBehindError,
@@ -198,7 +199,7 @@ class PublishedLog:
 
     def _read_ahead(self, leader: Replica, since: int) -> None:
         try:
-            self._roots.logs.prefetch(leader, since)
+            self._roots.logs.prefetch(leader, since, AHEAD)
         except OSError:
             # It is asked again, for as long as it may lag.
             self._roots.logs.forget_proven()

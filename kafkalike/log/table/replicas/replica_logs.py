@@ -26,9 +26,6 @@ _log = logging.getLogger(__name__)
 
 _NEVER: Final = (2**63, -math.inf)
 
-READ_AHEAD: Final = 1000
-"""Versions that are read ahead at most."""
-
 MARK_SECONDS: Final = 10.0
 """How often the whole mark of a replica is read: in between it is enough that it is there."""
 
@@ -201,7 +198,7 @@ class ReplicaLogs:
         self._unmade[replica] = max(newest, *files.commits[-1:], -1) + 1, began
         return newest, [version for version in files.commits if version > newest]
 
-    def prefetch(self, replica: Replica, since: int, most: int = READ_AHEAD) -> None:
+    def prefetch(self, replica: Replica, since: int, most: int) -> None:
         """Read versions of a log ahead, and make sure that none of them was put where clean-up had been, with one list.
 
         Args:
