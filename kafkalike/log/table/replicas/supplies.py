@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, log_name
-from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
+from kafkalike.log.table.log_files import LAST_CHECKPOINT, READ_BESIDE, LogFiles
 from kafkalike.log.table.replicas.live_files import live_files
 from kafkalike.log.table.replicas.version_file import LostFile
 from kafkalike.log.table.snapshot import load_snapshot
@@ -94,17 +94,21 @@ class Supplies:
             OSError: the replica, or the source, gives no answer; or a file is lost.
         """
         store = self._store_of(replica)
-        for add in adds:
+
+        def bring(add: Add) -> None:
             # A new file has a name of its own: where a request takes long it is not looked for first.
             new = source is None and add.path in self._made
             if new and (replica, add.path) in self._brought:
-                continue
+                return
             if (new and store.far) or not _has(store, add):
                 content = self._content(add, replica, source, partly=partly)
                 if content is not None:
                     self._put(store, replica, add.path, content)
                     if durable:
                         store.sync(add.path)
+
+        for first in range(0, len(adds), READ_BESIDE):
+            store.beside([partial(bring, add) for add in adds[first : first + READ_BESIDE]])
 
     def _content(self, add: Add, besides: Replica, source: Replica | None, *, partly: bool) -> bytes | None:
         """A file's content; None where it need not be there."""
