@@ -221,7 +221,9 @@ def streaming(sides: Sides, report: Report, each: Sequence[int] = (1, 10, 100)) 
             "default": partial(sides.stream, "kafka", {}, batches),
             "tuned": partial(sides.stream, "kafka", TUNED_READ, batches),
         }
-        line(report, f"stream of {batches}, {sides.rows:,}", rivals, sides.rows, "<= 1.0 x", RUNS if batches < 100 else 3)
+        # A round of a hundred takes half a minute for each rival.
+        runs = RUNS if batches < 100 else 3
+        line(report, f"stream of {batches}, {sides.rows:,}", rivals, sides.rows, "<= 1.0 x", runs)
 
 
 def trickle(sides: Sides, report: Report) -> None:
