@@ -72,7 +72,8 @@ def test_spark_does_not_look_at_joined_commits(spark: SparkSession, root: str, l
     assert DeltaTable(f"{root}/t").to_pyarrow_table().num_rows == 9
 
 
-@pytest.mark.parametrize("fresh", [pytest.param(True, marks=pytest.mark.full), False])
+@pytest.mark.full
+@pytest.mark.parametrize("fresh", [True, False])
 def test_after_a_restore_no_offset_is_given_out_again(
     spark: SparkSession, root: str, log: DeltaTopicLog, *, fresh: bool
 ) -> None:

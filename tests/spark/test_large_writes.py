@@ -30,7 +30,8 @@ def numbers(frame: DataFrame) -> list[tuple[int, int, int]]:
     return [tuple(row) for row in frame.select("partition", "offset", number).collect()]
 
 
-@pytest.mark.parametrize("codec", ["none", pytest.param("zstd", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_every_record_is_read_once_however_the_files_are_split(
     spark: SparkSession, root: str, cluster: DeltaCluster, codec: str
 ) -> None:

@@ -317,7 +317,7 @@ SEVERAL = {"together.staged", "transaction.before_apply", "append.before_commit"
 """Visited for each topic."""
 OFTEN = {("transaction.after_commit", 2)}
 FAULTS = [
-    pytest.param(place, nth, marks=[] if (place, nth) in OFTEN else pytest.mark.soak)
+    pytest.param(place, nth, marks=pytest.mark.full if (place, nth) in OFTEN else pytest.mark.soak)
     for place in PLACES
     for nth in ((1,) if place == "transaction.before_begin" else (1, 2, 5) if place in SEVERAL else (1, 2))
 ]

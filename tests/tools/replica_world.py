@@ -14,7 +14,7 @@ from tests.tools.histories import played
 from tests.tools.replica_actors import Actor, cleaner, elector, healer, helper, mover, reader, vacuum, writer
 from tests.tools.replica_roots import Roots
 
-FEW: Final = 3
+FEW: Final = 8
 """Versions that are read ahead at most."""
 
 
