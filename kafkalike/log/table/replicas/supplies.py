@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -20,6 +20,9 @@ from kafkalike.log.table.replicas.live_files import live_files
 from kafkalike.log.table.replicas.version_file import LostFile
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication.values import Replica
+
+BYTES_BESIDE: Final = 64 << 20
+"""Bytes of data files that are in memory at the same time, unless one alone is larger."""
 
 MARK: Final = "_delta_log/_replica"
 """A file that each replica has: where it is missing, nothing else that is missing means anything."""
@@ -107,8 +110,8 @@ class Supplies:
                     if durable:
                         store.sync(add.path)
 
-        for first in range(0, len(adds), READ_BESIDE):
-            store.beside([partial(bring, add) for add in adds[first : first + READ_BESIDE]])
+        for some in beside_each_other(adds):
+            store.beside([partial(bring, add) for add in some])
 
     def _content(self, add: Add, besides: Replica, source: Replica | None, *, partly: bool) -> bytes | None:
         """A file's content; None where it need not be there."""
@@ -180,6 +183,22 @@ class Supplies:
         target.replace(LAST_CHECKPOINT, b'{"version":%d,"size":%d}' % (version, 1))
         _drop_covered(target, origin, version)
         return version
+
+
+def beside_each_other(adds: Sequence[Add]) -> Iterator[Sequence[Add]]:
+    """Which files are brought at the same time, in order: few, and with so few bytes that memory takes them all.
+
+    Args:
+        adds: the files. One that is larger is brought alone.
+    """
+    some: list[Add] = []
+    for add in adds:
+        if some and (len(some) == READ_BESIDE or sum(other.size for other in some) + add.size > BYTES_BESIDE):
+            yield some
+            some = []
+        some.append(add)
+    if some:
+        yield some
 
 
 def _has(store: Store, add: Add) -> bool:
