@@ -1,12 +1,13 @@
 """Spark on a root in S3: write and read 1 M records, against a raw Delta append to the same server and a read of it.
 
 The server is versitygw on this machine, so its own work is part of every figure; `make setup-stores` fetches it. A
-proxy before it makes each GET, HEAD and LIST wait 15 ms, and everything else 25 ms. The arguments `write` and `read`
-measure one of both.
+proxy before it makes each GET, HEAD and LIST wait 15 ms, and everything else 25 ms; the variables GET_MS and PUT_MS
+say otherwise. The arguments `write` and `read` measure one of both.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from tests.tools.object_servers import BUCKET, S3, ObjectServer, running
 
 ROWS: Final = 1_000_000
 RUNS: Final = 5
-GET_MS, PUT_MS = 15, 25
+GET_MS, PUT_MS = int(os.environ.get("GET_MS", "15")), int(os.environ.get("PUT_MS", "25"))
 CLASSIC: Final = f"spark.hadoop.fs.s3a.bucket.{BUCKET}.input.stream.type"
 """Hadoop's default, `analytics`, keeps blocks of earlier rounds in memory: a round would not read what it says."""
 TO_READ: Final = 3

@@ -36,7 +36,7 @@ from kafkalike.schemas.arrow.readers import reader_of
 
 ROWS = int(os.environ.get("BENCH_ROWS", "1000000"))
 BATCH = 10_000
-ROUNDS, SLOW_ROUNDS = 5, 2
+ROUNDS, SLOW_ROUNDS = 12, 2
 """Of queries, in which the ways take turns, after one that is not counted; fewer of `from_json`, which is slow."""
 SOME = 20_000
 """Values that are decoded one by one."""
