@@ -9,9 +9,9 @@ import pytest
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-# Run by `make test-all`: what they show stands in the blocks of docs/streaming.md, docs/sql.md and docs/exactly-once.md
-# too, which run each time.
-LATER = ("02_streaming", "03_sql", "04_replay_and_time_travel", "05_lag", "07_exactly_once")
+# Run by `make test-all`: what they show stands in the blocks of docs/streaming.md, docs/sql.md, docs/schemas.md and
+# docs/exactly-once.md too, which run each time.
+LATER = ("02_streaming", "03_sql", "04_replay_and_time_travel", "05_lag", "06_schemas", "07_exactly_once")
 RUN = [pytest.param(path, marks=[pytest.mark.full] if path.stem in LATER else []) for path in NOTEBOOKS]
 
 
