@@ -309,7 +309,7 @@ def test_deltalake_reads_tables_with_joined_commits(server: ObjectServer, cluste
 @pytest.mark.objects
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 3, 50])
-def test_a_new_process_has_a_record_of_a_long_log_after_ten_requests(object_server: Server, after: int) -> None:
+def test_a_new_process_opens_a_long_log_with_ten_requests_and_has_a_record_with_one_more(object_server: Server, after: int) -> None:
     """It knows nothing, not even the topics. Nothing was written for a while."""
     server = object_server(S3)
     first = connect(server.new_root(), server.options)
@@ -330,7 +330,7 @@ def test_a_new_process_has_a_record_of_a_long_log_after_ten_requests(object_serv
         assert [record.value for record in found[TopicPartition("t", 0)]] == [str(after).encode()]
         metrics = (consumer.metrics() or {})["object-store-metrics"]
         asked = {kind: metrics[f"{kind}-total"] for kind in KINDS}
-    assert sum(asked.values()) <= 10
+    assert sum(asked.values()) <= 10 + 1
     assert asked["list"] == 2
 
 
@@ -338,7 +338,7 @@ def test_a_new_process_has_a_record_of_a_long_log_after_ten_requests(object_serv
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [3, 49])
 def test_a_new_producer_has_a_long_log_open_after_ten_requests(object_server: Server, after: int) -> None:
-    """With the trial of the storage, which somebody has done in whole a while ago; then comes a lone append, which
+    """And with one the trial of the storage, which somebody has done in whole a while ago. Then comes a lone append, which
     lists what waits, as it cannot know yet that nobody else writes."""
     server = object_server(S3)
     first = connect(server.new_root(), server.options)
@@ -347,6 +347,8 @@ def test_a_new_producer_has_a_long_log_open_after_ten_requests(object_server: Se
     first.create_topic("t", 1, {})
     long_log(server, first, 10_000, 0)
     appended(first, after + 1)
+    # To one who sees commits of a moment ago his own append is not a lone one.
+    SYSTEM_CLOCK.sleep(QUIET_SECONDS)
     options = {**server.options, "timeout": f"{17 + after}s"}
     with KafkaProducer(bootstrap_servers=first.root, storage_options=options) as producer:
         assert producer.send("t", b"v").get().offset == 10_000 + after + 1
@@ -355,7 +357,7 @@ def test_a_new_producer_has_a_long_log_open_after_ten_requests(object_server: Se
         asked = {kind: metrics[f"{kind}-total"] for kind in KINDS}
     # The append looks at the topics twice, as its first plan is made beside the look.
     append = {"put": 2, "get": 3, "head": 2, "list": 1}
-    assert sum(asked.values()) - sum(append.values()) <= 10
+    assert sum(asked.values()) - sum(append.values()) <= 10 + 1
     assert asked["delete"] == 0
 
 
