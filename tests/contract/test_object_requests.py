@@ -309,8 +309,8 @@ def test_deltalake_reads_tables_with_joined_commits(server: ObjectServer, cluste
 @pytest.mark.objects
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 3, 50])
-def test_a_new_process_opens_a_long_log_with_ten_requests_and_has_a_record_with_one_more(object_server: Server, after: int) -> None:
-    """It knows nothing, not even the topics. Nothing was written for a while."""
+def test_a_new_process_has_a_record_of_a_long_log_after_eleven_requests(object_server: Server, after: int) -> None:
+    """Ten to open it. It knows nothing, not even the topics. Nothing was written for a while."""
     server = object_server(S3)
     first = connect(server.new_root(), server.options)
     for number in range(12):
@@ -338,8 +338,8 @@ def test_a_new_process_opens_a_long_log_with_ten_requests_and_has_a_record_with_
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [3, 49])
 def test_a_new_producer_has_a_long_log_open_after_ten_requests(object_server: Server, after: int) -> None:
-    """And with one the trial of the storage, which somebody has done in whole a while ago. Then comes a lone append, which
-    lists what waits, as it cannot know yet that nobody else writes."""
+    """One more tries the storage, which somebody has done in whole a while ago. Then comes a lone append, which lists
+    what waits, as it cannot know yet that nobody else writes."""
     server = object_server(S3)
     first = connect(server.new_root(), server.options)
     for number in range(12):
