@@ -1,13 +1,12 @@
 """Spark on a root in S3: write and read 1 M records, against a raw Delta append to the same server and a read of it.
 
 The server is versitygw on this machine, so its own work is part of every figure; `make setup-stores` fetches it. A
-proxy before it makes each GET, HEAD and LIST wait 15 ms, and everything else 25 ms; the variables GET_MS and PUT_MS
-say otherwise. The arguments `write` and `read` measure one of both.
+proxy before it makes each GET, HEAD and LIST wait 15 ms, and everything else 25 ms, or what an argument such as `40/60`
+says. The arguments `write` and `read` measure one of both.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from tests.tools.object_servers import BUCKET, S3, ObjectServer, running
 
 ROWS: Final = 1_000_000
 RUNS: Final = 5
-GET_MS, PUT_MS = int(os.environ.get("GET_MS", "15")), int(os.environ.get("PUT_MS", "25"))
+LATENCY: Final = "15/25"
 CLASSIC: Final = f"spark.hadoop.fs.s3a.bucket.{BUCKET}.input.stream.type"
 """Hadoop's default, `analytics`, keeps blocks of earlier rounds in memory: a round would not read what it says."""
 TO_READ: Final = 3
@@ -94,12 +93,14 @@ def add(report: Report, what: str, figures: dict[str, Figure], rows: int, aims: 
 
 def main() -> None:
     """Measure and print."""
-    asked = sys.argv[1:] or ["write", "read"]
+    latency = next((argument for argument in sys.argv[1:] if "/" in argument), LATENCY)
+    asked = {*sys.argv[1:]} - {latency} or {"write", "read"}
+    get_ms, put_ms = map(int, latency.split("/"))
     report = Report("spark-objects")
     with (
         tempfile.TemporaryDirectory() as scratch,
         running(S3, Path(scratch)) as near,
-        slow(near, GET_MS, PUT_MS) as server,
+        slow(near, get_ms, put_ms) as server,
     ):
         root = server.new_root()
         small = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "4", CLASSIC: "classic"}
