@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -232,6 +233,25 @@ def test_turns_come_in_order_and_end_with_the_deadline(store: Store) -> None:
 
     waiting.result()
     assert looked[-1] == 2
+
+
+def test_the_first_turns_of_two_threads_meet(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One has looked for the folder of locks, in vain; before it goes on another one makes it."""
+    looks = os.path.isdir
+
+    def take(name: str) -> None:
+        with store.turn(name, Deadline(SYSTEM_CLOCK, 60_000)):
+            pass
+
+    def another_first(path: str) -> bool:
+        found = looks(path)
+        monkeypatch.undo()
+        take("another")
+        take("a third")
+        return found
+
+    monkeypatch.setattr(os.path, "isdir", another_first)
+    take("t")
 
 
 def test_each_heartbeat_is_told_from_the_last_one(store: Store) -> None:

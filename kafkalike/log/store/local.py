@@ -311,11 +311,13 @@ class LocalStore(NearStore):
         below a mount point whose disk was unmounted, would keep nobody out.
         """
         folder = f"{self._root.uri}/{LOCKS}"
-        there = os.path.isdir(folder)  # noqa: PTH112
-        if self._root.has_locks and not there:
+        # Asked before one looks: another thread may make the folder, and note it, in between.
+        was_there = self._root.has_locks
+        if os.path.isdir(folder):  # noqa: PTH112
+            self._root.has_locks = True
+        elif was_there:
             message = f"the folder of locks {folder} is gone, so nothing was written; is the root still mounted?"
             raise KafkaStorageError(message)
-        self._root.has_locks = there
         return TableLock(folder, name).held(deadline, meanwhile)
 
     def forget_turns(self, names: Iterable[str]) -> int:
