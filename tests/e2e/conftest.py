@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -10,8 +9,10 @@ from typing import Protocol
 import pytest
 
 from kafkalike.model.batch import Headers
+from tests.tools import warm
 from tests.tools.records import append_records
 
+# For tests of services, which a real start begins.
 MAIN = "import sys; from kafkalike.cli import main; sys.exit(main())"
 
 
@@ -44,19 +45,16 @@ def environ(root: str) -> dict[str, str]:
 
 @pytest.fixture
 def kafkalike(environ: dict[str, str], tmp_path: Path) -> Run:
-    """The command as a process of its own, far from the checkout."""
+    """The command as a process of its own, far from the checkout; how it starts from nothing, others show."""
 
     def run(*args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", MAIN, *args],
-            input=stdin,
-            capture_output=True,
-            env=environ,
-            cwd=tmp_path,
-            timeout=60,
-            check=False,
-        )
-        return subprocess.CompletedProcess(args, done.returncode, done.stdout.decode(), done.stderr.decode())
+        pipe = subprocess.PIPE
+        with warm.start("kafkalike", *args, env=environ, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe) as command:
+            try:
+                out, err = command.communicate(stdin, timeout=60)
+            finally:
+                command.kill()
+        return subprocess.CompletedProcess(args, command.returncode, out.decode(), err.decode())
 
     return run
 

@@ -2,18 +2,16 @@
 
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.model.structs import TopicPartition
+from tests.tools import warm
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Fill = Callable[..., None]
-
-MAIN = "import sys; from kafkalike.cli import main; sys.exit(main())"
 
 
 def test_values_are_printed_line_by_line(kafkalike: Run, fill: Fill) -> None:
@@ -135,8 +133,8 @@ def test_an_interrupted_consumer_commits_what_it_printed(
     fill("t", [(None, b"one", 1), (None, b"two", 1)])
     args = ("console-consumer", "--topic", "t", "--group", "g", "--from-beginning")
 
-    with subprocess.Popen(
-        [sys.executable, "-c", MAIN, *args], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    with warm.start(
+        "kafkalike", *args, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         printed = [process.stdout.readline(), process.stdout.readline()]
@@ -154,9 +152,7 @@ def test_a_reader_that_goes_away_is_no_traceback(environ: dict[str, str], fill: 
     fill("t", [(None, b"x" * 1000, 1)] * 1000)
     args = ("console-consumer", "--topic", "t", "--from-beginning")
 
-    with subprocess.Popen(
-        [sys.executable, "-c", MAIN, *args], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with warm.start("kafkalike", *args, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.read(10)

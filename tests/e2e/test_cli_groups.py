@@ -2,13 +2,12 @@
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from tests.e2e.conftest import MAIN
+from tests.tools import warm
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Fill = Callable[..., None]
@@ -21,12 +20,10 @@ def test_a_group_is_left_alone_until_its_last_member_is_dead(
 ) -> None:
     """A live member is shown and protects its offsets; a killed one is shown and counts until its session is over."""
     fill("t", [(b"k", b"v", 1), (b"k", b"v", 2)])
-    consumer = subprocess.Popen(
-        [
-            *(sys.executable, "-c", MAIN, "verifiable-consumer", "--topic", "t", "--group-id", "g"),
-            *("--session-timeout", "4000", "--command-property", "heartbeat.interval.ms=300"),
-            *("--command-property", "client.id=reader"),
-        ],
+    consumer = warm.start(
+        *("kafkalike", "verifiable-consumer", "--topic", "t", "--group-id", "g"),
+        *("--session-timeout", "2000", "--command-property", "heartbeat.interval.ms=300"),
+        *("--command-property", "client.id=reader"),
         env=environ,
         stdout=subprocess.PIPE,
         text=True,

@@ -3,17 +3,16 @@
 import json
 import signal
 import subprocess
-import sys
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.model.structs import TopicPartition
-from tests.e2e.conftest import MAIN, Fill, Run
+from tests.e2e.conftest import Fill, Run
+from tests.tools import warm
 
 
 def start(environ: dict[str, str], *args: str) -> "subprocess.Popen[str]":
     """A command that goes on until it is told to end."""
-    command = [sys.executable, "-c", MAIN, *args]
-    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return warm.start("kafkalike", *args, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_producer_that_is_killed_leaves_a_transaction_that_can_be_aborted(

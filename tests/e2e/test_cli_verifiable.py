@@ -3,14 +3,13 @@
 import json
 import signal
 import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.model.structs import TopicPartition
-from tests.e2e.conftest import MAIN
+from tests.tools import warm
 
 
 def test_a_signal_ends_both_without_losing_a_record(root: str, environ: dict[str, str]) -> None:
@@ -39,8 +38,7 @@ def test_a_signal_ends_both_without_losing_a_record(root: str, environ: dict[str
 
 
 def _start(environ: dict[str, str], *args: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", MAIN, *args]
-    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return warm.start("kafkalike", *args, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def _wait_for(process: "subprocess.Popen[str]", name: str) -> None:

@@ -4,12 +4,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.tools import warm
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE = 120.0
@@ -28,8 +29,9 @@ class Child:
         """What it has written to standard error, once it has ended."""
         self._written = os.memfd_create("stderr")
         weakref.finalize(self, os.close, self._written)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module, json.dumps(orders)],
+        self._process = warm.start(
+            module,
+            json.dumps(orders),
             cwd=REPOSITORY,
             env={**os.environ, **env},
             stdin=subprocess.PIPE,
@@ -97,7 +99,7 @@ class Child:
 
     def _communicate(self, patience: float) -> str:
         """Wait for its end; returns what it has printed since the last line that was read."""
-        output, _ = self._process.communicate(timeout=patience)
+        output: str = self._process.communicate(timeout=patience)[0]
         self.errors = self._told()
         return output
 
