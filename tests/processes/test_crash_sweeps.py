@@ -1,4 +1,7 @@
-"""Every file operation of a write fails or kills the process in turn: no half is seen, a retry succeeds."""
+"""Every file operation of a write fails or kills the process in turn: no half is seen, a retry succeeds.
+
+An append is killed at each of them in every run; the others at each third one in `make test`.
+"""
 
 import json
 from collections.abc import Callable
@@ -11,6 +14,7 @@ from kafkalike.log.connect import connect
 from kafkalike.log.table.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.log.table.row_table import MERGE_INTERVAL
 from tests.tools.children import run
+from tests.tools.effort import examples
 from tests.tools.groups import commit
 from tests.tools.records import batch, make_topic
 from tests.tools.shim import preloaded
@@ -18,6 +22,8 @@ from tests.tools.shim import preloaded
 KILL = "kill_before"
 REFUSE = "enospc"
 CUT_OFF = pytest.mark.parametrize("do", [KILL, pytest.param(REFUSE, marks=pytest.mark.full)])
+STEP = examples(1, 3)
+"""How far apart the operations are where `make test` takes some of them and the last, and `make test-all` each."""
 OUTSIDE = -1
 """Generation under which a client outside the membership commits."""
 OLD = {"0": [[0, "old-0"]], "1": [[0, "old-1"], [1, "old-2"]]}
@@ -38,12 +44,12 @@ def base(root: str) -> str:
 
 @pytest.fixture
 def sweep(base: str, tmp_path: Path, faultshim: Path) -> Sweep:
-    """Run a fault at each file operation of an operation on copies of `base`; `match` keeps to some paths."""
+    """Run a fault at file operations of an operation on copies of `base`; `match` keeps to some paths."""
 
-    def go(operation: str, *do: str, match: str = "") -> Results:
+    def go(operation: str, *do: str, match: str = "", step: int = STEP) -> Results:
         scratch = tmp_path / "scratch"
         scratch.mkdir(exist_ok=True)
-        orders = {"operation": operation, "base": base, "scratch": str(scratch), "do": do, "match": match}
+        orders = {"operation": operation, "base": base, "scratch": str(scratch), "do": do, "match": match, "step": step}
         found: Results = json.loads(run("tests.processes.workers.sweep", orders, preloaded(faultshim, {})))
         return found
 
@@ -60,7 +66,7 @@ def assert_append_is_whole(result: dict[str, Any]) -> None:
 
 def test_an_append_killed_at_any_file_operation_is_there_once_after_its_retry(sweep: Sweep) -> None:
     """Rows 1 to 3: the retry under the same id gets the old offsets or new ones, and never adds a second copy."""
-    results = sweep("append", KILL)
+    results = sweep("append", KILL, step=1)
 
     # A kill after a call needs a call that succeeds; making a folder that is there does not.
     assert all(result["killed"] for result in results if "kill_before" in result["fault"])

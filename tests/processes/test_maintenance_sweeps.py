@@ -8,10 +8,13 @@ import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK
 from tests.tools.children import run as run_worker
+from tests.tools.effort import examples
 from tests.tools.records import batch
 from tests.tools.shim import preloaded
 from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, keyed, topic
 
+STEP = examples(1, 3)
+"""How far apart the operations are; `make test-all` takes each."""
 OLD, YOUNG = 1, 4
 """Appends of each age in the topic that retention cuts."""
 TABLES = ("/k/", "/t/", "/__cluster_metadata/")
@@ -43,7 +46,14 @@ def swept(base: str, tmp_path: Path, faultshim: Path, do: str, *matches: str) ->
     for number, match in enumerate(matches or ("",)):
         scratch = tmp_path / f"scratch-{number}"
         scratch.mkdir()
-        orders = {"operation": "maintain", "base": base, "scratch": str(scratch), "do": [do], "match": match}
+        orders = {
+            "operation": "maintain",
+            "base": base,
+            "scratch": str(scratch),
+            "do": [do],
+            "match": match,
+            "step": STEP,
+        }
         found += json.loads(run_worker("tests.processes.workers.upkeep_sweep", orders, preloaded(faultshim, {})))
     return found
 
@@ -69,7 +79,7 @@ def test_a_run_killed_at_any_file_operation_is_finished_by_the_next(
     """At every link, unlink, open for writing and new folder: nothing live lost, nothing dead readable."""
     results = swept(base, tmp_path, faultshim, "kill_before", *where)
 
-    assert len(results) > 20
+    assert len(results) > 20 // STEP
     assert all(result["killed"] for result in results)
     states = {json.dumps(result["before"]["topics"]) for result in results}
     assert len(states) == 3

@@ -9,11 +9,14 @@ import pytest
 from kafkalike.log.connect import connect
 from tests.processes.workers.table_sweep import BEFORE, TABLES
 from tests.tools.children import run
+from tests.tools.effort import examples
 from tests.tools.records import make_topic
 from tests.tools.shim import preloaded
 
 WORKER = "tests.processes.workers.table_sweep"
 
+STEP = examples(1, 3)
+"""How far apart the operations are; `make test-all` takes each."""
 OLD = {"0": ["old-0"], "1": ["old-1", "old-2"]}
 SENT = {str(p): [value for rows in TABLES for at, value in rows if at == p] for p in (0, 1)}
 """What all calls add, by partition: one call's records behind the other's."""
@@ -86,7 +89,7 @@ def test_tables_killed_at_each_named_point_of_their_commit_are_all_there_or_none
 
 
 def test_tables_killed_at_any_file_operation_are_all_there_or_none(base: str, tmp_path: Path, faultshim: Path) -> None:
-    results = swept(base, tmp_path, preloaded(faultshim, {}), do=["kill_before"], match="/t/")
+    results = swept(base, tmp_path, preloaded(faultshim, {}), do=["kill_before"], match="/t/", step=STEP)
 
     assert all(result["killed"] for result in results)
     assert {json.dumps(values(result, "before")) for result in results} == {json.dumps(times(n)) for n in (0, 1)}
@@ -98,7 +101,7 @@ def test_tables_on_a_full_or_broken_disk_are_all_refused_or_all_there(
     base: str, tmp_path: Path, faultshim: Path
 ) -> None:
     """No call is told otherwise than it is, and the same process can go on."""
-    results = swept(base, tmp_path, preloaded(faultshim, {}), do=["enospc", "eio"], match="/t/")
+    results = swept(base, tmp_path, preloaded(faultshim, {}), do=["enospc", "eio"], match="/t/", step=STEP)
 
     assert {result["first"].get("error") for result in results} >= {None, "KafkaStorageError"}
     for result in results:

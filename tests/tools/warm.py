@@ -5,7 +5,7 @@ does. So one process of each test run imports, starts nothing, and forks for eac
 process is a child of the test's like any other: with its own number, environment, folder and pipes, and with an end
 that can be waited for. It has no state of another one: nothing has used kafkalike before the fork.
 
-What the start itself must show is started cold: `python -m`, the installed command, LD_PRELOAD, what is imported.
+What the start itself must show is not started here: `python -m`, the installed command, what is imported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,16 +46,17 @@ LOADED: Final = (
     "kafkalike.producer.client",
     "kafkalike.retention",
     "kafkalike.schemas.registry",
+    "pandas",
     "pyarrow.compute",
     "pyarrow.parquet",
     "tests.jepsen.history",
     "tests.processes.workers.common",
     "tests.tools.records",
 )
-"""What most of them import. Nothing of it starts threads of ours, nor pandas, deltalake or a JVM."""
+"""What most of them import. Nothing of it starts threads of ours, as deltalake does, or a JVM."""
 
 COLD: Final = ("LD_", "PYTHON")
-"""Variables that count when a process starts; one that wants others than this one has is started anew."""
+"""Variables that count when a process starts: for others than this one has there is another one that forks."""
 
 _MOST: Final = 1 << 17
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -73,7 +74,8 @@ class Forked(subprocess.Popen[Any]):
         inner = ("p2cread", "c2pwrite", "errwrite")
         streams = [own if asked[name] == -1 else asked[name] for own, name in enumerate(inner)]
         try:
-            self.pid = _warm().fork(asked["args"], asked["cwd"], asked["env"], streams)
+            env = asked["env"]
+            self.pid = _warm(_of_the_start(env)).fork(asked["args"], asked["cwd"], env, streams)
             self._child_created = True
         finally:
             self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
@@ -82,7 +84,7 @@ class Forked(subprocess.Popen[Any]):
 def start(
     module: str, *args: str, env: Mapping[str, str], cwd: Path | None = None, **streams: Any
 ) -> subprocess.Popen[Any]:
-    """Start `python -m MODULE ARGS`, warm unless its environment wants a start of its own.
+    """Start `python -m MODULE ARGS`.
 
     Args:
         module: what runs.
@@ -91,21 +93,27 @@ def start(
         cwd: its folder; by default this process's.
         streams: `stdin`, `stdout`, `stderr` and `text`, as `Popen` knows them.
     """
-    where = str(cwd or Path.cwd())
-    if _of_the_start(env) != _of_the_start(os.environ):
-        return subprocess.Popen([sys.executable, "-m", module, *args], env=env, cwd=where, **streams)
-    return Forked([module, *args], env=env, cwd=where, **streams)
+    return Forked([module, *args], env=env, cwd=str(cwd or Path.cwd()), **streams)
 
 
-def _of_the_start(env: Mapping[str, str]) -> dict[str, str]:
-    # Python reads this one when streams are made, and these are made by who asks.
-    return {name: value for name, value in env.items() if name.startswith(COLD) and name != "PYTHONUNBUFFERED"}
+def load() -> None:
+    """Import what most processes of tests need, so that who is forked need not."""
+    for name in LOADED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def _of_the_start(env: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    # Python reads this one when it makes its streams, and tests want them as users have them.
+    return frozenset(item for item in env.items() if item[0].startswith(COLD) and item[0] != "PYTHONUNBUFFERED")
 
 
 class _Warm:
     """The process that forks, and the socket by which it is asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, variables: Iterable[tuple[str, str]]) -> None:
+        others = {name: value for name, value in os.environ.items() if not name.startswith(COLD)}
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._turn = threading.Lock()
         self._prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -116,7 +124,7 @@ class _Warm:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 cwd=Path(__file__).parents[2],
-                env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+                env={**others, **dict(variables)},
                 pass_fds=[other.fileno()],
             )
         atexit.register(self._end)
@@ -140,8 +148,8 @@ class _Warm:
 
 
 @functools.cache
-def _warm() -> _Warm:
-    return _Warm()
+def _warm(variables: frozenset[tuple[str, str]]) -> _Warm:
+    return _Warm(variables)
 
 
 def _asked(here: socket.socket) -> dict[str, Any] | None:
@@ -178,10 +186,7 @@ def _main() -> None:
     here = socket.socket(fileno=int(sys.argv[1]))
     # Who stops the tests by Ctrl-C stops those that are forked by their own parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in LOADED:
-        importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
+    load()
     asked = _asked(here)
     if asked is None:
         return

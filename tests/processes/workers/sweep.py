@@ -22,6 +22,7 @@ from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.model.appends import TxnId
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from tests.tools import warm
 from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of
 from tests.tools.records import batch, everything
@@ -31,6 +32,7 @@ MOST_CALLS = 200
 
 READY_BEFORE_FORK = pd
 """pyarrow imports it at its first array: once here instead of once in each child, where it takes a second."""
+warm.load()  # else half of each child's time were the modules of transactions, which `verify` imports
 
 Doing = Callable[[], Any]
 
@@ -146,28 +148,40 @@ def one(operation: str, base: str, root: str, env: dict[str, str]) -> dict[str, 
     return found
 
 
-def sweep(operation: str, base: str, scratch: Path, do: str, match: str) -> list[dict[str, Any]]:
-    """The fault at the first, second … file operation, until there are no more.
+def sweep(operation: str, base: str, scratch: Path, do: str, match: str, step: int = 1) -> list[dict[str, Any]]:
+    """The fault at the first, second … file operation, until there are no more; with a step at some, and at the last.
 
     A kill before one call is a kill after the one before it, so `kill_before` alone finds every state on the disk.
     """
     found: list[dict[str, Any]] = []
-    for nth in range(1, MOST_CALLS):
-        root, log = str(scratch / f"{do}-{nth}"), scratch / f"{do}-{nth}.log"
-        env = {
-            "FAULT_AT": "write",
-            "FAULT_DO": do,
-            "FAULT_MATCH": match or root,
-            "FAULT_NTH": str(nth),
-            "FAULT_LOG": str(log),
-        }
-        result = one(operation, base, root, env)
-        calls = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-        if len(calls) < nth:
+    for nth in range(1, MOST_CALLS, step):
+        calls, result = swept_at(nth, operation, base, scratch, do, match)
+        if len(calls) >= nth:
+            found.append(result)
+        elif len(calls) > nth - step:
+            return [*found, swept_at(len(calls), operation, base, scratch, do, match)[1]]
+        else:
             return found
-        found.append({"fault": f"{do} at {calls[nth - 1].replace(root, '')}", **result})
     message = f"{operation} did not end"
     raise AssertionError(message)
+
+
+def swept_at(
+    nth: int, operation: str, base: str, scratch: Path, do: str, match: str
+) -> tuple[list[str], dict[str, Any]]:
+    """The fault at one file operation: which there were, and what it left behind."""
+    root, log = str(scratch / f"{do}-{nth}"), scratch / f"{do}-{nth}.log"
+    env = {
+        "FAULT_AT": "write",
+        "FAULT_DO": do,
+        "FAULT_MATCH": match or root,
+        "FAULT_NTH": str(nth),
+        "FAULT_LOG": str(log),
+    }
+    result = one(operation, base, root, env)
+    calls = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    at = calls[nth - 1].replace(root, "") if len(calls) >= nth else ""
+    return calls, {"fault": f"{do} at {at}", **result}
 
 
 def main() -> None:
@@ -184,7 +198,8 @@ def main() -> None:
             for at, point in enumerate(asked["points"])
         ]
     else:
-        found = [r for do in asked["do"] for r in sweep(asked["operation"], asked["base"], scratch, do, asked["match"])]
+        how = {"match": asked["match"], "step": asked.get("step", 1)}
+        found = [r for do in asked["do"] for r in sweep(asked["operation"], asked["base"], scratch, do, **how)]
     print(json.dumps(found))  # noqa: T201
 
 
