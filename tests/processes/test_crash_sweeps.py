@@ -149,8 +149,9 @@ def test_an_offset_commit_cut_off_anywhere_can_be_done_again(sweep: Sweep, do: s
 @CUT_OFF
 def test_an_offset_commit_that_merges_the_offsets_table_is_as_safe(base: str, sweep: Sweep, do: str) -> None:
     """Row 10: the merge of small files is one table commit; no row is lost or doubled by half a one."""
+    cluster = connect(base)
     for _ in range(MERGE_INTERVAL - 2):
-        commit(connect(base), 1, partition=1)
+        commit(cluster, 1, partition=1)
 
     results = sweep("commit", do, match="__consumer_offsets/part")
 

@@ -93,8 +93,13 @@ if then == "again":
 """
 
 
-@pytest.mark.parametrize(("signals", "then"), [(1, "exit"), (4, "exit"), (4, "again")])
-@pytest.mark.parametrize("wait_ms", [0, 10, 40])
+# Each time, each number and each way to go on stands in one of those that `make test` has; the others join them anew.
+EVERY = [(wait_ms, *way) for wait_ms in (0, 10, 40) for way in ((1, "exit"), (4, "exit"), (4, "again"))]
+OFTEN = {(0, 4, "again"), (10, 1, "exit"), (40, 4, "exit")}
+INTERRUPTS = [pytest.param(*one, marks=[] if one in OFTEN else pytest.mark.full) for one in EVERY]
+
+
+@pytest.mark.parametrize(("wait_ms", "signals", "then"), INTERRUPTS)
 def test_an_interrupted_close_never_crashes_and_never_lies(
     tmp_path: Path, wait_ms: int, signals: int, then: str
 ) -> None:
