@@ -49,7 +49,7 @@ demo-s3: setup setup-stores ## the same on a bucket of a versitygw on the loopba
 
 check: lint types arch ## the fast gate: lint, types, layers, the tests without JVM and processes, few examples each
 	$(call step,quick tests)
-	@$(tests) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (slow or soak or objects or full or spark or processes or e2e)" \
+	@$(tests) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 3 -m "not (slow or soak or objects or full or spark or processes or e2e)" \
 	    kafkalike tests/unit tests/contract tests/architecture
 
 # Who is done first takes tests over from another; but for that a file stays together, as its tests may share what is
@@ -110,7 +110,7 @@ processes: setup ## tests with several processes on one topic; kill -9, full dis
 # A branch that only a long search finds counts as one that nobody has tested: few examples, and no simulation.
 coverage: setup ## branch coverage of the model and the change loop by the unit tests; it must be 100 %
 	$(call step,coverage of $(measured))
-	@$(tests) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (slow or soak or objects or spark)" \
+	@$(tests) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (soak or objects or spark)" \
 	    $(addprefix --cov=,$(measured)) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 \
 	    tests/unit --ignore=tests/unit/test_group_simulation.py
 

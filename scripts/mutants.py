@@ -189,7 +189,7 @@ def settings(part: Part) -> dict[str, Any]:
         "also_copy": list(COPIED),
         "pytest_add_cli_args": [
             "-m",
-            "not (slow or soak or objects or spark)",
+            "not (soak or objects or spark)",
             "-p",
             "no:randomly",
             "-p",

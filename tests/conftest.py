@@ -40,8 +40,12 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test by its folder, so that `-m "not spark"` works without a line in each file; and those over three
     roots that only `make test-all` runs."""
+    folders: dict[Path, str] = {}
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+        folder = folders.get(item.path)
+        if folder is None:
+            inside = item.path.is_relative_to(TESTS)
+            folder = folders[item.path] = item.path.relative_to(TESTS).parts[0] if inside else ""
         if folder in FOLDER_MARKS:
             item.add_marker(FOLDER_MARKS[folder])
         if "spark" in getattr(item, "fixturenames", ()):

@@ -37,6 +37,7 @@ def test_every_test_file_lies_in_a_folder_of_the_rule() -> None:
     assert [name for name in sorted(FOLDERS) if f"| `{name}` |" not in rule] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", sorted(FORBIDDEN))
 def test_no_test_needs_more_than_its_folder_says(folder: str) -> None:
     """Unit tests open no log, and neither they nor contract tests start a program or a JVM."""

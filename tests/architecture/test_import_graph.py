@@ -99,6 +99,7 @@ def test_a_folder_in_a_folder_is_counted_by_itself(tmp_path: Path) -> None:
     assert "largest folder 25" in printed
 
 
+@pytest.mark.slow
 def test_the_picture_goes_between_its_marks_and_leaves_out_what_another_way_says(tmp_path: Path) -> None:
     """`topic` leads to `table`, and `table` to `store`; an arrow from `topic` to `store` would say nothing new."""
     graph(tmp_path, SOUND)

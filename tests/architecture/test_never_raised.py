@@ -3,10 +3,13 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 ERRORS = ROOT / "kafkalike" / "errors"
 
 
+@pytest.mark.slow
 def test_what_is_called_never_raised_is_not_raised() -> None:
     """`kafkalike.errors.never_raised` says so; an error that is used has a place and a sentence of its own."""
     named = {

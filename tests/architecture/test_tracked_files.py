@@ -33,12 +33,14 @@ def text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="ignore")
 
 
+@pytest.mark.slow
 def test_no_tracked_file_names_a_package_index() -> None:
     found = {path.name: match[0] for path in tracked_files() if (match := INDEX_HOST.search(text(path)))}
 
     assert found == {}
 
 
+@pytest.mark.slow
 def test_no_tracked_file_names_a_folder_of_one_machine() -> None:
     found = {path.name: match[0] for path in tracked_files() if (match := MACHINE_PATH.search(text(path)))}
 

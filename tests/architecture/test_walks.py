@@ -37,6 +37,7 @@ def members(owner: str) -> frozenset[str] | None:
     return frozenset(own.union(*(members(base) or () for base in bases))) if found else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("walk", WALKS)
 def test_a_walk_names_what_is_there(walk: str) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

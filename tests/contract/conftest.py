@@ -37,10 +37,21 @@ def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]
         yield start
 
 
-@pytest.fixture(params=["memory", "delta", THREE_ROOTS, *OBJECT_STORES])
+CLUSTERS = ["memory", "delta", THREE_ROOTS, *OBJECT_STORES]
+
+
+@pytest.fixture(params=CLUSTERS)
 def cluster(request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers) -> Cluster:
     """An empty cluster."""
     return _opener(request.param, str(tmp_path / "cluster"), object_server)()
+
+
+@pytest.fixture(scope="module", params=CLUSTERS)
+def shared_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, object_server: Servers
+) -> Cluster:
+    """A cluster for the tests of a file that only look: empty for the first one."""
+    return _opener(request.param, str(tmp_path_factory.mktemp("shared") / "cluster"), object_server)()
 
 
 @pytest.fixture(params=["memory", "delta", "delta without lock", THREE_ROOTS, *THREE_BUCKETS, *OBJECT_STORES])

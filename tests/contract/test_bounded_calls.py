@@ -87,6 +87,7 @@ def test_few_threads_hang(stuck: threading.Event, monkeypatch: pytest.MonkeyPatc
     assert len([thread for thread in threading.enumerate() if thread.name.endswith(calls.uri)]) <= MOST
 
 
+@pytest.mark.slow
 def test_what_nobody_has_open_is_not_asked_when_another_one_hangs(stuck: threading.Event) -> None:
     """A process that opened many clusters, one after another, starts no thread for each of them."""
     closed = [calls_of(f"/closed/{n}") for n in range(20)]
@@ -116,6 +117,7 @@ def test_a_forked_child_makes_its_calls_in_threads_of_its_own() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
+@pytest.mark.slow
 def test_one_that_goes_on_part_by_part_is_waited_for() -> None:
     calls = BoundedCalls("/x", 0.1)
 

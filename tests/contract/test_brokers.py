@@ -55,6 +55,7 @@ def lose(roots: str, broker: int) -> Path:
     return Path(roots, str(broker)).rename(Path(roots, f"{broker}-away"))
 
 
+@pytest.mark.slow
 def test_topics_show_leaders_and_replicas_in_kafkas_columns(roots: str, capsys: pytest.CaptureFixture[str]) -> None:
     """And reports find those that lack a replica, or a leader."""
     described = lines(capsys, "topics", "--describe", "--topic", "t")
@@ -101,6 +102,7 @@ def test_a_broker_that_is_away_is_fenced_and_offline(roots: str, capsys: pytest.
     assert "gives no answer" in lines(capsys, "brokers", "list")[3]
 
 
+@pytest.mark.slow
 def test_replicate_lets_a_root_that_came_back_in_again(roots: str, capsys: pytest.CaptureFixture[str]) -> None:
     """And says how far each replica is."""
     away = lose(roots, 3)
@@ -119,6 +121,7 @@ def test_replicate_lets_a_root_that_came_back_in_again(roots: str, capsys: pytes
     assert lines(capsys, "verify", "--replicas")[-1] == "0 errors, 0 warnings"
 
 
+@pytest.mark.slow
 def test_a_reassignment_is_generated_executed_listed_and_verified(
     roots: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -152,6 +155,7 @@ def test_a_move_that_is_not_finished_is_taken_back(roots: str) -> None:
         assert admin.list_partition_reassignments() == {}
 
 
+@pytest.mark.slow
 def test_the_preferred_replica_leads_again(roots: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Its root came back, and is in sync; another one had taken over."""
     away = lose(roots, 2)
@@ -179,6 +183,7 @@ def test_an_unclean_election_needs_a_replica_that_answers(roots: str) -> None:
         admin.elect_leaders(1, ["u"])
 
 
+@pytest.mark.slow
 def test_a_broker_is_added_drained_and_removed(roots: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Its replicas go elsewhere first."""
     assert lines(capsys, "brokers", "add", f"{roots}/4", "--rack", "x") == [f"Added broker 4 at {roots}/4."]

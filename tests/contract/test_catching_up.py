@@ -29,6 +29,7 @@ def lists(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.slow
 def test_a_log_is_opened_with_a_list_for_many_versions(
     tmp_path: Path, lists: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,6 +47,7 @@ def test_a_log_is_opened_with_a_list_for_many_versions(
     assert len([name for name in lists if cluster.topic("t").location in name]) < 20
 
 
+@pytest.mark.slow
 def test_a_longer_log_is_listed_no_more_often(tmp_path: Path, lists: list[str]) -> None:
     """Each list takes the longer the more versions the log has: one for each version made it their square."""
     counts = []

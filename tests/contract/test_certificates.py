@@ -66,6 +66,7 @@ def test_a_fork_of_a_fork_that_was_deleted_is_named(root: str, log: DeltaTopicLo
     assert "key-not-gone" in findings(root, report.certificate, KEY)
 
 
+@pytest.mark.slow
 def test_a_run_in_a_fork_names_its_origin_and_what_else_comes_from_there(root: str, log: DeltaTopicLog) -> None:
     """With how many records of the key each of them has still."""
     fork("t", "new", root)

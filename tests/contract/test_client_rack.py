@@ -57,6 +57,7 @@ def values(roots: object, rack: str) -> list[bytes]:
         return [record.value for records in found.values() for record in records]
 
 
+@pytest.mark.slow
 def test_brokers_have_the_racks_that_their_roots_name(roots: list[Path], tmp_path: Path) -> None:
     fourth = tmp_path / "4"
     fourth.mkdir()
@@ -80,6 +81,7 @@ def test_a_rack_that_cannot_be_read_is_an_error_before_the_cluster_is_made(tmp_p
         opened(folders).create_topic("t", 1, {}, replication_factor=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rack", "near"), [("a", 0), ("b", 1), ("c", 2), ("elsewhere", 0), ("", 0)])
 def test_a_consumer_reads_the_replica_of_its_rack_else_the_leader(roots: list[Path], rack: str, near: int) -> None:
     """All others are damaged, and nobody notices; then this one is."""
@@ -93,6 +95,7 @@ def test_a_consumer_reads_the_replica_of_its_rack_else_the_leader(roots: list[Pa
         values(list(map(str, roots)), rack)
 
 
+@pytest.mark.slow
 def test_a_replica_that_is_out_of_sync_is_not_read(roots: list[Path]) -> None:
     away = roots[1].rename(roots[1].with_name("away"))
     opened(roots).log("t").append(batch((0, "v1")))
@@ -102,6 +105,7 @@ def test_a_replica_that_is_out_of_sync_is_not_read(roots: list[Path]) -> None:
     assert values(list(map(str, roots)), "b") == [b"v0", b"v1"]
 
 
+@pytest.mark.slow
 def test_what_the_near_replica_lacks_another_one_gives(roots: list[Path]) -> None:
     """A file, or the root."""
     for path in data_files(roots[1]):
@@ -121,6 +125,7 @@ def test_what_the_leader_and_another_one_lack_the_last_one_gives(roots: list[Pat
     assert values(list(map(str, roots)), "a") == [b"v0"]
 
 
+@pytest.mark.slow
 def test_what_is_published_is_what_the_leader_shows(roots: list[Path]) -> None:
     """A version that only the near replica has, as its writer is in the middle of the chain, is read by nobody."""
     cluster = opened(roots)
@@ -135,6 +140,7 @@ def test_what_is_published_is_what_the_leader_shows(roots: list[Path]) -> None:
     assert (log.log_end(0), values(list(map(str, roots)), "c")) == (1, [b"v0"])
 
 
+@pytest.mark.slow
 def test_an_opened_cluster_serves_consumers_of_several_racks(roots: list[Path]) -> None:
     """Each reads where it is; Spark's tasks too."""
     cluster = opened(roots)

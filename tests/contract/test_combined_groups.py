@@ -646,6 +646,7 @@ def test_whose_time_is_over_while_it_waits_has_written_nothing() -> None:
     assert shared._waiting == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [30])
 def test_consumers_of_one_process_commit_at_once(open_control: Callable[[], Any], count: int) -> None:
     """Each is told that its commit is there, and it is; on every kind of root."""

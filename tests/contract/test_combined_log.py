@@ -359,6 +359,7 @@ def test_an_append_in_doubt_is_settled_by_the_next_log_of_the_process() -> None:
     assert [value for _, value in place.read()[0]] == ["first", "next", "last"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 10])
 def test_a_thread_goes_on_though_the_log_no_longer_tells_of_its_append_in_doubt(kept: int) -> None:
     """The log was cleaned above the append, or would take too many reads; its caller was told that it is unknown."""
@@ -432,6 +433,7 @@ def test_a_writer_whose_time_is_over_takes_its_append_back() -> None:
     assert [value for _, value in place.read()[0]] == ["first", "next", "again"]
 
 
+@pytest.mark.slow
 def test_a_busy_writer_that_has_met_nobody_is_told() -> None:
     """By a version that it has not made."""
     place = Place()

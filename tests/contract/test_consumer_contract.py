@@ -97,6 +97,7 @@ def test_a_poll_gives_up_when_time_is_over(cluster: Cluster, consumer_of: Make, 
     assert clock.seconds == pytest.approx(1001.5)
 
 
+@pytest.mark.slow
 def test_a_waiting_poll_looks_less_and_less_often(cluster: Cluster, consumer_of: Make, clock: ManualClock) -> None:
     """Waits between looks grow up to ten times the tail interval."""
     cluster.create_topic("orders", 1, {})

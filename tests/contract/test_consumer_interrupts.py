@@ -89,6 +89,7 @@ def every_line(clock: ManualClock, before: int, take: Callable[[KafkaConsumer, G
         yield line, consumer, listener, got
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("take", "configs", "before"),
     [

@@ -211,6 +211,7 @@ def test_merging_files_changes_no_state(root: str, kind: str) -> None:
     assert committed(fresh)[0] == committed(writer)[0] == 1_000
 
 
+@pytest.mark.slow
 def test_a_writer_that_slept_through_log_cleanup_finds_its_version_taken(root: str) -> None:
     """Stopped between its look and its commit, while others made its version and log cleanup took that away."""
     # One that takes no turn is as a writer whose patience has run out.

@@ -34,6 +34,7 @@ def committed(folder: Path) -> int | None:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hindered", [1, 2, 3])
 def test_offsets_are_committed_where_a_root_does_not_take_their_table(tmp_path: Path, hindered: int) -> None:
     """It is left out, as one that is read-only or full, and let in again."""

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -174,6 +175,7 @@ TestCrashes = CrashModel.TestCase
 TestCrashes.settings = settings(max_examples=examples(12, 1), stateful_step_count=25)
 
 
+@pytest.mark.slow
 def test_verify_is_clean_after_kills_at_every_place(tmp_path: Path) -> None:
     """Orphans of killed appends are invisible: the check of the cluster finds nothing wrong."""
     cluster = open_cluster(str(tmp_path))

@@ -214,6 +214,7 @@ def test_a_cut_off_data_file_is_named_with_its_offsets(log_folder: Path, root: s
     assert errors_of(root) != []
 
 
+@pytest.mark.slow
 def test_every_flipped_byte_of_a_data_file_is_an_error_or_changes_a_value_only(log_folder: Path, root: str) -> None:
     """A reader over a damaged file ends: with the records at their offsets, or with an error of ours."""
     file = data_files(root)[2]
@@ -349,6 +350,7 @@ def test_a_segment_that_reads_as_empty_is_not_skipped(headed: DeltaTopicLog, roo
         consumed(root)
 
 
+@pytest.mark.slow
 def test_maintenance_and_verify_notice_a_flipped_bit_or_it_does_no_harm(headed: DeltaTopicLog, root: str) -> None:
     """What is merged is right; what is not right stays where it is, and is named."""
     file = data_files(root)[0]
@@ -420,6 +422,7 @@ def wide(root: str) -> DeltaTopicLog:
     return log
 
 
+@pytest.mark.slow
 def test_a_partition_read_to_its_end_holds_no_file_open(wide: DeltaTopicLog) -> None:
     """However many there are."""
     readers = [wide.reader(p, 0) for p in wide.info.partitions]
@@ -431,6 +434,7 @@ def test_a_partition_read_to_its_end_holds_no_file_open(wide: DeltaTopicLog) -> 
     assert open_files() - before < 10
 
 
+@pytest.mark.slow
 def test_partitions_in_the_middle_of_their_files_hold_a_bounded_number_open(
     wide: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -477,6 +481,7 @@ def test_running_out_of_open_files_is_an_error_that_passes(log_folder: Path, roo
     assert chunk.columns().offsets == list(range(RECORDS))
 
 
+@pytest.mark.slow
 def test_running_out_of_memory_at_any_line_of_a_read_is_not_called_a_loss(root: str) -> None:
     """It says nothing about the data: a reader that has said so goes on, and hands out everything."""
     log = make_topic(root, partitions=1)

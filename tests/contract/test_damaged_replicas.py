@@ -53,6 +53,7 @@ def mended(roots: list[Path]) -> list[str]:
     return list(repair_replicas(opened(roots[0].parent), lambda _: True, execute=True))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("step", [61, pytest.param(1, marks=pytest.mark.soak)])
 def test_whichever_bit_of_a_data_file_is_wrong(roots: list[Path], step: int) -> None:
@@ -67,6 +68,7 @@ def test_whichever_bit_of_a_data_file_is_wrong(roots: list[Path], step: int) -> 
     path.write_bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["missing", "empty", "cut off", "nonsense"])
 def test_a_data_file(roots: list[Path], how: str) -> None:
     path = min(leaders(roots).rglob("*.parquet"))
@@ -87,6 +89,7 @@ def spoil(path: Path, how: str) -> None:
         path.write_bytes({"empty": b"", "cut off": content[: len(content) // 2], "nonsense": b"x" * len(content)}[how])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["empty", "cut off", "nonsense"])
 def test_a_version(roots: list[Path], how: str) -> None:
     path = max(leaders(roots).glob("_delta_log/*.json"))
@@ -102,6 +105,7 @@ def test_a_version(roots: list[Path], how: str) -> None:
     assert not mended(roots)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", [CONSUMER_OFFSETS, CLUSTER_METADATA])
 def test_a_control_tables_rows(roots: list[Path], table: str) -> None:
     for root in roots:
@@ -117,6 +121,7 @@ def test_a_control_tables_rows(roots: list[Path], table: str) -> None:
             path.write_bytes(others[0].read_bytes())
 
 
+@pytest.mark.slow
 def test_a_checkpoint(roots: list[Path]) -> None:
     folder = leaders(roots)
     cluster = opened(roots[0].parent)

@@ -93,6 +93,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", STEPS)
 def test_a_consumer_killed_in_its_commit_loses_and_doubles_no_letter(root: str, place: str) -> None:
     """Also in between: the letters are those of the records that the group's offset has passed."""

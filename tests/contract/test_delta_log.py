@@ -89,6 +89,7 @@ def test_control_tables_keep_their_state_over_checkpoints(cluster: DeltaCluster,
     assert dict(fresh.topic("orders").configs) == {"retention.ms": "109"}
 
 
+@pytest.mark.slow
 def test_a_reader_survives_the_cleaning_of_the_log(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
     """A handle whose next version was cleaned away loads the table anew."""
 
@@ -128,6 +129,7 @@ def append_past_a_checkpoint(log: DeltaTopicLog) -> None:
         log.append(batch(str(n).encode()))
 
 
+@pytest.mark.slow
 def test_an_append_does_not_wait_for_a_checkpoint(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
     """While somebody else is at it no other is made either, and the next one that is due comes."""
     with TableLock(f"{cluster.root}/__locks", "condense~orders").held():
@@ -143,6 +145,7 @@ def test_an_append_does_not_wait_for_a_checkpoint(cluster: DeltaCluster, log: De
     assert cluster.log("orders").log_end(0) == 2 * CHECKPOINT_INTERVAL
 
 
+@pytest.mark.slow
 def test_a_producer_that_is_closed_writes_no_more(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
     """So its root may be removed at once: a checkpoint that is under way is waited for."""
     for _ in range(CHECKPOINT_INTERVAL - 1):
@@ -271,6 +274,7 @@ def test_one_that_waits_for_a_lock_does_something_else_meanwhile(root: str) -> N
     assert done == ["something"] * 3 + ["held"]
 
 
+@pytest.mark.slow
 def test_a_topic_created_while_another_is_deleted_keeps_its_table(
     cluster: DeltaCluster, log: DeltaTopicLog, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,6 +204,7 @@ def test_what_a_filter_leaves_out_is_replayed_later(orders: Cluster) -> None:
     assert first.ranges == {TopicPartition("orders", 0): [range(3, 4)]}
 
 
+@pytest.mark.slow
 def test_a_letter_that_fails_again_is_a_letter_again(orders: Cluster) -> None:
     """Of the record's new place; the replay leaves it for the next one."""
     letters = DeadLetters(orders)

@@ -343,6 +343,7 @@ def test_a_duration_is_read_as_delta_writes_it(given: str, hours: int) -> None:
     assert duration_ms({LOG_STAYS: given}, LOG_STAYS) == hours * 3_600_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(DURATIONS))
 def test_a_duration_that_is_none_takes_nothing_away(root: str, log: DeltaTopicLog, name: str) -> None:
     """Neither the writer's own clean-up of the log nor maintenance stumbles over it."""

@@ -93,6 +93,7 @@ def test_a_foreign_optimize_leaves_a_file_out_of_order(root: str, log: DeltaTopi
     assert offsets != sorted(offsets)
 
 
+@pytest.mark.slow
 @rewritten
 def test_every_seek_lands_at_its_offset(root: str, log: DeltaTopicLog, rewrite: Rewrite) -> None:
     """And all records follow, each once, with their own values and headers."""
@@ -176,6 +177,7 @@ def test_verify_calls_it_no_loss_and_merging_writes_it_sorted(root: str, log: De
     assert stored == list(range(RECORDS + 5))
 
 
+@pytest.mark.slow
 def test_a_file_that_is_sorted_in_pieces_gives_the_same_records(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +262,7 @@ def test_an_offset_in_two_files_is_refused_by_every_reader(root: str, log: Delta
     assert "overlap" in kinds_of(root)
 
 
+@pytest.mark.slow
 def test_another_file_of_the_topic_in_the_place_of_one_is_noticed(root: str, log: DeltaTopicLog) -> None:
     """It is a sound file; the log promises other records."""
     segments = log.segments(0)

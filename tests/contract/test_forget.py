@@ -164,6 +164,7 @@ def test_partitions_that_were_named_before_the_topic_got_more_are_looked_at(root
     assert set(report.looked_at["t"]) == {0, partition_for_key(KEY, 8)}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=8)
 @given(data=st.data())
 def test_any_records_of_any_keys_go_as_the_rule_says(
@@ -198,6 +199,7 @@ def test_any_records_of_any_keys_go_as_the_rule_says(
     assert not chosen.intersection(key for column in stored for key in column)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(data=st.data())
 def test_what_is_found_is_what_the_rule_says(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -541,6 +543,7 @@ def test_an_unfinished_run_is_gone_on_with_and_its_certificate_has_all(
         forget("t", root, keys=[KEY, b"a"], execute=True, certificate=paper)
 
 
+@pytest.mark.slow
 def test_copies_are_named_and_checked(root: str) -> None:
     filled(root, 1)
     fork("t", "copy", root)

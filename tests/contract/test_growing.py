@@ -44,6 +44,7 @@ def made(root: Path) -> None:
         consumer.commit()
 
 
+@pytest.mark.slow
 def test_topics_stay_and_get_replicas_at_the_new_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     made(one)
@@ -72,6 +73,7 @@ def test_topics_stay_and_get_replicas_at_the_new_root(tmp_path: Path, capsys: py
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_clients_that_know_one_root_are_told(tmp_path: Path) -> None:
     """Whatever they have seen of the cluster before."""
     one = tmp_path / "one"
@@ -98,6 +100,7 @@ def test_clients_that_know_one_root_are_told(tmp_path: Path) -> None:
     assert values(one) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_what_is_acknowledged_meanwhile_is_there(tmp_path: Path) -> None:
     one = tmp_path / "one"
     made(one)
@@ -127,6 +130,7 @@ def test_what_is_acknowledged_meanwhile_is_there(tmp_path: Path) -> None:
     assert values(one) == acknowledged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["growing.after_fence", "growing.after_seal@1", "growing.before_sign"])
 def test_a_call_that_was_killed_is_ended_by_the_next_one(tmp_path: Path, point: str) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
@@ -142,6 +146,7 @@ def test_a_call_that_was_killed_is_ended_by_the_next_one(tmp_path: Path, point: 
     assert values(one) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_is_refused_before_anything_is(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     made(one)

@@ -40,6 +40,7 @@ def values(cluster: ReplicatedCluster) -> list[str]:
         return [message.value.decode() for message in consumer]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "broker", [pytest.param(1, marks=pytest.mark.soak), 2, pytest.param(3, marks=pytest.mark.soak)]
 )

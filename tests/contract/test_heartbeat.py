@@ -70,6 +70,7 @@ def heartbeats() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "kafkalike-heartbeat"}
 
 
+@pytest.mark.slow
 def test_a_member_lives_while_its_application_works(cluster: Cluster) -> None:
     """It does not poll, for longer than its session, and another member looks at it all the time."""
     cluster.create_topic("t", 1, {})
@@ -97,6 +98,7 @@ def test_a_member_whose_application_hangs_leaves(cluster: Cluster) -> None:
             hanging.commit({T0: OffsetAndMetadata(0)})
 
 
+@pytest.mark.slow
 def test_a_consumer_that_is_forgotten_without_close_dies(cluster: Cluster) -> None:
     """Its thread does not keep it alive, so its session ends and its partitions go to others."""
     cluster.create_topic("t", 1, {})

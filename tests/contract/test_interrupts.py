@@ -53,6 +53,7 @@ class HalfDone(World):
             yield "half done"
 
 
+@pytest.mark.slow
 def test_an_operation_that_is_done_by_half_is_found_at_each_of_its_lines(copies: Copies) -> None:
     """The judge judges: no sweep is right because it looks at nothing."""
     found = sweep(lambda: HalfDone(copies.new()))
@@ -71,6 +72,7 @@ def test_some_lines_of_an_operation_are_interrupted_and_the_client_goes_on(case:
     assert found.raised > 0
 
 
+@pytest.mark.slow
 @MIRRORS
 def test_a_mirror_that_is_interrupted_goes_on(case: type[Mirroring]) -> None:
     """Its next pass ends what was begun, and the copy is its source at one moment."""
@@ -80,6 +82,7 @@ def test_a_mirror_that_is_interrupted_goes_on(case: type[Mirroring]) -> None:
     assert found.raised > 0
 
 
+@pytest.mark.slow
 @REPLICAS
 def test_replicas_whose_writer_is_interrupted_are_the_same_in_the_end(case: type[Replicated], tmp_path: Path) -> None:
     """The same client goes on, and all roots are in sync after one run of `replicate`."""
@@ -89,6 +92,7 @@ def test_replicas_whose_writer_is_interrupted_are_the_same_in_the_end(case: type
     assert found.raised > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [Refresh, Create, Commit], ids=lambda case: case.__name__)
 def test_rows_that_are_being_applied_are_applied_later(case: type[World], copies: Copies) -> None:
     """The states of topics and groups: where half an update would be believed for ever."""
@@ -97,6 +101,7 @@ def test_rows_that_are_being_applied_are_applied_later(case: type[World], copies
     assert not found.wrong, str(found)
 
 
+@pytest.mark.slow
 def test_a_consumer_whose_close_was_interrupted_leaves_when_it_is_closed_again(copies: Copies) -> None:
     """Else its heartbeats would keep its partitions for it, and nobody would read them."""
     found = sweep(lambda: CloseConsumer(copies.new()), most=SHORT, within="/consumer/")

@@ -67,6 +67,7 @@ def test_a_topic_that_is_written_to_is_opened_with_few_requests(store: FarStore,
     assert values(store) == [f"v{number:03d}" for number in range(appends)]
 
 
+@pytest.mark.slow
 def test_beyond_a_checkpoint_the_next_commits_are_joined(store: FarStore) -> None:
     filled(store, 113)
 
@@ -77,6 +78,7 @@ def test_beyond_a_checkpoint_the_next_commits_are_joined(store: FarStore) -> Non
     assert len(asked) == 3 + 1 + 1
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_made_of_joined_commits(store: FarStore) -> None:
     filled(store, 99)
     cluster = cluster_of(store)
@@ -89,6 +91,7 @@ def test_a_checkpoint_is_made_of_joined_commits(store: FarStore) -> None:
     assert len([name for name in store.asked if name.startswith("get t/_delta_log/0") and name.endswith(".json")]) < 15
 
 
+@pytest.mark.slow
 def test_a_checkpoint_whose_writer_was_killed_costs_a_request(store: FarStore) -> None:
     filled(store, 132)
     files = store.at("t")
@@ -175,6 +178,7 @@ def test_a_damaged_commit_is_found_although_it_is_joined(store: FarStore) -> Non
         values(store)
 
 
+@pytest.mark.slow
 def test_joined_commits_go_with_the_commits(store: FarStore) -> None:
     filled(store, 230)
     files = store.at("t")

@@ -116,6 +116,7 @@ def test_a_file_is_numbered_once(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_what_is_no_finished_file_is_refused(tmp_path: Path) -> None:
     """A file without end, and one whose first column has no offsets."""
     path = tmp_path / "a.parquet"
@@ -229,6 +230,7 @@ def test_large_and_small_runs_of_several_tasks_stand_in_the_order_of_the_tasks(
     assert not errors_of(root)
 
 
+@pytest.mark.slow
 def test_records_get_the_time_that_they_have_or_that_of_their_task(
     cluster: DeltaCluster, root: str, tmp_path: Path
 ) -> None:
@@ -346,6 +348,7 @@ def test_a_flipped_bit_of_a_footer_is_an_error_or_makes_no_difference(
     assert not errors_of(root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["footer", "cut", "gone"])
 def test_a_damaged_file_of_a_task_is_an_error_and_nothing_is_written(
     cluster: DeltaCluster, root: str, tmp_path: Path, damage: str

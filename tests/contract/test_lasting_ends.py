@@ -48,6 +48,7 @@ def without_checksum(line: str) -> str:
     return json.dumps(action) + "\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cleaned", [False, True])
 def test_offsets_deleted_more_than_a_hundred_commits_ago_are_not_given_out_again(root: str, *, cleaned: bool) -> None:
     """Found by any client that comes new, with the old commits and without them; readers name the loss."""

@@ -112,6 +112,7 @@ def test_two_handles_number_as_one(log_cluster: Cluster, log: TopicLog) -> None:
     assert dict(done.ranges) == {0: range(2, 3)}
 
 
+@pytest.mark.slow
 def test_appends_of_eight_threads_lose_nothing_and_double_nothing(log_cluster: Cluster, log: TopicLog) -> None:
     """Every record is there once, offsets are dense, and each thread's records keep their order."""
     ranges: list[range] = []

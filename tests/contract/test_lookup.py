@@ -100,6 +100,7 @@ def filters(root: Path) -> int:
     return sum(g.column(c).bloom_filter_offset is not None for g in groups for c in range(g.num_columns))
 
 
+@pytest.mark.slow
 def test_files_whose_filter_rules_a_key_out_are_not_read(tmp_path: Path) -> None:
     """No key is missed, and hardly a file is read in vain; nor after maintenance has merged the files."""
     root = str(tmp_path / "root")
@@ -155,6 +156,7 @@ def test_a_look_up_ends_at_its_bytes_and_goes_on_there(cluster: Cluster) -> None
     assert pages[-1].following == {0: 0, 1: 0}
 
 
+@pytest.mark.slow
 def test_a_file_that_is_full_of_a_key_does_not_fill_the_memory(tmp_path: Path) -> None:
     """Only as much of it is kept as the look-up may give."""
     root = str(tmp_path / "root")

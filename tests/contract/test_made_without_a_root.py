@@ -40,6 +40,7 @@ def made(folder: Path) -> ReplicatedCluster:
     return cluster
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", [1, 2, 3])
 def test_a_topic_is_made_that_a_root_gets_when_it_is_back(tmp_path: Path, gone: int) -> None:
     made(tmp_path)
@@ -109,6 +110,7 @@ def test_a_drained_root_is_not_waited_for(tmp_path: Path) -> None:
         cluster.create_topic("t", 1, {}, replication_factor=3)
 
 
+@pytest.mark.slow
 def test_by_hand_others_lead_where_the_first_is_away(tmp_path: Path) -> None:
     cluster = made(tmp_path)
     away(tmp_path, 3)
@@ -127,6 +129,7 @@ def test_by_hand_others_lead_where_the_first_is_away(tmp_path: Path) -> None:
     assert texts(opened(tmp_path), "t") == ["a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", [1, 2, 3])
 def test_a_group_begins_without_a_root(tmp_path: Path, gone: int) -> None:
     """Its table is there for the first commit, and at the root later."""
@@ -151,6 +154,7 @@ def test_a_group_begins_without_a_root(tmp_path: Path, gone: int) -> None:
     assert set(opened(tmp_path).metadata.refresh().replicas[CONSUMER_OFFSETS].isr) == {1, 2, 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", [1, 2, 3])
 def test_transactions_begin_without_a_root(tmp_path: Path, gone: int) -> None:
     opened(tmp_path).create_topic("t", 1, {})

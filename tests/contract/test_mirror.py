@@ -142,6 +142,7 @@ def test_a_promoted_mirror_goes_on_at_the_next_offset_and_its_source_has_no_say(
     assert values(target, "t") == [b"a", b"b", b"own"]
 
 
+@pytest.mark.slow
 def test_committed_offsets_come_along_and_a_group_goes_on_where_it_was(
     source: DeltaCluster, target: DeltaCluster
 ) -> None:
@@ -509,6 +510,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 def test_a_mirror_that_is_killed_anywhere_is_gone_on_with(tmp_path: Path, point: str) -> None:
     """kill -9 in a process of its own, at the first and the second visit; then a promotion of what is there."""

@@ -6,6 +6,7 @@ from tests.tools.effort import seeds
 from tests.tools.mirror_world import MirrorWorld
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(4, 2))
 def test_a_target_that_is_promoted_at_any_moment_is_a_moment_of_its_source(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -18,6 +19,7 @@ def test_a_target_that_is_promoted_at_any_moment_is_a_moment_of_its_source(
     world.check_same()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(4, 2))
 def test_a_promotion_beside_mirrors_that_go_on_is_a_moment_and_nothing_comes_after(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.log.connect import connect
 from tests.tools.cli import call
@@ -16,6 +18,7 @@ def read(root: str) -> list[bytes]:
         return [record.value for record in consumer]
 
 
+@pytest.mark.slow
 def test_a_copied_root_goes_on_where_the_old_one_was(root: str, tmp_path: Path) -> None:
     """Whatever its path is; `verify` finds nothing, and a producer's transactional id is known there."""
     with KafkaProducer(bootstrap_servers=root, transactional_id="x") as producer:

@@ -116,6 +116,7 @@ def test_writers_queue_elsewhere_where_a_root_lets_nobody_queue(roots: list[Path
     assert values(*roots) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_a_removed_root_comes_back_as_a_new_broker(roots: list[Path], tmp_path: Path) -> None:
     """At the same place, once it is empty; it is not signed as the one that was removed."""
     added = opened(*roots).replication.add_broker(str(tmp_path / "4"))

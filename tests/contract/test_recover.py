@@ -103,6 +103,7 @@ def test_two_roots_have_a_voter_and_an_observer_and_one_root_a_voter(tmp_path: P
     assert found == [[[1], [2]], [[1], []]]
 
 
+@pytest.mark.slow
 def test_one_lost_voter_is_replaced_and_nothing_is_lost(roots: Roots) -> None:
     roots.lose(2)
     fourth = str(roots.path / "r4")
@@ -121,6 +122,7 @@ def test_one_lost_voter_is_replaced_and_nothing_is_lost(roots: Roots) -> None:
     assert sorted(late.topics()) == ["more", "orders"]
 
 
+@pytest.mark.slow
 def test_two_of_three_roots_are_lost_for_good(roots: Roots) -> None:
     """All that was acknowledged is there after it, and it says what may be missing."""
     roots.open().create_topic("single", 1, {}, assignments={0: [2]})
@@ -156,6 +158,7 @@ def test_of_two_roots_the_one_without_a_vote_has_a_copy(tmp_path: Path) -> None:
     assert values(second) == ["v", "w"]
 
 
+@pytest.mark.slow
 def test_a_newer_epoch_of_a_tables_own_log_counts(roots: Roots) -> None:
     """Brokers 1 and 2 have decided, without 3, that it leaves the chain; then both are lost, and 3 is back."""
     cluster = roots.open()

@@ -218,6 +218,7 @@ def test_a_hole_in_the_log_is_closed(root: str, table: str) -> None:
     connect(root).create_topic("new", 1, {})
 
 
+@pytest.mark.slow
 def test_records_after_a_hole_are_still_there(root: str) -> None:
     """The hole's own records are the only ones that are lost."""
     place_hole(root, "last")

@@ -125,6 +125,7 @@ def test_a_replica_comes_back_though_the_log_was_cleaned_up(brokers: Brokers) ->
     assert brokers.client().roots.carry_out(course.opening({}, repair=False))[1] is not None
 
 
+@pytest.mark.slow
 def test_writers_side_by_side_lose_and_double_nothing_while_a_root_goes_and_comes(brokers: Brokers) -> None:
     done: list[str] = []
 

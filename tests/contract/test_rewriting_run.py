@@ -419,6 +419,7 @@ def test_records_without_key_from_before_the_policy_go_and_are_counted(root: str
 # --- files on the disk -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_files_stay_for_their_delay_and_then_go(root: str, many: DeltaTopicLog) -> None:
     """Those of deleted records for `file.delete.delay.ms`, those that were replaced for a day."""
     settings = {"kafkalike.merge.min.age.ms": "0", "retention.ms": "-1"}
@@ -512,6 +513,7 @@ def test_files_that_commits_took_out_go_without_the_lock(root: str, many: DeltaT
 # --- control tables --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_control_tables_shrink_to_what_still_matters(root: str) -> None:
     """The state is the same for a client that comes new and for one that was there; numbering goes on."""
     cluster = open_cluster(root)

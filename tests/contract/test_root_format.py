@@ -187,6 +187,7 @@ def test_a_format_that_is_no_number_we_know_is_unknown(open_tables: Opener, said
         open_tables().topics()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_keeps_it(open_tables: Opener) -> None:
     cluster = open_tables()
     cluster.create_topic("t", 1, {})

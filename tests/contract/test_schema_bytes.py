@@ -115,18 +115,21 @@ def json_schema(pair: tuple[Any, Any]) -> None:
     )
 
 
+@pytest.mark.slow
 @given(avro_pairs.schemas_with_values().filter(lambda pair: pair[1] is not None))
 @FEW
 def test_avro_is_the_same(pair: tuple[Any, Any]) -> None:
     avro(pair)
 
 
+@pytest.mark.slow
 @given(proto_pairs.classes_with_messages())
 @FEW
 def test_protobuf_is_the_same(pair: tuple[type[Message], Message]) -> None:
     protobuf(pair)
 
 
+@pytest.mark.slow
 @given(json_pairs.schemas_with_values())
 @FEW
 def test_json_is_the_same(pair: tuple[Any, Any]) -> None:

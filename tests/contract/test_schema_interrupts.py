@@ -113,6 +113,7 @@ class Import(OnRegistry):
 CASES = [Register, Settings, Delete, Import]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_an_interrupted_registry_goes_on(case: Callable[[], OnRegistry]) -> None:
     """At some of its lines; `make soak` tries each."""

@@ -140,6 +140,7 @@ def churned(cluster: Cluster) -> Registry:
     return registry
 
 
+@pytest.mark.slow
 def test_maintenance_keeps_what_is_in_force(open_tables: Callable[[], DeltaCluster]) -> None:
     """A compacted table says the same to a new client, and to one that goes on."""
     cluster = open_tables()
@@ -157,6 +158,7 @@ def test_maintenance_keeps_what_is_in_force(open_tables: Callable[[], DeltaClust
     assert sum("S3" in row.value for row in fresh.schemas.rows) == 0
 
 
+@pytest.mark.slow
 def test_verify_and_maintain_know_the_table(open_tables: Callable[[], DeltaCluster]) -> None:
     """A sound one has no findings."""
     cluster = open_tables()

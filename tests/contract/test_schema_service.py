@@ -134,6 +134,7 @@ def test_confluents_serializers_work_over_the_service(client: confluent.SchemaRe
     assert AvroDeserializer(embedded)(alone, context) == {"id": 7}
 
 
+@pytest.mark.slow
 def test_another_client_finds_what_it_asks_for(url: str) -> None:
     """python-schema-registry-client."""
     client = OtherClient(url)
@@ -210,6 +211,7 @@ def test_associations_are_refused_by_name(http: httpx.Client) -> None:
             act("t")
 
 
+@pytest.mark.slow
 def test_only_who_is_known_is_answered() -> None:
     """By a token or a user; what is compared is not shown."""
     allowed = credentials(["", "# nobody", "secret-token"], ["ann:pass:word"])
@@ -361,6 +363,7 @@ def test_what_answers_and_is_no_registry_is_named() -> None:
                 _ask_beside(server, answer, client.get_subjects)
 
 
+@pytest.mark.slow
 def test_a_server_that_sends_byte_by_byte_holds_nobody_for_long() -> None:
     """Each byte comes in time, the answer never does."""
     ended = threading.Event()
@@ -427,6 +430,7 @@ def test_a_setting_without_meaning_is_refused_before_anything_is_asked(name: str
         open_registry({"url": "http://127.0.0.1:9", name: value})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [[], [b"GET /subj"], [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /subj"]])
 def test_who_sends_no_whole_request_is_not_waited_for(parts: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """Silent connections would use up all that there may be, without a password."""

@@ -120,6 +120,7 @@ def test_one_root_suffices_to_find_the_others(roots: list[Path]) -> None:
         assert [broker.uri for broker in connect(str(root)).replication.brokers()] == list(map(str, roots))
 
 
+@pytest.mark.slow
 def test_roots_of_different_clusters_and_single_ones_are_refused(tmp_path: Path, roots: list[Path]) -> None:
     opened(roots).create_topic("t", 1, {})
     connect([tmp_path / "x", tmp_path / "y"]).create_topic("t", 1, {})
@@ -142,6 +143,7 @@ def test_roots_of_different_clusters_and_single_ones_are_refused(tmp_path: Path,
         connect(roots, {"region": "x"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", [1, 2, 3])
 def test_clients_go_on_without_a_root_and_it_comes_back(roots: list[Path], gone: int) -> None:
     """Broker 1 leads the topic, 2 the groups; no client is made anew, and none waits for more than the lag and 5 s."""
@@ -192,6 +194,7 @@ def test_clients_go_on_without_a_root_and_it_comes_back(roots: list[Path], gone:
     assert [sorted(cluster.replication.replicas(n).isr) for n in ("t", "__consumer_offsets")] == [[1, 2, 3]] * 2
 
 
+@pytest.mark.slow
 def test_two_of_three_roots_are_lost_for_good(roots: list[Path]) -> None:
     """Who is at work reads on what was acknowledged, and is told that nothing can be written."""
     cluster = opened(roots)
@@ -207,6 +210,7 @@ def test_two_of_three_roots_are_lost_for_good(roots: list[Path]) -> None:
     assert sorted(rows.column("value").to_pylist()) == [b"a", b"b"]
 
 
+@pytest.mark.slow
 def test_an_empty_folder_in_the_place_of_a_root_is_no_root(roots: list[Path]) -> None:
     cluster = opened(roots)
     cluster.create_topic("t", 1, {})
@@ -224,6 +228,7 @@ def test_an_empty_folder_in_the_place_of_a_root_is_no_root(roots: list[Path]) ->
     assert_same(roots, cluster)
 
 
+@pytest.mark.slow
 def test_too_few_replicas_in_sync_are_refused_before_anything_is_written(roots: list[Path]) -> None:
     cluster = opened(roots)
     cluster.create_topic("t", 1, {"min.insync.replicas": "3"})
@@ -242,6 +247,7 @@ def test_too_few_replicas_in_sync_are_refused_before_anything_is_written(roots: 
     assert values(cluster) == ["a", "b", "d"]
 
 
+@pytest.mark.slow
 def test_replicas_are_moved_and_a_broker_is_added_drained_and_removed(tmp_path: Path, roots: list[Path]) -> None:
     cluster = opened(roots)
     cluster.create_topic("t", 1, {}, assignments={0: [1, 2]})
@@ -269,6 +275,7 @@ def test_replicas_are_moved_and_a_broker_is_added_drained_and_removed(tmp_path: 
     assert values(opened(roots)) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.slow
 def test_an_unclean_election_is_recorded_and_clients_see_the_log_that_is_left(roots: list[Path]) -> None:
     cluster = opened(roots)
     cluster.create_topic("t", 1, {}, assignments={0: [3, 2]})
@@ -294,6 +301,7 @@ def test_an_unclean_election_is_recorded_and_clients_see_the_log_that_is_left(ro
     assert values(opened(roots)) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_an_unclean_election_takes_out_files_that_nobody_has(roots: list[Path]) -> None:
     """A replica that was let in gets versions whose files have left the leader's log, and disk, since."""
     cluster = opened(roots)
@@ -324,6 +332,7 @@ def test_an_unclean_election_takes_out_files_that_nobody_has(roots: list[Path]) 
     assert values(opened(roots)) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refused", [1, 2, 3])
 def test_a_topic_is_created_elsewhere_where_a_root_does_not_take_it(roots: list[Path], refused: int) -> None:
     cluster = opened(roots)
@@ -356,6 +365,7 @@ def refusing(root: Path, *, wanted: bool) -> None:
         os.close(folder)
 
 
+@pytest.mark.slow
 def test_only_what_is_being_moved_is_a_reassignment(roots: list[Path]) -> None:
     cluster = opened(roots)
     cluster.create_topic("t", 1, {}, assignments={0: [1, 2]})
@@ -370,6 +380,7 @@ def test_only_what_is_being_moved_is_a_reassignment(roots: list[Path]) -> None:
     back(roots, 2)
 
 
+@pytest.mark.slow
 def test_transactions_survive_the_loss_of_a_root(roots: list[Path]) -> None:
     cluster = opened(roots)
     cluster.create_topic("t", 1, {})
@@ -386,6 +397,7 @@ def test_transactions_survive_the_loss_of_a_root(roots: list[Path]) -> None:
 PLACES = [*(f"replicas.before_supply@{n}" for n in (1, 2, 3)), *(f"replicas.before_put@{n}" for n in (1, 2, 3))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [*PLACES, "append.after_commit"])
 def test_a_writer_killed_between_any_two_acts(roots: list[Path], place: str) -> None:
     """Its records are there once, or not at all, on all roots alike."""
@@ -438,6 +450,7 @@ def test_maintenance_keeps_replicas_the_same(roots: list[Path]) -> None:
     assert_same(roots, cluster)
 
 
+@pytest.mark.slow
 def test_records_are_not_taken_out_where_replicas_may_be_away(roots: list[Path]) -> None:
     """A certificate could not say that no root has them; a dry run says so, too."""
     opened(roots).create_topic("t", 1, {})

@@ -194,6 +194,7 @@ class Planning:
         self.mine.stop()
 
 
+@pytest.mark.slow
 def test_a_planner_that_is_interrupted_hands_each_record_over_once(root: str) -> None:
     found = sweep(lambda: Planning(root), most=examples(200, 20))
 

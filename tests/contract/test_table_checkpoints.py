@@ -203,6 +203,7 @@ def play(history: History, taken: list[tuple[str, Any]], *, foreign: bool) -> No
             make_checkpoint(history.store, load_snapshot(history.store), history.now_ms)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300, 25), deadline=None)
 @given(st.lists(steps, min_size=1, max_size=40))
 def test_every_version_is_the_same_with_checkpoints_and_a_shorter_log(taken: list[tuple[str, Any]]) -> None:
@@ -215,6 +216,7 @@ def test_every_version_is_the_same_with_checkpoints_and_a_shorter_log(taken: lis
     history.check(deltalake=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60, 15), deadline=None)
 @given(st.lists(steps, min_size=1, max_size=15))
 def test_every_version_is_what_deltalake_reads(taken: list[tuple[str, Any]]) -> None:
@@ -428,6 +430,7 @@ def _other_columns() -> bytes:
     return content
 
 
+@pytest.mark.slow
 def test_deltalake_does_not_look_at_joined_commits(root: str) -> None:
     """Whatever they say: it reads, appends, makes a checkpoint and cleans up as if they were not there."""
     log = make_topic(root)

@@ -169,6 +169,7 @@ class Race:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(60, quick=6))
 def test_whatever_the_order_nothing_acknowledged_is_lost_and_nothing_is_left(tmp_path: Path, seed: int) -> None:
     """Creators, deleters, writers, maintenance and restores on two names, in an order drawn from a seed."""

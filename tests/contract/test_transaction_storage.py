@@ -313,6 +313,7 @@ def test_no_lie_of_the_storage_splits_loses_or_doubles_a_transaction() -> None:
     assert cuts > len(SEEDS) // 4
 
 
+@pytest.mark.slow
 def test_a_seed_plays_the_same_again() -> None:
     """So a failure can be looked at."""
     first, second = (play(5) for _ in range(2))

@@ -399,6 +399,7 @@ def test_offsets_of_a_topic_that_is_not_there_are_refused(open_log_cluster: Open
 # --- cuts ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_cut_shows_all_of_a_transaction_or_nothing(open_log_cluster: Opener) -> None:
     """Beside producers who never stop."""
     cluster = open_log_cluster()
@@ -537,6 +538,7 @@ def test_whoever_comes_brings_in_what_is_decided(
     assert other.transactions._staging.folders() == []  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_polls_bring_in_what_is_decided(open_log_cluster: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two consumers of one client, each for its own topic."""
     cluster = open_log_cluster()

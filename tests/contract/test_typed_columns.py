@@ -7,6 +7,7 @@ import json
 import pickle
 
 import pyarrow as pa
+import pytest
 
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas import Registry
@@ -43,6 +44,7 @@ def decode_one(value: bytes) -> int:
     return value[5] // 2
 
 
+@pytest.mark.slow
 def test_the_columns_of_a_batch_are_decoded_together(root: str) -> None:
     """Once for each batch, also where batches are parts of one array, or are asked for again."""
     a, wrong = in_a_worker(columns(root), 0, WRONG)
@@ -59,6 +61,7 @@ def test_the_columns_of_a_batch_are_decoded_together(root: str) -> None:
     assert a(array).to_pylist() == list(range(6))
 
 
+@pytest.mark.slow
 def test_a_damaged_value_is_null_in_all_columns(root: str) -> None:
     """Also in those that stand before the damage."""
     a, b, wrong, whole = in_a_worker(columns(root), 0, 1, WRONG, FOUND)

@@ -197,6 +197,7 @@ def test_a_page_reads_few_of_many_partitions(monkeypatch: pytest.MonkeyPatch) ->
     assert len(read) <= 10
 
 
+@pytest.mark.slow
 def test_large_records_do_not_fill_the_memory(tmp_path: Path) -> None:
     """A page ends, and a block keeps what it may; the next page goes on."""
     cluster = connect(str(tmp_path))

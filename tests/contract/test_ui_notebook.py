@@ -40,6 +40,7 @@ def test_a_topic_a_group_and_all_lag_are_tables(cluster: Cluster) -> None:
         group("none", cluster)
 
 
+@pytest.mark.slow
 def test_the_console_itself_is_served_from_a_notebook(cluster: Cluster) -> None:
     """In this process, until it is stopped."""
     shown = console(cluster, read_only=True)

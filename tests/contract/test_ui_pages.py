@@ -61,6 +61,17 @@ class Browser:
 
 @pytest.fixture
 def browser(cluster: Cluster) -> Iterator[Browser]:
+    """A browser of a cluster that the test may change."""
+    yield from browsing(cluster)
+
+
+@pytest.fixture(scope="module")
+def visitor(shared_cluster: Cluster) -> Iterator[Browser]:
+    """The same for tests that only look."""
+    yield from browsing(shared_cluster)
+
+
+def browsing(cluster: Cluster) -> Iterator[Browser]:
     """A cluster with a topic of 30 records, and a group that has read some of them."""
     cluster.create_topic("orders", 2, {"retention.ms": "-1"})
     with KafkaProducer(bootstrap_servers=cluster) as producer:
@@ -115,10 +126,10 @@ GROUP = f"g/{CANARY}"
     ],
 )
 def test_each_page_shows_what_is_there_and_escapes_it(
-    browser: Browser, path: str, query: dict[str, object], holds: str
+    visitor: Browser, path: str, query: dict[str, object], holds: str
 ) -> None:
     """Keys, values, headers and names of groups are somebody's; none becomes a part of the page."""
-    answer = browser.client.get(path, params={name: str(value) for name, value in query.items()})
+    answer = visitor.client.get(path, params={name: str(value) for name, value in query.items()})
 
     assert answer.status_code == 200, answer.text
     assert holds in answer.text
@@ -164,10 +175,10 @@ def test_each_page_shows_what_is_there_and_escapes_it(
     ],
 )
 def test_what_cannot_be_shown_is_said(
-    browser: Browser, path: str, query: dict[str, object], status: int, says: str
+    visitor: Browser, path: str, query: dict[str, object], status: int, says: str
 ) -> None:
     """In a page, with the name of the error."""
-    assert says in browser.get(path, status, **query)
+    assert says in visitor.get(path, status, **query)
 
 
 def test_the_next_page_of_many_partitions_fits_into_an_address() -> None:

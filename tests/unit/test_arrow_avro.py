@@ -283,6 +283,7 @@ def test_what_is_wrong_is_said(value: bytes, error: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("items", "payload", "error"),
     [
@@ -300,6 +301,7 @@ def test_a_few_bytes_cannot_ask_for_much(items: Any, payload: bytes, error: str)
     assert decoded(schema, [framed(1, payload)])[1] == [error]
 
 
+@pytest.mark.slow
 def test_defaults_that_add_up_are_split_or_refused() -> None:
     """A value of many empty items, each with a default of half a megabyte, is an error; one item is not."""
     empty = record(("f", {"type": "array", "items": record(name="E")}))

@@ -303,6 +303,7 @@ class Consumer:
             self.give_up()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schemes", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
 def test_after_any_history_the_consumer_holds_what_it_owns_and_its_listener_knows(
     schemes: Mapping[str, protocol.Scheme],

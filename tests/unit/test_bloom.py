@@ -42,6 +42,7 @@ def key_column(path: Path) -> pq.ColumnChunkMetaData:
     return pq.ParquetFile(path).metadata.row_group(0).column(CHUNK_SCHEMA.get_field_index("key"))
 
 
+@pytest.mark.slow
 def test_no_key_that_is_there_is_ruled_out_and_most_others_are(tmp_path: Path) -> None:
     """Keys of all lengths up to 70 bytes, so that each way through the hash is taken."""
     keys: list[bytes | None] = [b"%d" % n + b"x" * (n % 70) for n in range(FILTER_ROWS)]

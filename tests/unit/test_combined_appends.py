@@ -84,6 +84,7 @@ def good(world: World) -> bool:
 # --- guarantees ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", TROUBLES)
 def test_nothing_is_lost_doubled_reordered_or_told_wrongly(kind: str) -> None:
@@ -104,6 +105,7 @@ def test_nothing_is_lost_doubled_reordered_or_told_wrongly(kind: str) -> None:
     assert not trouble.broken or min(happened[name] for name in ("lost", "late", "twice", "slow")) > len(SEEDS) // 4
 
 
+@pytest.mark.slow
 def test_on_a_sound_storage_every_append_has_an_outcome() -> None:
     """An append that ran out of time is either there or taken back; nobody is told that it is not known."""
     worlds = [played(seed, TROUBLES["hasty"]) for seed in range(examples(100, 20))]
@@ -131,6 +133,7 @@ def test_a_lone_writer_pays_nothing() -> None:
     assert world.requests == {"list": 1, "get": appends, "put": appends, "create": appends}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [8, 16])
 def test_writers_beside_each_other_are_fast_and_treated_alike(count: int) -> None:
     """Of a chain of conditional puts that retry there came 19 appends a second, and waits of 6 s."""
@@ -160,6 +163,7 @@ def test_a_writer_that_comes_to_a_busy_one_is_not_left_waiting() -> None:
     assert world.happened["empty"] <= 2
 
 
+@pytest.mark.slow
 def test_many_that_append_now_and_then_share_versions() -> None:
     """A hundred consumers that commit offsets every four seconds."""
     world = World(1, same=True)
@@ -182,6 +186,7 @@ def large_beside(count: int, *sizes: float) -> World:
     return world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0.0001, 0.3, 1.0, 3.0])
 def test_what_cannot_wait_does_not_starve_beside_small_appends(size: float) -> None:
     """A DataFrame's files are numbered and written between a look and the version: others make ten versions then."""
@@ -192,6 +197,7 @@ def test_what_cannot_wait_does_not_starve_beside_small_appends(size: float) -> N
     assert max(max(took) for name, took in seconds.items() if name != "large0.0") <= 1.5 * size + 1.0
 
 
+@pytest.mark.slow
 def test_several_that_cannot_wait_take_turns() -> None:
     world = large_beside(4, 0.5, 0.5, 0.5)
 
@@ -343,6 +349,7 @@ def _nobody_puts_anything_beside_the_table(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(combine_world, "appending", lambda *made, **given: honest(*made, **{**given, "storable": False}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", [_nobody_waits_for_the_leader, _nobody_puts_anything_beside_the_table])
 def test_a_slow_rule_is_found(mutant: Callable[[pytest.MonkeyPatch], None]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -352,6 +359,7 @@ def test_a_slow_rule_is_found(mutant: Callable[[pytest.MonkeyPatch], None]) -> N
     assert not good(world)
 
 
+@pytest.mark.slow
 def test_writers_that_give_nobody_way_are_found() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(combine_world, "gives_way", lambda _found, _own: False)

@@ -41,6 +41,7 @@ def play(seed: int, strategy: str, steps: int, *, settle: bool) -> World:
     return world
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_no_interleaving_breaks_a_rule(strategy: str) -> None:

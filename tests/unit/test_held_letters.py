@@ -62,6 +62,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(1500, 300))
 @given(steps)
 def test_each_bad_record_that_the_group_has_passed_is_written_once(course: list[tuple[str, int, bool]]) -> None:

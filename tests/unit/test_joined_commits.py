@@ -157,6 +157,7 @@ def drawn(data: st.DataObject) -> tuple[list[str], range, range]:
     return data.draw(st.lists(st.sampled_from(sorted(ACTS)), max_size=4)), versions, wanted
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=examples(500, 50))
 def test_a_reader_reads_what_the_commit_files_say_whatever_was_joined(data: st.DataObject) -> None:

@@ -66,6 +66,7 @@ def test_a_removed_lock_can_be_taken_again_by_one_at_a_time(folder: Path) -> Non
         pass
 
 
+@pytest.mark.slow
 def test_no_two_have_the_lock_while_others_remove_its_files(folder: Path) -> None:
     """Writers that wait for the file that is being removed take the new one, each after the other."""
     inside: list[int] = []
@@ -109,6 +110,7 @@ def finalizes(frame: FrameType | None) -> bool:
     return frame is not None
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_an_interrupt_wherever_filelock_is(folder: Path) -> None:
     """Its clean-up may fail too, and what it raises of both is a group that no caller expects."""
     files = str(Path(filelock.__file__).parent)

@@ -68,6 +68,7 @@ def test_who_waits_takes_what_was_asked_since_its_round_began(world: World) -> N
     assert world.asked == 2
 
 
+@pytest.mark.slow
 def test_an_idle_folder_is_asked_once_a_second_however_many_wait(world: World) -> None:
     world.wait("log/1", 60)
 

@@ -638,6 +638,7 @@ def test_a_send_that_waits_for_room_hears_of_the_close(
     assert len(errors) == 1
 
 
+@pytest.mark.slow
 def test_a_forgotten_producer_sends_what_is_queued(cluster: FaultyCluster) -> None:
     """Collecting it ends its thread, but loses nothing."""
     producer = KafkaProducer(bootstrap_servers=cluster, client_id="forgotten", clock=ManualClock(), linger_ms=10_000)

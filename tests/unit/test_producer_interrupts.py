@@ -14,6 +14,7 @@ from tests.tools.partitions import partition_values
 SETTINGS: list[dict[str, Any]] = [{}, {"partitioner": lambda _key, parts, _available: parts[0]}, {"batch_size": 1}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("first", [True, False])
 def test_an_interrupted_send_is_whole_or_not_at_all(settings: dict[str, Any], *, first: bool) -> None:
@@ -63,6 +64,7 @@ def test_an_interrupted_flush_or_close_can_be_called_again_and_waits(end: str) -
             return
 
 
+@pytest.mark.slow
 def test_one_that_is_interrupted_while_it_waits_for_room_does_not_keep_others_waiting() -> None:
     """At every line of `send` with a full buffer."""
     for line in lines():

@@ -20,6 +20,7 @@ STEPS = 1_500
 WORLDS = examples(200, 40)
 
 
+@pytest.mark.slow
 def test_no_history_of_voters_breaks_an_obligation() -> None:
     counts: Counter[str] = Counter()
 
@@ -114,6 +115,7 @@ def changed(patch: pytest.MonkeyPatch, kind: type, change: Any) -> None:
     patch.setattr(Voters, "do", do)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [

@@ -132,6 +132,7 @@ class Voters:
         return True
 
 
+@pytest.mark.slow
 def test_no_slot_gets_two_values() -> None:
     for seed in range(examples(2_000, 300)):
         Voters(seed).run()

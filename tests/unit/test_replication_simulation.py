@@ -32,6 +32,7 @@ STEPS = 160
 WORLDS = examples(1_000, 150)
 
 
+@pytest.mark.slow
 def test_no_history_breaks_an_obligation() -> None:
     """Who is in sync has what was acknowledged; nobody is shown two things; what was shown stays; one configuration of
     an epoch; data are where the log says; a loss is written down; and when all is well again, all goes on."""

@@ -80,6 +80,7 @@ def test_an_id_has_four_bytes(number: int) -> None:
 # --- Avro ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(schemas_with_values())
 @settings(max_examples=examples(200, 50), deadline=None, suppress_health_check=SLOW)
 def test_what_is_written_is_read_and_is_what_fastavro_writes(pair: tuple[Any, Any]) -> None:
@@ -105,6 +106,7 @@ def test_what_a_table_calls_compatible_can_be_read(case: Evolution) -> None:
         codec_for(case.old, source, reader=case.new).decode(codec_for(case.old, source).encode(value))
 
 
+@pytest.mark.slow
 @given(pairs(), pairs(), st.data())
 @settings(max_examples=examples(300, 50), deadline=None, suppress_health_check=SLOW)
 def test_what_is_compatible_can_be_read(new: Any, old: Any, data: st.DataObject) -> None:
@@ -204,6 +206,7 @@ def chain(length: int) -> Any:
     return value
 
 
+@pytest.mark.slow
 def test_a_recursive_value_has_a_limit_in_both_directions() -> None:
     made, most = codec(NODE), MAX_VALUE_DEPTH // 2 - 1
     held: dict[str, Any] = {}
@@ -259,6 +262,7 @@ def test_a_shape_says_what_must_be_checked() -> None:
     assert shape({"type": "array", "items": {"type": "map", "values": "null"}}) == (False, False)
 
 
+@pytest.mark.slow
 @given(pairs().map(lambda pair: pair[0]), st.binary(max_size=40))
 @settings(max_examples=examples(300, 50), deadline=None, suppress_health_check=SLOW)
 def test_any_bytes_are_a_value_or_refused(schema: Any, payload: bytes) -> None:
@@ -386,6 +390,7 @@ def test_a_long_decimal_is_refused_before_digits_are_made_of_it() -> None:
     assert both.decode(both.encode(value)) == value
 
 
+@pytest.mark.slow
 def test_the_items_of_a_long_array_are_not_compared_in_pairs() -> None:
     """Neither where they cannot be sorted, nor where all have the same hash."""
     dialect = "http://json-schema.org/draft-07/schema#"

@@ -163,6 +163,7 @@ def test_a_type_that_uses_others_twice_at_each_level_is_compared_in_no_time() ->
     assert 0 < len(avro.problems(twice("int"), twice("string"), nothing)) < 200
 
 
+@pytest.mark.slow
 def test_choices_of_choices_are_given_up() -> None:
     definitions: dict[str, Any] = {"d0": {"type": "string"}}
     for level in range(1, 40):

@@ -18,6 +18,7 @@ WALKS = examples(150, 25)
 STEPS = 25
 
 
+@pytest.mark.slow
 def test_every_short_history_keeps_the_rules() -> None:
     """All steps after all steps."""
     assert explore(2) > 500
@@ -31,6 +32,7 @@ def test_every_history_of_three_steps_keeps_the_rules() -> None:
     assert sum(walk(seed, STEPS).refused for seed in range(1_000, 2_000)) > 1_000
 
 
+@pytest.mark.slow
 def test_long_histories_keep_the_rules() -> None:
     """Of which many steps are refused, and as many are not."""
     worlds = [walk(seed, STEPS) for seed in range(WALKS)]

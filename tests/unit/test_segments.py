@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -102,6 +103,7 @@ def test_an_index_made_of_segments_in_any_order_is_the_same(order: list[int]) ->
 spans = st.tuples(st.integers(0, 1), st.integers(0, 9), st.integers(1, 5))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300, 100))
 @given(
     loaded=st.lists(spans, max_size=4),

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import pytest
+
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import UnknownOutcomeError
 from kafkalike.log.table.combined.shared_changes import PendingChange, SharedChanges
@@ -77,6 +79,7 @@ class OneWritesForAll(Case):
         pass
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_any_line_leaves_nobody_waiting() -> None:
     found = sweep(OneWritesForAll, each=0, within="combined/shared_changes.py")
 

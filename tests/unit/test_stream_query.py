@@ -109,6 +109,7 @@ def test_a_batch_waits_for_the_least_or_the_delay() -> None:
     assert (first, second, third, fourth, fifth) == ({T0: 1}, None, {T0: 3}, {T0: 6}, {T0: 3})
 
 
+@pytest.mark.slow
 def test_after_any_history_without_a_loss_each_offset_was_read_once() -> None:
     """Records come, partitions are added, batches are limited and run again; the planner is made anew at any time."""
     for seed in range(examples(2_000, 300)):

@@ -368,6 +368,7 @@ def test_a_block_asks_again_for_a_commit_without_an_answer(
     assert partition_values(cluster.inner.log("t")) == [b"v"]
 
 
+@pytest.mark.slow
 def test_a_block_whose_commit_gets_no_answer_in_time_leaves_it_to_be_asked_for_again(
     cluster: FaultyCluster, make: Callable[..., KafkaProducer]
 ) -> None:

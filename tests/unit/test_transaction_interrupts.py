@@ -95,6 +95,7 @@ def test_interrupted_offsets_are_all_there_or_none() -> None:
             return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", ["commit", "abort", "close"])
 def test_an_interrupted_commit_has_one_outcome(then: str) -> None:
     """Asked for again it is made once; an abort finds out; close settles it."""
@@ -158,6 +159,7 @@ def test_an_interrupted_abort_is_made_again() -> None:
             return
 
 
+@pytest.mark.slow
 def test_an_interrupted_block_is_one_outcome_and_leaves_nothing_open() -> None:
     """At each line of the block, its begin and its end; the next block works at once."""
     for line in lines():

@@ -35,6 +35,7 @@ def play(seed: int, steps: int = STEPS, broken: Broken | None = None) -> World:
     return world
 
 
+@pytest.mark.slow
 def test_no_history_breaks_an_obligation() -> None:
     """One outcome, everywhere once if it is "committed", never visible otherwise; offsets with it; no zombie decides;
     in order; files stay as long as they are needed; a cut shows no part; what producers are told is so."""

@@ -75,6 +75,7 @@ def judge(parts: list[list[Take]], found: InTurn[Row]) -> None:
     assert list(found.rows) == rows
 
 
+@pytest.mark.slow
 @given(PARTS)
 @settings(max_examples=examples(2000, 200), deadline=None)
 def test_each_unit_is_asked_on_the_state_right_before_it(parts: list[list[Take]]) -> None:
@@ -109,6 +110,7 @@ def _last_come_first_served(state: State, parts: Any) -> InTurn[Any]:
     return InTurn(found.rows, found.runs[::-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mutant",
     [
