@@ -29,6 +29,9 @@ settings.load_profile(CHOSEN)
 # A JVM of a test lives for seconds: what the better compiler gains later costs more than the test. Measured on a
 # session and five small writes and reads: 29 instead of 46 seconds of processor time. spark-submit reads it.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# With that compiler Java has 48 MB for compiled code, which tests fill: it then sweeps, and compiles the same again.
+# And it collects all garbage each time that classes need more room than some 20 MB, which Spark's do many times over.
+SHORT_LIVED += " -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=512m"
 # `make classes` archives what Spark loads: a session in five seconds instead of nine. Java says nothing where it does
 # not fit, as with the jars of another environment, and goes on without it.
 CLASSES = Path(sys.prefix, "classes.jsa")

@@ -167,15 +167,17 @@ def test_a_topic_created_again_is_read_afresh(spark: SparkSession, root: str, cl
 
 def test_every_topic_has_a_view_of_its_own(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
     """Also those whose names differ in case or dots only, are keywords or numbers, or those of the cluster's views."""
-    for topic in ODD_TOPICS:
+    # One of each kind: each view costs more than a second of Spark here. `view_statements` is tried with all, below.
+    odd = sorted({*ODD_TOPICS} - {"topics", "order", "x" * 249})
+    for topic in odd:
         cluster.ensure_topic(topic)
         fill(cluster, topic, topic.encode())
 
     views = register_sql(spark, root)
 
-    assert views == {topic: sql_name(topic) for topic in ODD_TOPICS}
+    assert views == {topic: sql_name(topic) for topic in odd}
     all_of_them = " UNION ALL ".join(f"SELECT topic, CAST(value AS STRING) FROM {quoted(v)}" for v in views.values())  # noqa: S608
-    assert {tuple(row) for row in spark.sql(all_of_them).collect()} == {(topic, topic) for topic in ODD_TOPICS}
+    assert {tuple(row) for row in spark.sql(all_of_them).collect()} == {(topic, topic) for topic in odd}
     assert spark.sql("SELECT count(*) FROM orders").collect() == [(1,)]
 
 

@@ -64,7 +64,9 @@ def test_spark_writes_and_reads_topics_with_replicas(spark: SparkSession, tmp_pa
     roots = ",".join(map(str, folders))
     for folder in folders:
         folder.mkdir()
-        (folder / "server.properties").write_text(f"broker.rack={folder.name}\n")
+        # A root that is gone is waited for so long.
+        settings = f"broker.rack={folder.name}\nreplica.lag.time.max.ms=2000\n"
+        (folder / "server.properties").write_text(settings)
     cluster = connect(roots)
     register_format(spark)
     for topic in ("t", "u"):

@@ -463,8 +463,10 @@ def test_a_group_with_members_is_left_to_them(spark: SparkSession, root: str, ch
             write_stream(topics(spark, root), "out", root, checkpoint=checkpoint, available_now=True, group_id="copies")
         )
 
-    with KafkaConsumer("in", bootstrap_servers=root, group_id="copies", enable_auto_commit=False) as consumer:
-        consumer.poll(timeout_ms=5000)
+    with KafkaConsumer(
+        "in", bootstrap_servers=root, group_id="copies", enable_auto_commit=False, auto_offset_reset="earliest"
+    ) as consumer:
+        assert consumer.poll(timeout_ms=5000)
         with pytest.raises(StreamingQueryException, match="offsets were not committed"):
             copy_topic()
         assert all_records(root, "out") == {0: [], 1: []}
