@@ -18,7 +18,7 @@ FOLDER_MARKS = {"spark": "spark", "processes": "processes", "e2e": "e2e"}
 # No deadline: two cores shared with a JVM say nothing about how long an example takes.
 # CI takes the same examples each time, so that a red run is the change's doing; a developer's run takes others each
 # time. `make check` takes a few of them, `make test-all` more.
-COUNT = {"mutants": 8, "quick": 8, "usual": 50, "all": 100}[LEVEL]
+COUNT = {"mutants": 8, "quick": 8, "usual": 25, "all": 100}[LEVEL]
 settings.register_profile("dev", deadline=None, max_examples=COUNT)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True, max_examples=COUNT)
 # A mutant is noticed by the first example that fails; nobody reads a smaller one.

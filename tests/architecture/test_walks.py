@@ -28,10 +28,24 @@ def words() -> frozenset[str]:
 
 
 @cache
+def modules_of() -> dict[str, list[str]]:
+    """The texts of the modules that define a class, by its name."""
+    found: dict[str, list[str]] = {}
+    for text in sources().values():
+        for name in set(re.findall(r"^class (\w+)", text, re.MULTILINE)):
+            found.setdefault(name, []).append(text)
+    return found
+
+
+@cache
 def members(owner: str) -> frozenset[str] | None:
     """What classes of a name and their bases in the package define; None where there is no such class."""
-    texts = [text for text in sources().values() if re.search(rf"^class {owner}\b", text, re.MULTILINE)]
-    found = [n for text in texts for n in ast.parse(text).body if isinstance(n, ast.ClassDef) and n.name == owner]
+    found = [
+        n
+        for text in modules_of().get(owner, ())
+        for n in ast.parse(text).body
+        if isinstance(n, ast.ClassDef) and n.name == owner
+    ]
     own = {n.name for one in found for n in one.body if isinstance(n, ast.FunctionDef)}
     bases = [base.id for one in found for base in one.bases if isinstance(base, ast.Name)]
     return frozenset(own.union(*(members(base) or () for base in bases))) if found else None

@@ -43,7 +43,7 @@ from tests.tools.commits import Told, commit_label, decided, judge, member_of, m
 from tests.tools.effort import seeds
 from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
 
-SEEDS = seeds(120, 60)
+SEEDS = seeds(120, 20)
 MUTANT_SEEDS = 400
 """Within so many trials a fault must be found."""
 

@@ -20,6 +20,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.port import Cluster
+from tests.tools.effort import seeds
 from tests.tools.records import batch
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def test_a_missing_topic_is_created_once_when_it_is_wanted(open_control: Callabl
     assert open_control().ensure_topic("orders") == created
 
 
-@pytest.mark.parametrize("name", [f"orders{number}" for number in range(10)])
+@pytest.mark.parametrize("name", [f"orders{number}" for number in seeds(10, 3)])
 def test_creators_in_a_race_make_one_topic(open_control: Callable[[], Cluster], name: str) -> None:
     """One of four wins, the others are told that the topic exists, and its log works."""
     clusters = [open_control() for _ in range(4)]

@@ -41,7 +41,7 @@ IDS = ("x", "y")
 TROUBLE = (0.0, 0.03, 0.15)
 SILENCE = 0.06
 """How probable it is that the storage falls silent at a commit of a table."""
-SEEDS = seeds(36, 24)
+SEEDS = seeds(36, 12)
 SOAK_SECONDS = 240
 TIMEOUT_MS = 60_000
 FENCED = (ProducerFencedError, InvalidProducerEpochError)

@@ -9,10 +9,6 @@ import pytest
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-# Run by `make test-all`: what they show stands in the blocks of docs/streaming.md, docs/sql.md, docs/schemas.md and
-# docs/exactly-once.md too, which run each time.
-LATER = ("02_streaming", "03_sql", "04_replay_and_time_travel", "05_lag", "06_schemas", "07_exactly_once")
-RUN = [pytest.param(path, marks=[pytest.mark.full] if path.stem in LATER else []) for path in NOTEBOOKS]
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +22,15 @@ def client() -> Iterator[NotebookClient]:
     shared.execute()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("path", RUN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_to_its_end(path: Path, tmp_path: Path, client: NotebookClient) -> None:
-    """Every cell runs, without a variable of another notebook, in an empty folder, and nothing is left in it."""
+    """Every cell runs, without a variable of another notebook, in an empty folder, and nothing is left in it.
+
+    By `make test-all`: what they show stands in the README's tour and the blocks of docs/streaming.md, docs/sql.md,
+    docs/schemas.md and docs/exactly-once.md too, which run each time.
+    """
     client.nb = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     fresh = nbformat.v4.new_code_cell(f"%reset -f\n%cd -q {tmp_path}")  # type: ignore[no-untyped-call]
     client.nb.cells.insert(0, fresh)

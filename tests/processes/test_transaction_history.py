@@ -59,9 +59,13 @@ def run(copying: Copying, seconds: float, look_every: float, network: FaultProxy
     assert report["snapshots"] > 0
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_pipeline_under_a_storm_copies_each_record_once(copying_of: Callable[[str, int], Copying]) -> None:
-    """Until each kind of trouble has been there, and enough was copied; that takes longer than these seconds."""
+    """Until each kind of trouble has been there, and enough was copied; that takes longer than these seconds.
+
+    By `make test-all`: `test_copiers.py` kills and stops copiers each time.
+    """
     run(copying_of("range", 1), 2, 0.5)
 
 

@@ -34,7 +34,7 @@ ROW = (
 )
 
 
-@pytest.mark.parametrize("schema", [Schema(json.dumps(ORDER)), "avro", "json"])
+@pytest.mark.parametrize("schema", [Schema(json.dumps(ORDER)), "avro", pytest.param("json", marks=pytest.mark.full)])
 def test_columns_become_records_and_columns_again(spark: SparkSession, root: str, schema: Any) -> None:
     """A schema that is given, or made of the columns; keys too; what a row says of the record stays."""
     frame = spark.range(3).selectExpr("id AS key", "timestamp_millis(7) AS timestamp", *ROW)

@@ -8,13 +8,13 @@ from tests.tools.effort import LEVELS, examples
 @pytest.mark.parametrize(
     ("everything", "quick", "tried"),
     [
-        (300, 25, [25, 100, 300]),
+        (300, 25, [25, 30, 300]),
         # No fewer than `make check`.
         (120, 60, [60, 60, 120]),
         (7, 7, [7, 7, 7]),
         # The distance between two examples: here the larger number is the lesser effort.
-        (1, 7, [7, 3, 1]),
-        (5, 29, [29, 15, 5]),
+        (1, 25, [25, 10, 1]),
+        (1, 7, [7, 7, 1]),
         (4, 6, [6, 6, 4]),
     ],
 )
