@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,15 +41,17 @@ if CLASSES.exists():
 os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
 
 
+@cache
+def _folder(file: Path) -> str:
+    """The folder of tests that a file stands in; many thousand tests ask for it."""
+    return file.relative_to(TESTS).parts[0] if file.is_relative_to(TESTS) else ""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test by its folder, so that `-m "not spark"` works without a line in each file; and those over three
     roots that only `make test-all` runs."""
-    folders: dict[Path, str] = {}
     for item in items:
-        folder = folders.get(item.path)
-        if folder is None:
-            inside = item.path.is_relative_to(TESTS)
-            folder = folders[item.path] = item.path.relative_to(TESTS).parts[0] if inside else ""
+        folder = _folder(item.path)
         if folder in FOLDER_MARKS:
             item.add_marker(FOLDER_MARKS[folder])
         if "spark" in getattr(item, "fixturenames", ()):

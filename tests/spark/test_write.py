@@ -295,10 +295,11 @@ def test_records_without_key_spread_evenly(spark: SparkSession, root: str, clust
 # --- offsets and order -------------------------------------------------------------------------
 
 
-def test_sixty_thousand_rows_are_dense_and_in_order(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+@pytest.mark.parametrize("size", [60_000, pytest.param(200_000, marks=pytest.mark.full)])
+def test_many_rows_are_dense_and_in_order(spark: SparkSession, root: str, cluster: DeltaCluster, size: int) -> None:
     """Each partition's offsets have no hole, and rows of one Spark partition keep their order in each."""
     cluster.create_topic("orders", 3, {})
-    frame = spark.range(0, 60_000, 1, 4).select(
+    frame = spark.range(0, size, 1, 4).select(
         (F.col("id") % 1000).cast("string").alias("key"), F.col("id").cast("string").alias("value")
     )
 
@@ -314,15 +315,15 @@ def test_sixty_thousand_rows_are_dense_and_in_order(spark: SparkSession, root: s
         run = written[TopicPartition("orders", p)]
         assert run.start == (1 if p == 0 else 0)
         assert by_partition[p] == (run.stop, 0, run.stop - 1, run.stop)
-    assert sum(len(run) for run in written.values()) == 60_000
+    assert sum(len(run) for run in written.values()) == size
     log = cluster.log("orders")
     for p in range(3):
         reader, last = log.reader(p, written[TopicPartition("orders", p)].start), dict.fromkeys(range(4), -1)
         while (chunk := reader.read(10_000_000)) is not None:
             for value in chunk.columns().values:
                 number = int(value or b"")
-                assert number > last[number // 15_000]
-                last[number // 15_000] = number
+                assert number > last[number * 4 // size]
+                last[number * 4 // size] = number
 
 
 def test_both_ways_of_writing_take_turns_on_one_topic(spark: SparkSession, root: str) -> None:
