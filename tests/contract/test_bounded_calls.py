@@ -119,11 +119,11 @@ def test_a_forked_child_makes_its_calls_in_threads_of_its_own() -> None:
 
 @pytest.mark.slow
 def test_one_that_goes_on_part_by_part_is_waited_for() -> None:
-    calls = BoundedCalls("/x", 0.1)
+    calls = BoundedCalls("/x", 1.0)
 
     def long() -> int:
-        for _ in range(10):
-            threading.Event().wait(0.03)
+        for _ in range(13):
+            threading.Event().wait(0.1)
             bounded.go_on()
         return 7
 

@@ -103,7 +103,7 @@ def test_a_consumer_that_is_forgotten_without_close_dies(cluster: Cluster) -> No
     """Its thread does not keep it alive, so its session ends and its partitions go to others."""
     cluster.create_topic("t", 1, {})
     before = heartbeats()
-    forgotten = member(cluster)
+    forgotten = member(cluster, session_timeout_ms=2000)
     (its_own,) = heartbeats() - before
 
     del forgotten
@@ -118,7 +118,7 @@ def test_closing_ends_the_thread(cluster: Cluster) -> None:
     """And its lease is gone with it."""
     cluster.create_topic("t", 1, {})
     before = heartbeats()
-    consumer = member(cluster)
+    consumer = member(cluster, session_timeout_ms=10_000)
     name = consumer.group_metadata().member_id
     (its_own,) = heartbeats() - before
 

@@ -20,6 +20,7 @@ from kafkalike.log.connect import connect
 from kafkalike.log.inspect.replica_check import check_replicas
 from kafkalike.log.inspect.verify import verify
 from kafkalike.retention.run import maintain
+from tests.tools.away import away, back
 from tests.tools.consumer import texts
 from tests.tools.object_servers import StoppableS3, by_root, stoppable
 from tests.tools.records import batch_now
@@ -50,14 +51,14 @@ class Cluster:
     def away(self, broker: int) -> None:
         """Its server is stopped, or its folder renamed."""
         if self.folder is not None and broker == 2:
-            self.folder.rename(self.folder.with_suffix(".gone"))
+            away(self.folder)
         else:
             self._server(broker).stop()
 
     def back(self, broker: int) -> None:
         """It is there again."""
         if self.folder is not None and broker == 2:
-            self.folder.with_suffix(".gone").rename(self.folder)
+            back(self.folder)
         else:
             self._server(broker).start()
 

@@ -27,6 +27,7 @@ from kafkalike.log.connect import connect
 from kafkalike.log.inspect.verify import verify
 from kafkalike.model.batch import RecordBatch
 from kafkalike.retention.run import maintain
+from tests.tools.away import away, back
 from tests.tools.clusters import on_three_disks
 from tests.tools.consumer import texts
 from tests.tools.forked import killed
@@ -44,14 +45,6 @@ def roots(tmp_path: Path) -> list[Path]:
 def opened(roots: list[Path]) -> ReplicatedCluster:
     """As another process would."""
     return on_three_disks(roots[0].parent, **FAST)
-
-
-def away(roots: list[Path], broker: int) -> None:
-    roots[broker - 1].rename(roots[broker - 1].with_suffix(".gone"))
-
-
-def back(roots: list[Path], broker: int) -> None:
-    roots[broker - 1].with_suffix(".gone").rename(roots[broker - 1])
 
 
 def values(cluster: ReplicatedCluster, topic: str = "t") -> list[str]:
@@ -170,7 +163,7 @@ def test_clients_go_on_without_a_root_and_it_comes_back(roots: list[Path], gone:
         poll(2)
         consumer.commit()
 
-        away(roots, gone)
+        away(roots[gone - 1])
         produce("c", "d")
         poll(4)
         consumer.commit()
@@ -181,7 +174,7 @@ def test_clients_go_on_without_a_root_and_it_comes_back(roots: list[Path], gone:
         assert registered.offline == (gone,)
         assert registered.leader != gone
 
-        back(roots, gone)
+        back(roots[gone - 1])
         report = cluster.replication.replicate()
         assert not report.failed
         assert report.joined["t"] == [gone]
@@ -215,7 +208,7 @@ def test_an_empty_folder_in_the_place_of_a_root_is_no_root(roots: list[Path]) ->
     cluster = opened(roots)
     cluster.create_topic("t", 1, {})
     cluster.log("t").append(batch_now("a"))
-    away(roots, 3)
+    away(roots[2])
     roots[2].mkdir()
 
     cluster.log("t").append(batch_now("b"))
@@ -234,14 +227,14 @@ def test_too_few_replicas_in_sync_are_refused_before_anything_is_written(roots: 
     cluster.create_topic("t", 1, {"min.insync.replicas": "3"})
     cluster.log("t").append(batch_now("a"))
     with KafkaProducer(bootstrap_servers=opened(roots), retries=0) as producer:
-        away(roots, 2)
+        away(roots[1])
         opened(roots).replication.replicas("t")
         first = producer.send("t", b"b")
         with pytest.raises(Exception, match=r"min\.insync\.replicas=3"):
             first.get(timeout=10)
         with pytest.raises(NotEnoughReplicasError, match=r"2 replicas are in sync.*nothing was written"):
             producer.send("t", b"c").get(timeout=10)
-    back(roots, 2)
+    back(roots[1])
     cluster.replication.replicate()
     cluster.log("t").append(batch_now("d"))
     assert values(cluster) == ["a", "b", "d"]
@@ -281,10 +274,10 @@ def test_an_unclean_election_is_recorded_and_clients_see_the_log_that_is_left(ro
     cluster.create_topic("t", 1, {}, assignments={0: [3, 2]})
     log = cluster.log("t")
     log.append(batch_now("a"))
-    away(roots, 2)
+    away(roots[1])
     log.append(batch_now("lost"))
-    away(roots, 3)
-    back(roots, 2)
+    away(roots[2])
+    back(roots[1])
 
     elected = cluster.replication.elect_leader("t", "unclean")
 
@@ -295,7 +288,7 @@ def test_an_unclean_election_is_recorded_and_clients_see_the_log_that_is_left(ro
     log.refresh()
     log.append(batch_now("c"))
     assert values(cluster) == ["a", "b", "c"]
-    back(roots, 3)
+    back(roots[2])
     assert not cluster.replication.replicate().failed
     assert set(cluster.replication.replicas("t").isr) == {2, 3}
     assert values(opened(roots)) == ["a", "b", "c"]
@@ -308,17 +301,17 @@ def test_an_unclean_election_takes_out_files_that_nobody_has(roots: list[Path]) 
     cluster.create_topic("t", 1, {}, assignments={0: [3, 2]})
     log = cluster.log("t")
     log.append(batch_now("a"))
-    away(roots, 2)
+    away(roots[1])
     log.append(batch_now("removed"))
     log.append(batch_now("b"))
-    back(roots, 2)
+    back(roots[1])
     leader, other = (root / cluster.topic("t").location for root in (roots[2], roots[1]))
     new = sorted(content(roots[2], leader.name).keys() - content(roots[1], leader.name).keys())
     (removed,) = [name for name in new if b"removed" in (leader / name).read_bytes() and name.endswith(".parquet")]
     for name in new:
         if name != removed:
             shutil.copy(leader / name, other / name)
-    away(roots, 3)
+    away(roots[2])
 
     elected = cluster.replication.elect_leader("t", "unclean")
 
@@ -327,7 +320,7 @@ def test_an_unclean_election_takes_out_files_that_nobody_has(roots: list[Path]) 
     opened(roots).log("t").append(batch_now("c"))
     assert records_of(opened(roots).log("t"), 0) == [(0, "a"), (2, "b"), (3, "c")]
     assert not [found for found in verify(opened(roots), ["t"]).findings if not found.warning]
-    back(roots, 3)
+    back(roots[2])
     assert not cluster.replication.replicate().failed
     assert values(opened(roots)) == ["a", "b", "c"]
 
@@ -369,7 +362,7 @@ def refusing(root: Path, *, wanted: bool) -> None:
 def test_only_what_is_being_moved_is_a_reassignment(roots: list[Path]) -> None:
     cluster = opened(roots)
     cluster.create_topic("t", 1, {}, assignments={0: [1, 2]})
-    away(roots, 2)
+    away(roots[1])
     cluster.log("t").append(batch_now("a"))
     assert cluster.replication.replicas("t").isr == (1,)
     assert not cluster.replication.reassigning()
@@ -377,7 +370,7 @@ def test_only_what_is_being_moved_is_a_reassignment(roots: list[Path]) -> None:
     assert cluster.replication.reassigning()["t"].adding == (3,)
     cluster.replication.replicate()
     assert not cluster.replication.reassigning()
-    back(roots, 2)
+    back(roots[1])
 
 
 @pytest.mark.slow
@@ -388,7 +381,7 @@ def test_transactions_survive_the_loss_of_a_root(roots: list[Path]) -> None:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("t", b"a")
-        away(roots, 2)
+        away(roots[1])
         producer.send("t", b"b")
         producer.commit_transaction()
     assert values(cluster) == ["a", "b"]
@@ -440,12 +433,12 @@ def test_maintenance_keeps_replicas_the_same(roots: list[Path]) -> None:
     ]
     assert checkpoints[0]
     assert checkpoints[0] == checkpoints[1] == checkpoints[2]
-    away(roots, 1)
+    away(roots[0])
     made = RecordBatch()
     made.add(0, b"key", b"x", SYSTEM_CLOCK.now_ms())
     log.append(made)
     assert "x" in values(cluster)
-    back(roots, 1)
+    back(roots[0])
     assert not cluster.replication.replicate().failed
     assert_same(roots, cluster)
 

@@ -18,6 +18,7 @@ from kafkalike.log.inspect.verify import verify
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.mirror import Mirror, promote
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from tests.tools.away import away, back
 from tests.tools.clusters import on_three_disks
 from tests.tools.interrupt_world import PATIENCE_MS, view_of
 from tests.tools.interrupts import Case
@@ -158,10 +159,10 @@ class Replicated(Case):
         self.append("new")
 
     def away(self, broker: int) -> None:
-        (self.roots / str(broker)).rename(self.roots / f"{broker}.gone")
+        away(self.roots / str(broker))
 
     def back(self, broker: int) -> None:
-        (self.roots / f"{broker}.gone").rename(self.roots / str(broker))
+        back(self.roots / str(broker))
 
     def gather(self) -> None:
         """Bring back what is away."""

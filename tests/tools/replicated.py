@@ -31,6 +31,7 @@ from kafkalike.model.replication.values import (
     ReplicaError,
     View,
 )
+from tests.tools.away import away, back
 
 SCHEMA = pa.schema([("partition", pa.int32()), ("word", pa.string())])
 
@@ -98,10 +99,10 @@ class Brokers:
         return Client(self, lag_ms)
 
     def take_away(self, broker: int) -> None:
-        (self.folder / str(broker)).rename(self.folder / f"{broker}.gone")
+        away(self.folder / str(broker))
 
     def give_back(self, broker: int) -> None:
-        (self.folder / f"{broker}.gone").rename(self.folder / str(broker))
+        back(self.folder / str(broker))
 
     def words(self, broker: int) -> list[str]:
         """What Delta's own reader finds at a broker."""
