@@ -1,5 +1,6 @@
 """A session: what its users count on besides Delta itself."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -47,3 +48,12 @@ def test_what_somebody_has_said_of_it_is_left(as_it_comes: SparkSession) -> None
     session(bootstrap_servers="s3://bucket/log")
 
     assert as_it_comes.conf.get(OPEN_COST) == "1m"
+
+
+def test_a_task_may_return_more_than_kryo_takes_unless_told(spark: SparkSession) -> None:
+    """64 MiB; results are as large as they were by Java's serializer."""
+    size = 65 * 1024 * 1024
+
+    (found,) = spark.sparkContext.range(1, numSlices=1).map(lambda _: os.urandom(size)).collect()
+
+    assert len(found) == size

@@ -52,6 +52,10 @@ SESSION_CONF: Final = {
     # Batches between the JVM and Python of 65,536 records, not 10,000, or of 64 MiB as before, whichever comes first:
     # each costs about a millisecond, and a typed view of small records took a tenth longer.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # Records of a small micro-batch go from the planner to a task through a serializer: a quarter of the time between
+    # its checkpoint files. The limit is about Java's; by Kryo's own, 64 MiB, large results of a task would fail.
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryoserializer.buffer.max": "2047m",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
