@@ -1,8 +1,9 @@
 """SlowProxy: a proxy before an object store that waits before each request, and lets bodies flow as they come.
 
 `tests/tools/fault_proxy.py` takes requests and answers in whole; before a reader of large files that would be a delay
-of its own. Run as a program: port of the server, ms of a GET, HEAD or LIST, ms of a PUT, and a file for what was
-asked, or `-`. It prints its port, and ends with its standard input.
+of its own. Run as a program: port of the server, ms of a GET, HEAD or LIST, ms of a PUT, a file for what was asked, or
+`-`, and the MB that all answers together may have in a second, 0 for as many as come. It prints its port, and ends with
+its standard input.
 """
 
 from __future__ import annotations
@@ -25,11 +26,40 @@ BLOCK = 256 * 1024
 READS = ("GET", "HEAD")
 
 
-class _Stream:
-    """One side of a connection."""
+class Width:
+    """How many bytes pass in a second, over all connections together. Thread-safe.
 
-    def __init__(self, end: socket.socket) -> None:
+    Args:
+        bytes_per_second: 0 for as many as come.
+    """
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._rate = bytes_per_second
+        self._mutex = threading.Lock()
+        self._free = 0.0
+        """When those before have passed."""
+
+    def wait(self, size: int) -> None:
+        """Wait until so many bytes may have passed."""
+        if not self._rate:
+            return
+        with self._mutex:
+            self._free = max(self._free, time.perf_counter()) + size / self._rate
+            free = self._free
+        time.sleep(max(0.0, free - time.perf_counter()))
+
+
+class _Stream:
+    """One side of a connection.
+
+    Args:
+        end: the socket.
+        width: how fast it gives.
+    """
+
+    def __init__(self, end: socket.socket, width: Width) -> None:
         self.end = end
+        self._width = width
         self._held = b""
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -53,6 +83,7 @@ class _Stream:
                 break
             if size >= 0 and len(block) > size - given:
                 block, self._held = block[: size - given], block[size - given :]
+            self._width.wait(len(block))
             other.end.sendall(block)
             given += len(block)
         return given
@@ -95,9 +126,13 @@ class SlowProxy:
         get_seconds: what a GET, HEAD or LIST waits.
         put_seconds: what another request waits.
         log: takes a line of JSON for each request.
+        bytes_per_second: of all answers together; 0 for as many as come.
     """
 
-    def __init__(self, upstream: int, get_seconds: float, put_seconds: float, log: TextIO | None) -> None:
+    def __init__(
+        self, upstream: int, get_seconds: float, put_seconds: float, log: TextIO | None, bytes_per_second: float = 0
+    ) -> None:
+        self._width = Width(bytes_per_second)
         self._upstream, self._log = upstream, log
         self._get, self._put = get_seconds, put_seconds
         self._mutex = threading.Lock()
@@ -112,7 +147,7 @@ class SlowProxy:
 
     def _quietly(self, end: socket.socket) -> None:
         with contextlib.suppress(OSError), end, socket.create_connection(("127.0.0.1", self._upstream)) as server:
-            self._connection(_Stream(end), _Stream(server))
+            self._connection(_Stream(end, Width(0)), _Stream(server, self._width))
 
     def _connection(self, client: _Stream, server: _Stream) -> None:
         while head := client.head():
@@ -155,10 +190,12 @@ class SlowProxy:
 
 
 @contextmanager
-def slow(server: ObjectServer, get_ms: float, put_ms: float, log: Path | None = None) -> Iterator[ObjectServer]:
+def slow(
+    server: ObjectServer, get_ms: float, put_ms: float, log: Path | None = None, mb_per_second: float = 0
+) -> Iterator[ObjectServer]:
     """The server behind a proxy in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.slow_proxy", str(server.port), str(get_ms), str(put_ms)]
-    command.append("-" if log is None else str(log))
+    command += ["-" if log is None else str(log), str(mb_per_second)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as proxy:
         assert proxy.stdin is not None
         assert proxy.stdout is not None
@@ -170,10 +207,11 @@ def slow(server: ObjectServer, get_ms: float, put_ms: float, log: Path | None = 
 
 def main() -> None:
     """Run one."""
-    port, get_ms, put_ms, log = sys.argv[1:]
+    port, get_ms, put_ms, log, mb_per_second = sys.argv[1:]
+    width = float(mb_per_second) * 1_000_000
     with contextlib.ExitStack() as files:
         file = None if log == "-" else files.enter_context(Path(log).open("w", encoding="utf-8"))
-        print(SlowProxy(int(port), float(get_ms) / 1000, float(put_ms) / 1000, file).port, flush=True)
+        print(SlowProxy(int(port), float(get_ms) / 1000, float(put_ms) / 1000, file, width).port, flush=True)
         sys.stdin.read()
 
 

@@ -139,6 +139,10 @@ class ConsumerConfig(DeadLetterSettings):
     client_rack: str = ""
     """Rack where this client is, as brokers have it in `broker.rack`: of a cluster of several roots, data files are
     read at a replica there that is in sync, else at the leader. Without effect on a cluster of one root."""
+    stripe_reads: bool = False
+    """Whether the replicas in sync of a cluster of several roots take turns to give data files, file by file: those of
+    `client_rack` if it has any, else all. Many consumers then read as fast as all roots together give. kafkalike's own:
+    Kafka has no such setting. Without effect on a cluster of one root."""
     enable_incremental_fetch_sessions: bool = True
     """Without effect: there is no network."""
     max_in_flight_requests_per_connection: int = 5
@@ -272,6 +276,7 @@ _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
             "enable_incremental_fetch_sessions",
             "exclude_internal_topics",
             "metrics_enabled",
+            "stripe_reads",
         ),
         flag,
     ),

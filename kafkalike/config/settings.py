@@ -218,6 +218,10 @@ class ConsumerSettings(TypedDict, total=False):
     storage_options (StorageOptions | Mapping[str, Any] | None, default None): Of a root in an object store: a dict
         by the names that obstore and deltalake share, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment
         variables say what it does not. Never shown. Kafka: not there.
+    stripe_reads (bool, default False): Whether the replicas in sync of a cluster of several roots take turns to
+        give data files, file by file: those of `client_rack` if it has any, else all. Many consumers then read as
+        fast as all roots together give. kafkalike's own: Kafka has no such setting. Without effect on a cluster of
+        one root.
     value_deserializer (Any, default None): `Deserializer`, or a callable of the bytes; None leaves bytes.
     Without effect, for ported code: api_version, api_version_auto_timeout_ms, bootstrap_timeout_ms, check_crcs,
         client_dns_lookup, connections_max_idle_ms, enable_incremental_fetch_sessions,
@@ -261,6 +265,7 @@ class ConsumerSettings(TypedDict, total=False):
     retry_backoff_ms: float
     session_timeout_ms: float
     storage_options: StorageOptions | Mapping[str, Any] | None
+    stripe_reads: bool
     value_deserializer: Any
     api_version: Any
     api_version_auto_timeout_ms: float

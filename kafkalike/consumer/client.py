@@ -28,6 +28,7 @@ from kafkalike.consumer.questions import Questions
 from kafkalike.consumer.tolerant import Deserializers, builder
 from kafkalike.log.connect import connect
 from kafkalike.log.topic.chunk import concat_tables
+from kafkalike.model.brokers.reading import ReadFrom
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class KafkaConsumer(Questions, Places):
             config.bootstrap_servers,
             config.storage_options,
             to_read=config.group_id is None,
-            client_rack=config.client_rack,
+            read_from=ReadFrom(config.client_rack, config.stripe_reads),
         )
         self.config = config.at(cluster.heartbeat_ms, configs)
         self._context = Context.of(cluster, self.config, clock)

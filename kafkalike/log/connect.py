@@ -15,6 +15,7 @@ from kafkalike.log.port import Cluster
 from kafkalike.log.store.object_root import object_root
 from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA
 from kafkalike.model.brokers import Broker
+from kafkalike.model.brokers.reading import LEADER, ReadFrom
 
 
 def connect(
@@ -22,7 +23,7 @@ def connect(
     storage_options: Any = None,  # noqa: ANN401 - what a user may give
     *,
     to_read: bool = False,
-    client_rack: str = "",
+    read_from: ReadFrom = LEADER,
 ) -> Cluster:
     """Open the cluster that `bootstrap_servers` names; no folder is made before the first write.
 
@@ -38,15 +39,14 @@ def connect(
             under the URI of a root or the beginning of one, holds for that root.
         to_read: for a client that writes nothing. What it reads does not rest on what is tried out, which takes up to
             five requests; the table of topics is read instead. A write, should there be one, is preceded by the trial.
-        client_rack: where the client is: of a cluster of several roots data files are read at one in this rack that is
-            in sync, else at the leader. Without effect on a cluster of one root.
+        read_from: where data files are read in a cluster of several roots. Without effect on a cluster of one root.
 
     Raises:
         KafkaConfigurationError: for anything else; for several roots that are not of one cluster.
         UnsafeStorageError: when the storage cannot keep several writers apart.
         KafkaConnectionError: when an object store gives no answer, or has no such bucket.
     """
-    cluster = _opened(bootstrap_servers, storage_options, client_rack)
+    cluster = _opened(bootstrap_servers, storage_options, read_from)
     if isinstance(cluster, DeltaCluster):
         if to_read and cluster.store.far:
             _look(cluster)
@@ -66,24 +66,24 @@ def _look(cluster: DeltaCluster) -> None:
 def open_named(
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
-    client_rack: str = "",
+    read_from: ReadFrom = LEADER,
 ) -> DeltaCluster:
     """A cluster of tables, of which nothing is asked yet.
 
     Raises:
         KafkaConfigurationError: as `connect`, and for a cluster in memory.
     """
-    cluster = _opened(bootstrap_servers, storage_options, client_rack)
+    cluster = _opened(bootstrap_servers, storage_options, read_from)
     if not isinstance(cluster, DeltaCluster):
         message = f"Spark works on Delta tables, and the cluster {cluster.root!r} has none"
         raise KafkaConfigurationError(message)
     return cluster
 
 
-def _opened(bootstrap_servers: Any, storage_options: Any, client_rack: str = "") -> Cluster:  # noqa: ANN401
+def _opened(bootstrap_servers: Any, storage_options: Any, read_from: ReadFrom) -> Cluster:  # noqa: ANN401
     found = _somewhere(bootstrap_servers, storage_options)
-    in_rack = getattr(found, "in_rack", None) if client_rack else None
-    return found if in_rack is None else cast("Cluster", in_rack(client_rack))
+    reading = getattr(found, "reading", None) if read_from != LEADER else None
+    return found if reading is None else cast("Cluster", reading(read_from))
 
 
 def _somewhere(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa: ANN401 - see `connect`
@@ -154,14 +154,14 @@ def check_there(cluster: Cluster) -> None:
 def connect_delta(
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
-    client_rack: str = "",
+    read_from: ReadFrom = LEADER,
 ) -> DeltaCluster:
     """The same for Spark, which needs tables to read and write.
 
     Raises:
         KafkaConfigurationError: for a cluster in memory, too.
     """
-    cluster = open_named(bootstrap_servers, storage_options, client_rack)
+    cluster = open_named(bootstrap_servers, storage_options, read_from)
     cluster.store.try_out()
     return cluster
 

@@ -14,6 +14,7 @@ from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.jvm.hadoop import tell_hadoop
+from kafkalike.model.brokers.reading import ReadFrom
 from kafkalike.model.topic import TopicInfo
 from kafkalike.partitioner import partition_for_key
 from kafkalike.spark.between import Between, within
@@ -88,7 +89,7 @@ def read(
         KafkaConfigurationError: the session has no client of Hadoop's for the object store, see
             `kafkalike.spark.session`.
     """
-    cluster = connect_delta(bootstrap_servers, storage_options, client_rack)
+    cluster = connect_delta(bootstrap_servers, storage_options, ReadFrom(client_rack))
     tell_hadoop(spark, cluster)
     names = [topic] if isinstance(topic, str) else list(topic)
     if not names:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -11,6 +13,7 @@ from kafkalike import KafkaConsumer
 from kafkalike.errors import CorruptRecordError, InvalidConfigurationError
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.connect import connect
+from kafkalike.model.brokers.reading import LEADER, ReadFrom
 from kafkalike.model.structs import TopicPartition
 from tests.tools.cli import call
 from tests.tools.records import batch
@@ -49,9 +52,11 @@ def damage(root: Path) -> None:
         path.write_bytes(b"\0" * path.stat().st_size)
 
 
-def values(roots: object, rack: str) -> list[bytes]:
+def values(roots: object, rack: str, *, striped: bool = False) -> list[bytes]:
     """What a consumer in a rack reads; to be given within a second."""
-    with KafkaConsumer(bootstrap_servers=roots, client_rack=rack, auto_offset_reset="earliest") as consumer:
+    with KafkaConsumer(
+        bootstrap_servers=roots, client_rack=rack, stripe_reads=striped, auto_offset_reset="earliest"
+    ) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         found = consumer.poll(10_000)
         return [record.value for records in found.values() for record in records]
@@ -135,7 +140,7 @@ def test_what_is_published_is_what_the_leader_shows(roots: list[Path]) -> None:
     ahead = near / f"{number + 1:020d}.json"
     ahead.write_bytes(newest.read_bytes())
 
-    log = cluster.in_rack("c").log("t")
+    log = cluster.reading(ReadFrom("c")).log("t")
 
     assert (log.log_end(0), values(list(map(str, roots)), "c")) == (1, [b"v0"])
 
@@ -147,9 +152,9 @@ def test_an_opened_cluster_serves_consumers_of_several_racks(roots: list[Path]) 
     damage(roots[0])
 
     assert values(cluster, "b") == values(cluster, "c") == values(cluster, "") == [b"v0"]
-    assert cluster.in_rack("") is cluster
+    assert cluster.reading(LEADER) is cluster
     for rack, root in (("b", roots[1]), ("c", roots[2])):
-        sent = pickle.loads(pickle.dumps(cluster.in_rack(rack).log("t").files))  # noqa: S301 - as Spark sends it
+        sent = pickle.loads(pickle.dumps(cluster.reading(ReadFrom(rack)).log("t").files))  # noqa: S301 - as Spark sends it
         assert Path(sent.uri).parent == root
 
 
@@ -160,3 +165,92 @@ def test_a_cluster_of_one_root_takes_a_rack_without_effect(tmp_path: Path) -> No
     cluster.log("t").append(batch((0, "v0")))
 
     assert values(str(tmp_path / "one"), "a") == [b"v0"]
+
+
+class Opened:
+    """The data files that this thread opens, as Python's audit says."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self._on = False
+        sys.addaudithook(self._note)
+
+    def _note(self, event: str, values: tuple[object, ...]) -> None:
+        if self._on and event == "open" and "/partition=" in str(values[0]):
+            self.paths.append(str(values[0]))
+
+    def __enter__(self) -> Self:
+        self._on = True
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._on = False
+
+    def at(self, roots: list[Path]) -> dict[int, set[str]]:
+        """Names of files by the number of the root where they were opened."""
+        return {
+            number: {path.rpartition("/")[2] for path in self.paths if Path(path).is_relative_to(root)}
+            for number, root in enumerate(roots)
+        }
+
+
+@pytest.fixture
+def many_files(roots: list[Path]) -> list[Path]:
+    """The same roots, the topic with 24 files, the last two roots in one rack."""
+    cluster = opened(roots)
+    assert call(cluster, "brokers", "add", "--id", "2", "--rack", "c", str(roots[1])).code == 0
+    log = cluster.log("t")
+    for number in range(1, 24):
+        log.append(batch((0, f"v{number}")))
+    return roots
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rack", "sharing"), [("", {0, 1, 2}), ("elsewhere", {0, 1, 2}), ("c", {1, 2}), ("a", {0})], ids=str
+)
+def test_striped_reads_give_each_file_to_one_of_the_replicas(
+    many_files: list[Path], rack: str, sharing: set[int]
+) -> None:
+    everything = [f"v{number}".encode() for number in range(24)]
+
+    with Opened() as files:
+        assert values(list(map(str, many_files)), rack, striped=True) == everything
+
+    read = files.at(many_files)
+    assert {number for number, names in read.items() if names} == sharing
+    assert sum(map(len, read.values())) == 24, "no file is read at two roots"
+
+
+@pytest.mark.slow
+def test_without_striped_reads_the_leader_gives_all_files(many_files: list[Path]) -> None:
+    with Opened() as files:
+        values(list(map(str, many_files)), "")
+
+    assert {number: len(names) for number, names in files.at(many_files).items()} == {0: 24, 1: 0, 2: 0}
+
+
+@pytest.mark.slow
+def test_what_the_replica_whose_turn_it_is_lacks_or_has_damaged_another_one_gives(many_files: list[Path]) -> None:
+    everything = [f"v{number}".encode() for number in range(24)]
+    damage(many_files[0])
+    for path in data_files(many_files[2]):
+        path.unlink()
+
+    assert values(list(map(str, many_files)), "", striped=True) == everything
+
+    many_files[2].rename(many_files[2].with_name("away"))
+    assert values(list(map(str, many_files[:2])), "", striped=True) == everything
+
+
+def test_sparks_tasks_take_turns_as_well(many_files: list[Path]) -> None:
+    log = opened(many_files).reading(ReadFrom(striped=True)).log("t")
+    names = [segment.path for segment in log.segments(0)]
+
+    sent = pickle.loads(pickle.dumps(log.files))  # noqa: S301 - as Spark sends it
+
+    with Opened() as files:
+        for name in names:
+            sent.read_range(name, 0, 4)
+    assert all(files.at(many_files).values())
+    assert sum(map(len, files.at(many_files).values())) == len(names) == 24

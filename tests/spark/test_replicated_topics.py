@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(300)
 
 
-def counted(spark: SparkSession, roots: str, topic: str, rack: str = "") -> int:
+def counted(spark: SparkSession, roots: str, topic: str, rack: str = "", *, striped: bool = False) -> int:
     frame = spark.read.format("kafkalike").option("kafka.bootstrap.servers", roots).option("subscribe", topic)
-    return frame.option("kafka.client.rack", rack).load().select("value").distinct().count()
+    frame = frame.option("kafka.client.rack", rack).option("stripeReads", striped)
+    return frame.load().select("value").distinct().count()
 
 
 def numbers(spark: SparkSession, start: int, stop: int) -> DataFrame:
@@ -49,6 +50,7 @@ def check_racks(spark: SparkSession, roots: str, near: Path) -> None:
         path.write_bytes(b"\0" * len(content))
     assert counted(spark, roots, "t") == 150
     assert counted(spark, roots, "t", rack=near.name) == 150
+    assert counted(spark, roots, "t", striped=True) == 150
     # Delta's own reader, too, at the version that is published.
     assert read(spark, "t", roots).select("value").distinct().count() == 150
     near_frame = read(spark, "t", roots, client_rack=near.name)

@@ -10,6 +10,7 @@ from typing import Final
 
 from kafkalike.config.storage import SentOptions
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.brokers.reading import ReadFrom
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.option_names import by_known_name, warn_of_names
@@ -40,6 +41,7 @@ GROUP: Final = "kafka.group.id"
 GROUP_TOO: Final = "group_id"
 """The same, as Python's functions call it."""
 RACK: Final = "kafka.client.rack"
+STRIPE: Final = "stripeReads"
 RESET: Final = "kafka.auto.offset.reset"
 RESETS: Final = ("earliest", "latest", "none")
 COMMITTED: Final = "committed"
@@ -71,6 +73,7 @@ KNOWN: Final = (
     RESET,
     "kafka.isolation.level",
     RACK,
+    STRIPE,
 )
 """Options with a meaning."""
 
@@ -138,7 +141,7 @@ class SourceOptions:
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     group_id: str | None
-    client_rack: str
+    read_from: ReadFrom
     """Where files are read first; see `kafkalike.log.connect.connect`."""
     given: frozenset[str]
     """Options that were given, by the names of `KNOWN`."""
@@ -177,7 +180,7 @@ def parse_options(given: Mapping[str, str], storage: SentOptions | None = None) 
         min_offsets_per_trigger=minimum,
         max_trigger_delay_ms=duration_ms(options.get("maxTriggerDelay", "15m")),
         group_id=group,
-        client_rack=options.get(RACK, ""),
+        read_from=ReadFrom(options.get(RACK, ""), flag(options, STRIPE, default=False)),
         given=frozenset(options),
     )
 

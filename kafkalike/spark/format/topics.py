@@ -31,7 +31,7 @@ class Topics:
     """
 
     def __init__(self, options: SourceOptions) -> None:
-        self.cluster: DeltaCluster = connect_delta(options.root, options.storage, options.client_rack)
+        self.cluster: DeltaCluster = connect_delta(options.root, options.storage, options.read_from)
         self._choice = options.choice
         self._logs: dict[str, DeltaTopicLog] = {}
 

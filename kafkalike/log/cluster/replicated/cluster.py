@@ -27,6 +27,7 @@ from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import CONTROL_TABLES, METADATA_TABLE_PROPERTIES
 from kafkalike.log.table.root_format import check_root_format
 from kafkalike.model.brokers import Broker, ReplicatedTable
+from kafkalike.model.brokers.reading import LEADER, ReadFrom
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, broker_row
 from kafkalike.model.names import TopicId, TopicName
@@ -51,7 +52,7 @@ class ReplicatedCluster(DeltaCluster):
         reopen: the roots' URIs, joined by commas, and what their storages need → their store, in another process.
         server: server defaults; those of the first root's own file that is there when None.
         clock: time and waiting.
-        client_rack: where data files are read first: at a root of this rack that is in sync; empty: at the leader.
+        read_from: where data files are read first.
     """
 
     store: SeveralRoots
@@ -66,10 +67,10 @@ class ReplicatedCluster(DeltaCluster):
         reopen: Callable[[str, StorageOptions | None], Store],
         server: ServerConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        client_rack: str = "",
+        read_from: ReadFrom = LEADER,
     ) -> None:
         self._roots = dict(roots)
-        self._client_rack = client_rack
+        self._read_from = read_from
         self._reopen = reopen
         self._founding = founding
         self._found_mutex = threading.RLock()
@@ -94,22 +95,20 @@ class ReplicatedCluster(DeltaCluster):
             is_out=self._is_out,
             reopen=reopen,
             to_send=places.to_send,
-            is_near=self._is_near if client_rack else None,
+            is_near=self._is_near if read_from.rack else None,
+            striped=read_from.striped,
         )
         self._placement = Placement(settings, lambda broker: several.root_of(broker).is_there())
         self._topic_tables = TopicTables(several, clock)
         root = ",".join(root for _, root in sorted(roots.items()))
         super().__init__(several, server=settings, clock=clock, root=root)
 
-    def in_rack(self, client_rack: str) -> ReplicatedCluster:
-        """The same cluster for a client that is in a rack: it reads data files at a root there that is in sync.
+    def reading(self, read_from: ReadFrom) -> ReplicatedCluster:
+        """The same cluster for a client that says where its data files are read.
 
         What is published is what the leader shows, whoever is asked for files.
-
-        Args:
-            client_rack: its name, as brokers have it; empty: the leader is asked.
         """
-        if client_rack == self._client_rack:
+        if read_from == self._read_from:
             return self
         return ReplicatedCluster(
             self._roots,
@@ -118,12 +117,12 @@ class ReplicatedCluster(DeltaCluster):
             reopen=self._reopen,
             server=self.server,
             clock=self.clock,
-            client_rack=client_rack,
+            read_from=read_from,
         )
 
     def _is_near(self, broker: int) -> bool:
         known = self.metadata.state.brokers.get(broker)
-        return known is not None and known.rack == self._client_rack
+        return known is not None and known.rack == self._read_from.rack
 
     def _check_format(self, properties: Mapping[str, str]) -> None:
         check_root_format(self.root, properties, several=True)
@@ -284,7 +283,7 @@ class ReplicatedCluster(DeltaCluster):
 
     def near_table(self, info: TopicInfo) -> tuple[str, int] | None:
         """See `DeltaCluster.near_table`: of a replica in sync, which has all that is published, and maybe more."""
-        if not self._client_rack:
+        if not self._read_from.rack:
             return None
         # Before the look at who is in sync: that one has this version.
         version = self.log(info.name).version

@@ -58,6 +58,7 @@ class SeveralRoots(NearStore):
         reopen: URIs, joined by commas, and what their storages need → such a store in another process.
         to_send: URIs → what other processes need to open them; None where these are folders.
         is_near: whether a broker is in the rack of those who read here; None: nobody has said where they are.
+        striped: whether replicas take turns to give them data files.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class SeveralRoots(NearStore):
         reopen: Callable[[str, StorageOptions | None], Store],
         to_send: Callable[[list[str]], SentOptions | None],
         is_near: Callable[[int], bool] | None = None,
+        striped: bool = False,
     ) -> None:
         self.roots = dict(roots)
         self.metadata_root = metadata_root
@@ -85,6 +87,7 @@ class SeveralRoots(NearStore):
         self._sent = False
         self._is_out = is_out
         self._is_near = is_near
+        self._striped = striped
         self._down_since: dict[int, int] = {}
         """Since when, ms, roots have not been there."""
         self._tables: dict[str, TableReplicas] = {}
@@ -213,7 +216,7 @@ class SeveralRoots(NearStore):
             return Spread(
                 self.replicas(CONSUMER_OFFSETS), lambda replica: self.root_of(replica.broker).at(folder), self._clock
             )
-        table = ReplicatedStore(self.replicas(first), self, self._is_near)
+        table = ReplicatedStore(self.replicas(first), self, self._is_near, striped=self._striped)
         return table.at(rest) if rest else table
 
     def _split(self, name: str) -> tuple[Store, str]:

@@ -15,6 +15,7 @@ from kafkalike.config.storage import SentOptions
 from kafkalike.errors import UnsafeStorageError
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import Entry, Reach, Store
+from kafkalike.model.brokers.reading import by_turns
 from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
@@ -28,12 +29,16 @@ class Copies(NearStore):
 
     Args:
         stores: at least one; the first one is asked first.
+        turns: how many of them, from the first one on, take turns, file by file; see `by_turns`.
     """
 
-    def __init__(self, stores: Sequence[Store]) -> None:
+    _turns = 1
+
+    def __init__(self, stores: Sequence[Store], turns: int = 1) -> None:
         if not stores:
             raise FileNotFoundError("nobody has the table")
         self._given = tuple(stores)
+        self._turns = turns
 
     @property
     def _stores(self) -> Sequence[Store]:
@@ -66,11 +71,11 @@ class Copies(NearStore):
 
     def at(self, folder: str) -> Copies:
         """The same folder of each."""
-        return Copies([store.at(folder) for store in self._stores])
+        return Copies([store.at(folder) for store in self._stores], self._turns)
 
     def for_tasks(self) -> Copies:
         """Each as it may be sent."""
-        return Copies([store.for_tasks() for store in self._stores])
+        return Copies([store.for_tasks() for store in self._stores], self._turns)
 
     def sent_options(self) -> SentOptions | None:
         """The first one's."""
@@ -80,9 +85,9 @@ class Copies(NearStore):
         """The first one's."""
         return self._stores[0].hadoop_settings()
 
-    def _first(self, read: Callable[[Store], T]) -> T:
+    def _first(self, name: str, read: Callable[[Store], T]) -> T:
         failed: OSError | None = None
-        for store in self._stores:
+        for store in by_turns(self._stores, self._turns, name):
             try:
                 return read(store)
             except OSError as cause:
@@ -91,19 +96,19 @@ class Copies(NearStore):
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
-        return self._first(lambda store: store.read(name))
+        return self._first(name, lambda store: store.read(name))
 
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
         """Open a file for reading."""
-        return self._first(lambda store: store.open_input(name, buffer_size))
+        return self._first(name, lambda store: store.open_input(name, buffer_size))
 
     def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
         """Bytes of a file."""
-        return self._first(lambda store: store.read_range(name, start, stop))
+        return self._first(name, lambda store: store.read_range(name, start, stop))
 
     def size(self, name: str) -> int:
         """Bytes of a file."""
-        return self._first(lambda store: store.size(name))
+        return self._first(name, lambda store: store.size(name))
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files of the first one that has any."""

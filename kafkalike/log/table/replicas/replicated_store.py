@@ -3,7 +3,8 @@
 A version is made and seen by the courses of `kafkalike.model.replication`. A data file is kept in memory until its
 version is put: then each member gets it before the first one says that the version is there. What is published can be
 read from any member in sync: the leader is asked first, and another one where it has no answer. Data files of those who
-say in which rack they are come from a member there, if one is in sync (Kafka's KIP-392).
+say in which rack they are come from a member there, if one is in sync (Kafka's KIP-392). Those who want reads striped
+get each file from the member whose turn it is.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from kafkalike.log.table.damage import DamagedFileError
 from kafkalike.log.table.replicas.copies import Copies
 from kafkalike.log.table.replicas.supplies import MARK
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
+from kafkalike.model.brokers.reading import by_turns, nearest_first
 from kafkalike.model.leases import Leases
 from kafkalike.model.replication.values import Replica
 
@@ -60,12 +62,21 @@ class ReplicatedStore(NearStore):
         replicas: the table's.
         root: the cluster's files, for turns and heartbeats.
         is_near: whether a broker is in the rack of who reads; None: it has none.
+        striped: whether replicas take turns to give data files; see `ReadFrom`.
     """
 
-    def __init__(self, replicas: TableReplicas, root: Store, is_near: Callable[[int], bool] | None = None) -> None:
+    def __init__(
+        self,
+        replicas: TableReplicas,
+        root: Store,
+        is_near: Callable[[int], bool] | None = None,
+        *,
+        striped: bool = False,
+    ) -> None:
         self.replicas = replicas
         self._root = root
         self._is_near = is_near
+        self._striped = striped
         self._lineage: int | None = None
         self._sent = False
 
@@ -88,12 +99,12 @@ class ReplicatedStore(NearStore):
     @property
     def far(self) -> bool:
         """Whether the root is where data files are read first."""
-        known = self._with_data()
+        known, _ = self._with_data()
         return self.replicas.store_of(known[0]).far if known else self._root.far
 
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls, side by side where the root is far that is asked first."""
-        known = self._with_data() if len(calls) > 1 else ()
+        known = self._with_data()[0] if len(calls) > 1 else ()
         return self.replicas.store_of(known[0]).beside(calls) if known else super().beside(calls)
 
     def copies(self) -> Sequence[Store]:
@@ -128,10 +139,11 @@ class ReplicatedStore(NearStore):
         sent.__dict__.update(self.__dict__, _sent=True)
         return sent
 
-    def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Store]]]:
+    def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Store], int]]:
         """Elsewhere it is read only: data files, from the near one, the leader, or another one that has them."""
-        stores = (self.replicas.store_of(replica) for replica in self._with_data())
-        return Copies, ([store.for_tasks() if self._sent else store for store in stores],)
+        known, turns = self._with_data()
+        stores = map(self.replicas.store_of, known)
+        return Copies, ([store.for_tasks() if self._sent else store for store in stores], turns)
 
     def _reader(self) -> Copies:
         return Copies([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
@@ -239,21 +251,29 @@ class ReplicatedStore(NearStore):
             return len(known)
         return self._from_any(name, lambda store: store.size(name))
 
-    def _with_data(self) -> Sequence[Replica]:
+    def _with_data(self) -> tuple[Sequence[Replica], int]:
         """Who is asked for a data file, in turn: who is near and in sync, the leader, others in sync, any member.
 
         Data files have names of their own and do not change, so whoever has one has the right one.
+
+        Returns:
+            They, and how many of them take turns, file by file; 1: nobody but the first one.
         """
-        known, is_near = self.replicas.in_sync(), self._is_near
-        if is_near is not None:
-            # The leader stays the first of those that are as near as it is.
-            known = sorted(known, key=lambda replica: not is_near(replica.broker))
-        return (*known, *(replica for replica in self.replicas.members() if replica not in known))
+        is_near = self._is_near
+        known, turns = nearest_first(
+            self.replicas.in_sync(), None if is_near is None else lambda replica: is_near(replica.broker)
+        )
+        others = (replica for replica in self.replicas.members() if replica not in known)
+        return (*known, *others), turns if self._striped else 1
+
+    def _asked_for(self, name: str) -> Sequence[Replica]:
+        """Who is asked for a file, in turn."""
+        return self.replicas.in_sync() if name.startswith(LOG) else by_turns(*self._with_data(), name)
 
     def _from_any(self, name: str, read: Callable[[Store], T]) -> T:
         """Ask for a file: a log file of the leader, a data file as `_with_data` says; then whoever comes next."""
         failed: OSError | None = None
-        for replica in self.replicas.in_sync() if name.startswith(LOG) else self._with_data():
+        for replica in self._asked_for(name):
             store = self.replicas.store_of(replica)
             try:
                 return read(store)

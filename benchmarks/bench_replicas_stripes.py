@@ -1,0 +1,90 @@
+"""Reads of a topic whose three replicas lie in buckets that give so many MB a second each: at the leader, and striped.
+
+Run: python -m benchmarks.bench_replicas_stripes [MB a second of each bucket] [rounds]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.bench_replicas import batch
+from benchmarks.slow_proxy import slow
+from kafkalike import KafkaConsumer, TopicPartition
+from kafkalike.config.storage import check_options
+from kafkalike.log.cluster.replicated.opening import open_several
+from tests.tools.object_servers import S3, running
+
+DEFAULTS = (20, 5)
+PARTITIONS, FILES, RECORDS, SIZE = 4, 12, 250, 20_000
+GET_MS, PUT_MS = 15, 25
+
+
+def drain(roots: list[str], options: dict[str, object], partition: int, *, striped: bool) -> None:
+    """Read one partition to its end."""
+    with KafkaConsumer(
+        bootstrap_servers=roots,
+        storage_options=options,
+        stripe_reads=striped,
+        max_poll_records=RECORDS,
+        max_partition_fetch_bytes=RECORDS * SIZE,
+    ) as consumer:
+        consumer.assign([TopicPartition("t", partition)])
+        consumer.seek_to_beginning()
+        count = 0
+        while count < RECORDS * FILES:
+            count += consumer.poll_arrow(1000).num_rows
+
+
+def seconds(roots: list[str], options: dict[str, object], *, striped: bool) -> float:
+    """How long consumers take that read all partitions side by side."""
+    began = time.perf_counter()
+    readers = [
+        threading.Thread(target=drain, args=(roots, options, partition), kwargs={"striped": striped})
+        for partition in range(PARTITIONS)
+    ]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    return time.perf_counter() - began
+
+
+def main(argv: Sequence[str]) -> None:
+    """Print MB a second at the leader, and striped."""
+    width, rounds = [*map(int, argv), *DEFAULTS[len(argv) :]]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        server = stack.enter_context(running(S3, Path(folder)))
+        base = server.new_root()
+        roots = [f"{base}/{n}" for n in range(3)]
+        plain: dict[str, object] = {root: server.options for root in roots}
+        cluster = open_several(roots, storage_options=check_options(plain))
+        cluster.create_topic("t", PARTITIONS, {}, assignments={n: [1, 2, 3] for n in range(PARTITIONS)})
+        log = cluster.log("t")
+        for _ in range(FILES):
+            for partition in range(PARTITIONS):
+                log.append(batch(RECORDS, SIZE, partition))
+        narrow: dict[str, object] = {
+            root: stack.enter_context(slow(server, GET_MS, PUT_MS, mb_per_second=width)).options for root in roots
+        }
+        took: dict[bool, list[float]] = {False: [], True: []}
+        for _ in range(rounds):
+            for striped, found in took.items():
+                found.append(seconds(roots, narrow, striped=striped))
+        total = PARTITIONS * FILES * RECORDS * SIZE / 1_000_000
+        for striped, found in took.items():
+            median = statistics.median(found)
+            name = "striped" if striped else "at the leader"
+            print(f"{name}: {total:.0f} MB in {median:.1f} s, {total / median:.0f} MB/s")
+        ratio = statistics.median(a / b for a, b in zip(took[False], took[True], strict=True))
+        print(f"striped {ratio:.2f} x as fast")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
