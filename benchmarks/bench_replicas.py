@@ -44,11 +44,11 @@ def name_of(factor: int) -> str:
     return f"factor {factor}" if factor else "one root"
 
 
-def batch(records: int, size: int, partition: int = 0) -> RecordBatch:
+def batch(records: int, size: int) -> RecordBatch:
     """Records of one partition."""
     made, now = RecordBatch(), SYSTEM_CLOCK.now_ms()
     for _ in range(records):
-        made.add(partition, None, bytes(size), now)
+        made.add(0, None, bytes(size), now)
     return made
 
 
