@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.tools.effort import LEVEL
 from tests.tools.kinds import ABOVE_THE_LOG, SEVERAL
+from tests.tools.spread import spread
 
 TESTS = Path(__file__).parent
 FOLDER_MARKS = {"spark": "spark", "processes": "processes", "e2e": "e2e"}
@@ -59,6 +60,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         given = getattr(getattr(item, "callspec", None), "params", {}).values()
         if item.path.stem in ABOVE_THE_LOG and any(value is SEVERAL for value in given):
             item.add_marker("full")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _spread_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Make the folders of tests so that files in them are cheap to make."""
+    spread(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture
