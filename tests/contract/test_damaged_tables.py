@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.errors import LogCorruptError
+from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table.loading import load_table
+from kafkalike.log.table.state import TableState
+from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.cli import call
 from tests.tools.damage import DAMAGES, checkpointed, commits, cut_off, data_file_of, empty, flip, place_hole
+from tests.tools.effort import examples
 from tests.tools.records import all_records, batch, fill, open_log
 
 if TYPE_CHECKING:
@@ -218,6 +225,34 @@ def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
     connect(root).create_topic("new", 1, {})
     fill(connect(root), "last", "c")
     commit(root, "last", 1)
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_of_a_checkpoint_changes_nothing_or_is_told(cluster: DeltaCluster, root: str) -> None:
+    """Where the log begins with it, nothing else says what it has lost."""
+    checkpoint = checkpointed(root, "last", 2)
+    for commit_file in commits(root, "last"):
+        commit_file.unlink()
+    store = LocalStore(root).at("last")
+    content = checkpoint.read_bytes()
+    right = said_of(load_table(store, segment_of))
+    believed = []
+
+    for place in random.Random(1).sample(range(8 * len(content)), examples(4_000, 400)):
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << place % 8
+        checkpoint.write_bytes(flipped)
+        with contextlib.suppress(KafkaError):
+            if said_of(load_table(store, segment_of)) != right:
+                believed.append(place)
+
+    assert believed == []
+
+
+def said_of(state: TableState) -> object:
+    """All that a checkpoint says of a table."""
+    segments = [state.index.segments(partition) for partition in state.index.ends]
+    return state.version, state.table_id, state.txns, dict(state.properties), state.schema, segments
 
 
 @pytest.mark.parametrize("content", [b"", b'{"version": 2, "si', b"[]", b'{"version": "x"}', b"\xff\x00"])
