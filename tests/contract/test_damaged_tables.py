@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import random
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -255,7 +257,10 @@ def said_of(state: TableState) -> object:
     return state.version, state.table_id, state.txns, dict(state.properties), state.schema, segments
 
 
-@pytest.mark.parametrize("content", [b"", b'{"version": 2, "si', b"[]", b'{"version": "x"}', b"\xff\x00"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b'{"version": 2, "si', b"[]", b'{"version": "x"}', b'{"version": 1e999}', b"\xff\x00", b"[" * 99999],
+)
 @pytest.mark.parametrize("table", ["last", METADATA, OFFSETS])
 def test_a_damaged_pointer_to_the_last_checkpoint_changes_nothing(
     cluster: DeltaCluster, root: str, table: str, content: bytes
@@ -276,3 +281,60 @@ def test_a_hole_in_the_log_is_an_error_that_names_the_repair(cluster: DeltaClust
 
     with pytest.raises(LogCorruptError, match=rf"{hole.name} is missing.*kafkalike verify --repair"):
         committed(root, "last") if table == OFFSETS else all_records(root, "last")
+
+
+# What JSON can say and no writer of Delta does: too large for a number, of another kind, or too deep.
+ODD: list[tuple[str, str, Any]] = [
+    (kind, name, value)
+    for kind, names in {
+        "commitInfo": ("timestamp", "operation", "userMetadata"),
+        "add": ("path", "partitionValues", "size", "modificationTime", "dataChange"),
+        "stats": ("numRecords", "minValues", "maxValues"),
+        "bounds": ("offset", "timestamp"),
+        "txn": ("appId", "version"),
+    }.items()
+    for name in names
+    for value in (None, "x", float("inf"), float("nan"), -1, [], {"a": []}, "9" * 5000)
+]
+
+
+@pytest.mark.slow
+def test_a_commit_that_says_what_no_writer_says_is_refused_by_name(cluster: DeltaCluster, root: str) -> None:
+    """A program that catches `KafkaError` catches it; where it makes no difference, records are read."""
+    sound, bare = Path(root).with_suffix(".sound"), []
+    shutil.copytree(root, sound)
+    lines = commits(root, "last")[-1].read_text().splitlines()
+    record = next(json.loads(line)["add"] for line in lines if "add" in line)
+
+    for kind, name, value in ODD:
+        shutil.rmtree(root)
+        shutil.copytree(sound, root)
+        add = {**record, "path": "partition=0/foreign.parquet"}
+        stats = json.loads(add["stats"])
+        stats["minValues"]["offset"] = stats["maxValues"]["offset"] = 2
+        actions: dict[str, dict[str, Any]] = {
+            "commitInfo": {"timestamp": 1, "operation": "WRITE"},
+            "txn": {"appId": "a", "version": 1},
+            "add": add,
+        }
+        {**actions, "stats": stats, "bounds": stats["minValues"]}[kind][name] = value
+        add["stats"] = json.dumps(stats)
+        shutil.copy(Path(root, "last", record["path"]), Path(root, "last", "partition=0", "foreign.parquet"))
+        known = open_log(connect(root), "last")
+        content = "\n".join(json.dumps({action: body}) for action, body in actions.items())
+        commits(root, "last")[-1].with_stem(f"{3:020d}").write_text(content)
+        for use in (
+            known.refresh,
+            lambda: all_records(root, "last"),
+            lambda: fill(connect(root), "last", "c"),
+            lambda: call(connect(root), "verify"),
+            lambda: call(connect(root), "maintain"),
+        ):
+            try:
+                use()
+            except KafkaError:
+                pass
+            except Exception as error:  # noqa: BLE001 - what must not come
+                bare.append((kind, name, str(value)[:20], repr(error)[:120]))
+
+    assert bare == []

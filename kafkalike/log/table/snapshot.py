@@ -35,18 +35,10 @@ from kafkalike.log.table.log_files import LogFiles, base_of, block_of, first_mis
 _log = logging.getLogger(__name__)
 
 KINDS: Final = frozenset(
-    [
-        "add",
-        "cdc",
-        "checkpointMetadata",
-        "commitInfo",
-        "domainMetadata",
-        "metaData",
-        "protocol",
-        "remove",
-        "sidecar",
-        "txn",
-    ]
+    (
+        *("metaData", "protocol", "txn", "add", "remove", "commitInfo"),
+        *("cdc", "checkpointMetadata", "domainMetadata", "sidecar"),
+    )
 )
 """Kinds of actions of the Delta protocol."""
 
