@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from kafkalike.config.properties import nearest
 from kafkalike.errors import KafkaConfigurationError
+from kafkalike.model.names import is_storable
 
 DEFAULT_ROOT: Final = "./kafkalike-data"
 ROOT_VARIABLE: Final = "KAFKALIKE_BOOTSTRAP_SERVERS"
@@ -160,9 +161,12 @@ def flag(value: Any) -> bool:  # noqa: ANN401
 
 
 def text(value: Any) -> str:  # noqa: ANN401
-    """Check of a str that is not empty."""
+    """Check of a str that is not empty, and can be stored."""
     if not isinstance(value, str) or not value:
         message = f"a str that is not empty is needed, not {value!r}"
+        raise ValueError(message)
+    if not is_storable(value):
+        message = f"{value!r} is no valid text: it has a half of a surrogate pair"
         raise ValueError(message)
     return value
 

@@ -73,7 +73,7 @@ class Assigner:
         """Look again at the next need. Caller: client, when partitions were assigned by hand."""
         self._seen = None
 
-    def give_sign_of_life(self) -> None:
+    def send_heartbeat(self) -> None:
         """Let the group know that the application works. Caller: poll."""
         if self._member is not None:
             if not self._pacemaker.running:

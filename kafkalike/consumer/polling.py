@@ -110,7 +110,7 @@ class Polling:
     def _prepare(self) -> None:
         """Everything a poll does besides fetching."""
         self.commits.run_callbacks()
-        self.assigner.give_sign_of_life()
+        self.assigner.send_heartbeat()
         # A look costs a file look-up or two, so a consumer that lives on its buffer does without.
         if self.assigner.stale or not self.fetcher.buffered:
             self.assigner.look()

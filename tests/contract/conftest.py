@@ -17,6 +17,7 @@ from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.clusters import in_buckets, on_disk, on_three_disks
 from tests.tools.kinds import BUCKETS, DISK, MIXED, OBJECT_STORES, SEVERAL, THREE_BUCKETS, THREE_ROOTS
 from tests.tools.object_servers import KINDS, S3, ObjectServer, in_environment, running
+from tests.tools.producers import producers
 
 Opener = Callable[..., Cluster]
 """With `elsewhere`, where it counts, as a process does that knows nothing of what this one knows."""
@@ -138,15 +139,8 @@ def producer_of(log_cluster: Cluster) -> Iterator[Callable[..., KafkaProducer]]:
     """Makes producers of one transactional id that are closed after the test; topics `t` (2 partitions) and `u`."""
     log_cluster.create_topic("t", 2, {})
     log_cluster.create_topic("u", 1, {})
-    made: list[KafkaProducer] = []
-
-    def producer(**configs: Any) -> KafkaProducer:
-        made.append(KafkaProducer(bootstrap_servers=log_cluster, **{"transactional_id": "copier", **configs}))
-        return made[-1]
-
-    yield producer
-    for one in made:
-        one.close(60)
+    with producers(log_cluster, transactional_id="copier") as make:
+        yield make
 
 
 @pytest.fixture

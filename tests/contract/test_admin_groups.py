@@ -268,7 +268,7 @@ def test_deleted_offsets_are_gone(cluster: Cluster, admin: KafkaAdminClient) -> 
         admin.delete_group_offsets("nobody", [P0])
 
 
-def test_a_member_that_gives_a_sign_of_life_at_last_is_not_dead(cluster: Cluster, admin: KafkaAdminClient) -> None:
+def test_a_member_that_sends_a_heartbeat_at_last_is_not_dead(cluster: Cluster, admin: KafkaAdminClient) -> None:
     """A clock that was set forward, or a machine that slept, makes everybody look dead for a heartbeat."""
     put(cluster, "g", ALICE, alive=False)
     clock = ManualClock()

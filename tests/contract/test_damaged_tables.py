@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
+import random
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.errors import LogCorruptError
+from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table.loading import load_table
+from kafkalike.log.table.state import TableState
+from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.cli import call
 from tests.tools.damage import DAMAGES, checkpointed, commits, cut_off, data_file_of, empty, flip, place_hole
+from tests.tools.effort import examples
 from tests.tools.records import all_records, batch, fill, open_log
 
 if TYPE_CHECKING:
@@ -220,7 +229,38 @@ def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
     commit(root, "last", 1)
 
 
-@pytest.mark.parametrize("content", [b"", b'{"version": 2, "si', b"[]", b'{"version": "x"}', b"\xff\x00"])
+@pytest.mark.slow
+def test_a_flipped_bit_of_a_checkpoint_changes_nothing_or_is_told(cluster: DeltaCluster, root: str) -> None:
+    """Where the log begins with it, nothing else says what it has lost."""
+    checkpoint = checkpointed(root, "last", 2)
+    for commit_file in commits(root, "last"):
+        commit_file.unlink()
+    store = LocalStore(root).at("last")
+    content = checkpoint.read_bytes()
+    right = said_of(load_table(store, segment_of))
+    believed = []
+
+    for place in random.Random(1).sample(range(8 * len(content)), examples(4_000, 400)):
+        flipped = bytearray(content)
+        flipped[place // 8] ^= 1 << place % 8
+        checkpoint.write_bytes(flipped)
+        with contextlib.suppress(KafkaError):
+            if said_of(load_table(store, segment_of)) != right:
+                believed.append(place)
+
+    assert believed == []
+
+
+def said_of(state: TableState) -> object:
+    """All that a checkpoint says of a table."""
+    segments = [state.index.segments(partition) for partition in state.index.ends]
+    return state.version, state.table_id, state.txns, dict(state.properties), state.schema, segments
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b'{"version": 2, "si', b"[]", b'{"version": "x"}', b'{"version": 1e999}', b"\xff\x00", b"[" * 99999],
+)
 @pytest.mark.parametrize("table", ["last", METADATA, OFFSETS])
 def test_a_damaged_pointer_to_the_last_checkpoint_changes_nothing(
     cluster: DeltaCluster, root: str, table: str, content: bytes
@@ -241,3 +281,57 @@ def test_a_hole_in_the_log_is_an_error_that_names_the_repair(cluster: DeltaClust
 
     with pytest.raises(LogCorruptError, match=rf"{hole.name} is missing.*kafkalike verify --repair"):
         committed(root, "last") if table == OFFSETS else all_records(root, "last")
+
+
+# What JSON can say and no writer of Delta does: too large for a number, of another kind, or with too many digits.
+ODD: list[Any] = [None, "x", float("inf"), float("nan"), -1, [], {"a": []}, "9" * 5000]
+PLACES = {
+    "commitInfo": ("timestamp", "operation", "userMetadata"),
+    "add": ("path", "partitionValues", "size", "modificationTime", "dataChange"),
+    "stats": ("numRecords", "minValues", "maxValues"),
+    "bounds": ("offset", "timestamp"),
+    "txn": ("appId", "version"),
+}
+CASES = [(kind, name, odd) for kind, names in PLACES.items() for name in names for odd in ODD]
+
+
+@pytest.mark.slow
+def test_a_commit_that_says_what_no_writer_says_is_refused_by_name(cluster: DeltaCluster, root: str) -> None:
+    """A program that catches `KafkaError` catches it; where it makes no difference, records are read."""
+    sound, bare = Path(root).with_suffix(".sound"), []
+    shutil.copytree(root, sound)
+    lines = commits(root, "last")[-1].read_text().splitlines()
+    record = next(json.loads(line)["add"] for line in lines if "add" in line)
+
+    for kind, name, value in CASES[:: examples(1, 7)]:
+        shutil.rmtree(root)
+        shutil.copytree(sound, root)
+        add = {**record, "path": "partition=0/foreign.parquet"}
+        stats = json.loads(add["stats"])
+        stats["minValues"]["offset"] = stats["maxValues"]["offset"] = 2
+        actions: dict[str, dict[str, Any]] = {
+            "commitInfo": {"timestamp": 1, "operation": "WRITE"},
+            "txn": {"appId": "a", "version": 1},
+            "add": add,
+        }
+        {**actions, "stats": stats, "bounds": stats["minValues"]}[kind][name] = value
+        add["stats"] = json.dumps(stats)
+        shutil.copy(Path(root, "last", record["path"]), Path(root, "last", "partition=0", "foreign.parquet"))
+        known = open_log(connect(root), "last")
+        content = "\n".join(json.dumps({action: body}) for action, body in actions.items())
+        commits(root, "last")[-1].with_stem(f"{3:020d}").write_text(content)
+        for use in (
+            known.refresh,
+            lambda: all_records(root, "last"),
+            lambda: fill(connect(root), "last", "c"),
+            lambda: call(connect(root), "verify"),
+            lambda: call(connect(root), "maintain"),
+        ):
+            try:
+                use()
+            except KafkaError:
+                pass
+            except Exception as error:  # noqa: BLE001 - what must not come
+                bare.append((kind, name, str(value)[:20], repr(error)[:120]))
+
+    assert bare == []

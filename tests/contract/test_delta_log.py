@@ -27,7 +27,7 @@ from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.table.actions import log_name, parse_commit
 from kafkalike.log.table.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
-from kafkalike.log.table.log_files import last_checkpoint
+from kafkalike.log.table.log_files import LAST_CHECKPOINT, last_checkpoint
 from kafkalike.log.topic import topic_log
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.appends import TxnId
@@ -73,6 +73,25 @@ def test_a_topic_with_300_commits_is_opened_afresh(cluster: DeltaCluster, log: D
         assert partition_values(seen, 1) == [str(n).encode() for n in range(1, 300, 2)]
     rerun = fresh.append(batch(b"3", partition=1), txn=TxnId("early", 0))
     assert (rerun.duplicate, dict(rerun.ranges)) == (True, {1: range(1, 2)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["a writer", "maintenance"])
+def test_a_log_that_names_a_checkpoint_it_does_not_have_gets_another_one(
+    cluster: DeltaCluster, log: DeltaTopicLog, by: str
+) -> None:
+    """As a copy of older files over newer ones may: else its log would grow for ever."""
+    for n in range(CHECKPOINT_INTERVAL - 1):
+        log.append(batch(str(n).encode()))
+    log.files.replace(LAST_CHECKPOINT, b'{"version": 5000, "size": 1}')
+
+    if by == "a writer":
+        log.append(batch(b"99"))
+        cluster.settle()
+    else:
+        log.clean_log()
+
+    assert last_checkpoint(log.files) == log.version
 
 
 @pytest.mark.slow

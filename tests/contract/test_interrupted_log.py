@@ -180,8 +180,10 @@ def test_after_an_interrupted_load_no_offset_is_given_out_twice(root: str, tmp_p
     make_topic(root, (0, "first"), partitions=1, topic="moved")
     table, before, after = Path(root, "moved"), tmp_path / "before", tmp_path / "after"
     shutil.copytree(table, before)
-    end = open_log(connect(root), "moved").append(batch((0, "a"), (0, "b"))).ranges[0].stop
+    open_log(connect(root), "moved").append(batch((0, "a"), (0, "b")))
     cleaned_up_to_now(root, "moved")
+    # A client that has loaded half of the table would not notice by a newest version that is gone.
+    end = open_log(connect(root), "moved").append(batch((0, "c"))).ranges[0].stop
     shutil.copytree(table, after)
 
     def becomes(what: Path) -> None:

@@ -33,6 +33,7 @@ from kafkalike.producer import KafkaProducer, open_logs
 from kafkalike.serialization import JsonSerializer, StringSerializer
 from kafkalike.testing import MemoryCluster
 from tests.tools.partitions import partition_values
+from tests.tools.producers import producers
 
 WEIRD = bytes(range(256))
 KEY_OF_1 = next(key for key in (b"a", b"b", b"c", b"d") if partition_for_key(key, 2) == 1)
@@ -41,15 +42,8 @@ KEY_OF_1 = next(key for key in (b"a", b"b", b"c", b"d") if partition_for_key(key
 @pytest.fixture
 def make(cluster: Cluster) -> Iterator[Callable[..., KafkaProducer]]:
     """Makes producers that are closed after the test."""
-    made: list[KafkaProducer] = []
-
-    def producer(**configs: Any) -> KafkaProducer:
-        made.append(KafkaProducer(bootstrap_servers=cluster, **configs))
-        return made[-1]
-
-    yield producer
-    for one in made:
-        one.close(60)
+    with producers(cluster) as make:
+        yield make
 
 
 @pytest.fixture

@@ -22,20 +22,14 @@ from kafkalike.log.port import Cluster
 from kafkalike.log.topic.chunk import Columns
 from kafkalike.partitioner import RoundRobinPartitioner, partition_for_key
 from kafkalike.producer import KafkaProducer
+from tests.tools.producers import producers
 
 
 @pytest.fixture
 def make(cluster: Cluster) -> Iterator[Callable[..., KafkaProducer]]:
     """Makes producers that are closed after the test."""
-    made: list[KafkaProducer] = []
-
-    def producer(**configs: Any) -> KafkaProducer:
-        made.append(KafkaProducer(bootstrap_servers=cluster, **configs))
-        return made[-1]
-
-    yield producer
-    for one in made:
-        one.close(60)
+    with producers(cluster) as make:
+        yield make
 
 
 def stored(cluster: Cluster, partition: int = 0) -> Columns:

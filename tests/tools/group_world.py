@@ -40,7 +40,7 @@ STRATEGIES = {name: schemes_of(name) for name in ("range", "roundrobin", "sticky
 
 
 class WorldLeases:
-    """Signs of life in a dictionary."""
+    """Heartbeats in a dictionary."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock

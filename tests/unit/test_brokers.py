@@ -1,5 +1,6 @@
 """Brokers and replicas as values, and the rows of the metadata that say who they are."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,6 +70,17 @@ def test_what_is_registered_of_a_table_is_in_its_row() -> None:
     assert replicas_of(SAID | {"joining": None}).registration.joining is None
 
 
+def test_who_is_being_added_and_what_was_lost_of_files_are_in_the_row_where_there_is_any() -> None:
+    """Rows without them are those of the first release."""
+    (loss,) = TABLE.registration.losses
+    registered = TABLE.registration._replace(losses=(loss, loss._replace(files=3)))
+    table = replace(TABLE, adding=(4, 6), registration=registered)
+    said = SAID | {"adding": [4, 6], "losses": [SAID["losses"][0], [*SAID["losses"][0], 3]]}
+
+    assert parsed(replicas_value(table)) == said
+    assert replicas_of(said) == table
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
@@ -89,6 +101,11 @@ def test_what_is_registered_of_a_table_is_in_its_row() -> None:
         ("losses", [[-1, [1, 2], 17, []]], "^'epoch' is -1"),
         ("losses", [[3, [1, 2], -2, []]], "^'kept' is -2, .* from -1$"),
         ("losses", [[3, [1, 2], "17", []]], "^'kept'"),
+        ("losses", [[3, [1, 2], 17, [], "2"]], "^'files' is '2', .* from 0$"),
+        ("losses", [[3, [1, 2], 17, [], 2.5]], "^'files'"),
+        ("losses", [[3, [1, 2], 17, [], 2, 2]], None),
+        ("adding", ["4"], "^'adding' is '4', .* from 1$"),
+        ("adding", [0], "^'adding'"),
     ],
 )
 def test_a_damaged_row_of_replicas_is_refused(name: str, value: object, said: str | None) -> None:

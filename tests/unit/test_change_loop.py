@@ -23,25 +23,10 @@ from kafkalike.log.table.table_change import Change, Done, Landed, Plan
 from kafkalike.model.offsets import gaps_and_overlaps
 from kafkalike.model.segments import Segment
 from tests.tools.effort import examples, seeds
+from tests.tools.everywhere import SimulatedClock
 
 SCHEDULES = int(os.environ.get("KAFKALIKE_SCHEDULES", examples(1500, 300)))
 """In all, a third of them with each amount of trouble; KAFKALIKE_SEEDS names others."""
-
-
-class SimulatedClock:
-    """Time that passes by sleeping alone."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now_ms(self) -> int:
-        return int(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 class LyingStore(MemoryStore):

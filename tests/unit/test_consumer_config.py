@@ -45,6 +45,8 @@ def test_defaults_are_kafka_pythons() -> None:
         ("group_instance_id", "a b"),
         ("group_instance_id", ".."),
         ("client_id", ""),
+        ("client_id", "\ud800"),
+        ("client_rack", "\ud800"),
         ("auto_offset_reset", "sometimes"),
         ("auto_offset_reset", None),
         ("isolation_level", "x"),

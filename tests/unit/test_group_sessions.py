@@ -46,7 +46,7 @@ def test_a_clock_that_is_set_forward_kills_nobody_who_lives() -> None:
     assert watch([0, 0, hour + SECOND, hour + 2 * SECOND], [0, hour, hour + SECOND, hour + 2 * SECOND]) == []
 
 
-def test_a_member_without_any_sign_of_life_is_given_two_heartbeats() -> None:
+def test_a_member_without_any_heartbeat_is_given_two_of_them() -> None:
     """Its lease was lost or never written."""
     assert watch([None] * 4, [0] * 4) == [2, 3]
 

@@ -86,7 +86,7 @@ def test_one_that_wakes_up_before_its_removal_is_written_stays(world: Interrupte
     assert not world.before + world.between
 
 
-def test_one_that_is_taken_out_between_its_look_and_its_sign_of_life_finds_out(world: Interrupted) -> None:
+def test_one_that_is_taken_out_between_its_look_and_its_heartbeat_finds_out(world: Interrupted) -> None:
     """Its own row says nothing then."""
     let_it_sleep(world)
     sleeper = asleep(world)
@@ -98,7 +98,7 @@ def test_one_that_is_taken_out_between_its_look_and_its_sign_of_life_finds_out(w
     assert sleeper.held == {}
 
 
-def test_a_late_sign_of_life_alone_does_not_make_sure(world: Interrupted) -> None:
+def test_a_late_heartbeat_alone_does_not_make_sure(world: Interrupted) -> None:
     """The heartbeat thread may be the first one that goes on; what is owned is not to be used before a look."""
     let_it_sleep(world)
     awake(world).beat()

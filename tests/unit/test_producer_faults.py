@@ -26,6 +26,7 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.producer import FutureRecordMetadata, KafkaProducer
 from kafkalike.producer.buffer import Buffer
 from kafkalike.testing import ManualClock, MemoryCluster
+from tests.tools.producers import producers, raiser
 
 REFUSED = KafkaStorageError("the disk is full")
 
@@ -54,7 +55,7 @@ class FaultyCluster:
 
     def fail(self, topic: str, *errors: Exception) -> None:
         """Let the next appends fail."""
-        self.faults.setdefault(topic, deque()).extend(_raiser(error) for error in errors)
+        self.faults.setdefault(topic, deque()).extend(raiser(error) for error in errors)
 
     def hold(self, topic: str, error: Exception | None = None) -> tuple[threading.Event, threading.Event]:
         """Let the next append wait: tells when it has begun, and goes on, or fails, when it is told."""
@@ -96,13 +97,6 @@ class FaultyLog:
         return self.inner.append(batch, **options)
 
 
-def _raiser(error: Exception) -> Callable[[], object]:
-    def run() -> None:
-        raise error
-
-    return run
-
-
 @pytest.fixture
 def cluster() -> FaultyCluster:
     """A cluster with the topics `orders` and `clicks`, of one partition each."""
@@ -115,15 +109,8 @@ def cluster() -> FaultyCluster:
 @pytest.fixture
 def make(cluster: FaultyCluster) -> Iterator[Callable[..., KafkaProducer]]:
     """Makes producers that are closed after the test."""
-    made: list[KafkaProducer] = []
-
-    def producer(**configs: Any) -> KafkaProducer:
-        made.append(KafkaProducer(bootstrap_servers=cluster, **{"retry_backoff_ms": 0, **configs}))
-        return made[-1]
-
-    yield producer
-    for one in made:
-        one.close(30)
+    with producers(cluster, retry_backoff_ms=0) as make:
+        yield make
 
 
 def _numbered(start: int, count: int) -> list[bytes]:
@@ -343,7 +330,7 @@ def test_the_log_holds_what_the_futures_promise(faults: list[Exception | None], 
     """Under any faults: what succeeded is there once, in order, at its offset; what failed is not there."""
     cluster = FaultyCluster()
     cluster.create_topic("orders", 1, {})
-    cluster.faults["orders"] = deque(_raiser(fault) if fault else lambda: None for fault in faults)
+    cluster.faults["orders"] = deque(raiser(fault) if fault else lambda: None for fault in faults)
     sent: list[tuple[bytes, FutureRecordMetadata]] = []
 
     with KafkaProducer(bootstrap_servers=cluster, retry_backoff_ms=0) as producer:

@@ -917,6 +917,58 @@ def test_a_checkpoint_of_a_newer_protocol_is_refused(world: World) -> None:
         load_table(world.store, segment_of)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda read: read.rename_columns(["uxn" if name == "txn" else name for name in read.column_names]), "uxn"),
+        (lambda read: read.drop_columns(["txn"]), "rows without an action"),
+        (lambda read: changed_metadata(read, id=None), "metadata"),
+        (lambda read: changed_metadata(read, schemaString=""), "metadata"),
+        (lambda read: changed_metadata(read, configuration=b"a"), "metadata"),
+        (lambda read: changed_metadata(read, configuration=...), "metadata"),
+    ],
+    ids=["a kind", "no kind", "an id", "a schema", "kinds of values", "a field"],
+)
+def test_a_checkpoint_that_has_lost_a_name_is_damaged(
+    world: World, change: Callable[[pa.Table], pa.Table], said: str
+) -> None:
+    """No checksum of its pages says that; what has lost its name would be overlooked."""
+    world.rival_writes(0, 1)
+    make_checkpoint(world.store, load_snapshot(world.store), 9)
+    name = "_delta_log/00000000000000000001.checkpoint.parquet"
+    out = pa.BufferOutputStream()
+    pq.write_table(change(pq.read_table(pa.BufferReader(world.store.read(name)))), out)
+    world.store.replace(name, out.getvalue().to_pybytes())
+    world.drop(0)
+
+    with pytest.raises(LogCorruptError, match=said):
+        load_table(world.store, segment_of)
+
+
+def changed_metadata(read: pa.Table, **changes: Any) -> pa.Table:
+    """The same checkpoint with other values in its `metaData`; `...` takes a field out."""
+    rows = [row and {**row, **changes} for row in read.column("metaData").to_pylist()]
+    gone = {name for name, value in changes.items() if value is ...}
+    kinds = [
+        pa.field(field.name, pa.binary() if isinstance(changes.get(field.name), bytes) else field.type)
+        for field in read.schema.field("metaData").type
+        if field.name not in gone
+    ]
+    kept = [row and {name: value for name, value in row.items() if name not in gone} for row in rows]
+    at = read.column_names.index("metaData")
+    return read.set_column(at, "metaData", pa.array(kept, pa.struct(kinds)))
+
+
+def test_a_table_whose_log_says_nothing_of_it_has_no_id_and_no_schema() -> None:
+    """A foreign table below a folder that a topic may have: its id is no topic's."""
+    store = ScriptedStore()
+    store.replace(log_name(0), b'{"commitInfo": {"operation": "WRITE"}}')
+
+    state = load_table(store, segment_of)
+
+    assert (state.table_id, state.schema, state.properties) == ("", "", {})
+
+
 def test_a_checkpoint_tells_the_properties_of_the_table() -> None:
     """The commit that set them is gone."""
     world = World(**{APPEND_ONLY: "true"})

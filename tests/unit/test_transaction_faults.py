@@ -28,6 +28,7 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import MemoryCluster
 from tests.tools.partitions import partition_values
+from tests.tools.producers import producers, raiser
 
 T0 = TopicPartition("t", 0)
 LOST = UnknownOutcomeError("commit of a transaction", "1-1")
@@ -53,7 +54,7 @@ class FaultyCluster:
 
     def fail(self, call: str, when: str, *errors: Exception) -> None:
         """Let the next calls raise, before or after they are made."""
-        self.faults.setdefault(call, deque()).extend((when, _raiser(error)) for error in errors)
+        self.faults.setdefault(call, deque()).extend((when, raiser(error)) for error in errors)
 
     def run(self, call: str, do: Callable[[], Any]) -> Any:
         """Make a call as the test says."""
@@ -98,13 +99,6 @@ class FaultySession:
         self.cluster.run("abort", lambda: self.inner.abort(number, deadline))
 
 
-def _raiser(error: BaseException) -> Callable[[], object]:
-    def run() -> None:
-        raise error
-
-    return run
-
-
 @pytest.fixture
 def cluster() -> FaultyCluster:
     """A cluster with a topic `t` of one partition."""
@@ -116,16 +110,8 @@ def cluster() -> FaultyCluster:
 @pytest.fixture
 def make(cluster: FaultyCluster) -> Iterator[Callable[..., KafkaProducer]]:
     """Makes producers that are closed after the test."""
-    made: list[KafkaProducer] = []
-
-    def producer(**configs: Any) -> KafkaProducer:
-        settings = {"transactional_id": "x", "retry_backoff_ms": 0, **configs}
-        made.append(KafkaProducer(bootstrap_servers=cluster, **settings))
-        return made[-1]
-
-    yield producer
-    for one in made:
-        one.close(60)
+    with producers(cluster, transactional_id="x", retry_backoff_ms=0) as make:
+        yield make
 
 
 @pytest.fixture
@@ -395,7 +381,7 @@ def test_a_block_whose_commit_is_interrupted_is_settled(
 ) -> None:
     """Ctrl-C goes on its way, and the producer is ready for another transaction."""
     producer = make()
-    cluster.faults["commit"] = deque([(when, _raiser(KeyboardInterrupt()))])
+    cluster.faults["commit"] = deque([(when, raiser(KeyboardInterrupt()))])
 
     def run() -> None:
         with kafkalike.transaction(producer):

@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
+from kafkalike.model.row_value import UNREADABLE, as_text
 from kafkalike.quick_json import parsed
 
 SUPPORTED_READER_VERSION: Final = 1
@@ -61,7 +62,7 @@ def log_name(version: int) -> str:
 def version_of(name: str) -> int | None:
     """The table version that a file of `_delta_log` commits; None for any other file."""
     stem, _, ending = name.partition(".")
-    return int(stem) if ending == "json" and len(stem) == 20 and stem.isdigit() else None  # noqa: PLR2004 - digits
+    return int(stem) if ending == "json" and len(stem) == 20 and stem.isascii() and stem.isdigit() else None  # noqa: PLR2004
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +155,7 @@ def parse_actions(version: int, content: bytes, where: str) -> list[dict[str, An
     try:
         actions = [_object(line) for line in content.decode().split("\n") if line.strip()]
         wanted = actions[0].get("commitInfo", {}).get(CHECKSUM_KEY)
-    except (ValueError, TypeError, AttributeError) as cause:
+    except UNREADABLE as cause:
         message = f"{where}/{log_name(version)} is damaged: {cause}"
         raise LogCorruptError(message) from cause
     if wanted is not None and wanted != zlib.crc32(content.partition(b"\n")[2]):
@@ -197,7 +198,7 @@ def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommi
             elif "commitInfo" in action:
                 info = action["commitInfo"]
             elif "txn" in action:
-                txns[action["txn"]["appId"]] = int(action["txn"]["version"])
+                txns[as_text(action["txn"]["appId"], "appId")] = int(action["txn"]["version"])
             elif "metaData" in action:
                 metadata = action["metaData"]
             elif "protocol" in action:
@@ -218,7 +219,7 @@ def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommi
             schema=str(metadata.get("schemaString", "")) if metadata else None,
             taken=tuple(old for old in removes if old.data_change),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+    except UNREADABLE as cause:
         message = f"{where}/{log_name(version)} is damaged: {type(cause).__name__}: {cause}"
         raise LogCorruptError(message) from cause
 

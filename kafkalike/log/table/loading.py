@@ -11,6 +11,7 @@ from kafkalike.log.table.actions import Add, check_protocol, log_name, parse_com
 from kafkalike.log.table.damage import Damage, DamagedFileError
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 from kafkalike.log.table.state import TableState
+from kafkalike.model.row_value import UNREADABLE
 from kafkalike.model.segments import Segment, SegmentIndex
 
 ToSegment = Callable[[Add, Store], Segment]
@@ -68,7 +69,7 @@ def _adds(snapshot: Snapshot, store: Store) -> Iterator[Add]:
 def _damaged_checkpoint(version: int, store: Store) -> Iterator[None]:
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+    except UNREADABLE as cause:
         message = f"the checkpoint {version} of {store.uri} is damaged: {type(cause).__name__}: {cause}"
         raise LogCorruptError(message) from cause
 

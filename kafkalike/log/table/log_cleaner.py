@@ -20,7 +20,14 @@ from kafkalike.latch import Latch
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.expired import clean_log
-from kafkalike.log.table.checkpoints.make import FAR_SHARE, INTERVAL, SHARE, is_due, make_checkpoint
+from kafkalike.log.table.checkpoints.make import (
+    FAR_SHARE,
+    INTERVAL,
+    SHARE,
+    checkpoint_name,
+    is_due,
+    make_checkpoint,
+)
 from kafkalike.log.table.joined.joining import Joining
 from kafkalike.log.table.joined.reading import EACH, EVERY
 from kafkalike.log.table.log_files import last_checkpoint
@@ -113,7 +120,8 @@ class LogCleaner:
         files, carried = len(paths), tuple(paths) if self._rare else ()
 
         def due() -> bool:
-            return is_due(version, last_checkpoint(self._files), files, FAR_SHARE if far else SHARE)
+            last = _made(self._files, last_checkpoint(self._files), version)
+            return is_due(version, last, files, FAR_SHARE if far else SHARE)
 
         # There both, and the question, are requests, for which no append shall wait.
         if far:
@@ -160,8 +168,8 @@ class LogCleaner:
             table_id: id of the table.
             known: what is published at that version, once it was read.
         """
-        last, now = last_checkpoint(files), self._clock.now_ms()
-        if version is not None and last >= version:
+        said, now = last_checkpoint(files), self._clock.now_ms()
+        if version is not None and _made(files, said, version) >= version:
             return True
         if not known:
             known.append(load_snapshot(self._files, version))
@@ -174,7 +182,7 @@ class LogCleaner:
             return False
         # Where each commit is a request for who opens the table, a quiet table shall have none above its checkpoint.
         fewest = 1 if files.far else INTERVAL
-        if version is not None or snapshot.newest - last >= fewest:
+        if version is not None or snapshot.newest - _made(files, said, snapshot.newest) >= fewest:
             if files is not self._files:
                 # Only what a replica has itself may stand in its checkpoint.
                 files.size(log_name(snapshot.newest))
@@ -182,3 +190,25 @@ class LogCleaner:
         if version is None or not version % CLEANUP_INTERVAL:
             clean_log(files, now, metadata.get("configuration") or {})
         return True
+
+
+def _made(files: Store, said: int, newest: int) -> int:
+    """Version of the last checkpoint, -1 for none.
+
+    Another process may have made one above the newest version that is known here. But a log whose end was taken away,
+    as with a copy of older files, may name one that is not there: then nobody would ever make another one.
+
+    Args:
+        files: the table.
+        said: which one the log names as the last.
+        newest: the newest version that is known.
+    """
+    if said <= newest:
+        return said
+    try:
+        files.size(checkpoint_name(said))
+    except FileNotFoundError:
+        return -1
+    except OSError:
+        return said
+    return said

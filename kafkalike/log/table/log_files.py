@@ -10,6 +10,7 @@ from typing import Final
 
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import version_of
+from kafkalike.model.row_value import UNREADABLE
 
 READ_BESIDE: Final = 16
 """Files of a table that are read side by side, where that is a request each."""
@@ -125,5 +126,5 @@ def last_checkpoint(store: Store) -> int:
     """Version of the last checkpoint; -1 when there is none, or none that can be found out."""
     try:
         return int(json.loads(store.read(LAST_CHECKPOINT))["version"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *UNREADABLE):
         return -1

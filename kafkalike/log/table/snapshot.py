@@ -34,6 +34,14 @@ from kafkalike.log.table.log_files import LogFiles, base_of, block_of, first_mis
 
 _log = logging.getLogger(__name__)
 
+KINDS: Final = frozenset(
+    (
+        *("metaData", "protocol", "txn", "add", "remove", "commitInfo"),
+        *("cdc", "checkpointMetadata", "domainMetadata", "sidecar"),
+    )
+)
+"""Kinds of actions of the Delta protocol."""
+
 LOAD_TRIES: Final = 3
 """How often a log that seems to lack a file is listed: another process may be cleaning it up."""
 
@@ -241,11 +249,14 @@ def read_checkpoint(store: Store, names: Sequence[str]) -> dict[str, pa.StructAr
         OSError, pa.ArrowException, ValueError: it cannot be read.
     """
     found: dict[str, list[pa.StructArray]] = {}
+    rows = 0
     for name in names:
         path = f"_delta_log/{name}"
         # All of it is wanted, and each part would be a request.
         with pa.BufferReader(store.read(path)) if store.far else store.open_input(path) as stream:
-            table = pq.ParquetFile(stream, pre_buffer=False).read(use_threads=False)
+            file = pq.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
+            table = file.read(use_threads=False)
+        rows += table.num_rows
         for kind in table.column_names:
             column = table.column(kind)
             found.setdefault(kind, []).extend(map(without_nulls, column.chunks))
@@ -253,7 +264,35 @@ def read_checkpoint(store: Store, names: Sequence[str]) -> dict[str, pa.StructAr
     if not len(actions.get("metaData", ())) or not len(actions.get("protocol", ())):
         message = "it lacks the table's metadata or protocol"
         raise ValueError(message)
+    _check_names(actions)
+    if sum(map(len, actions.values())) < rows:
+        message = "it has rows without an action"
+        raise ValueError(message)
     return actions
+
+
+def _check_names(actions: Mapping[str, pa.StructArray]) -> None:
+    """Refuse columns that no Delta checkpoint has, and metadata without what they must have.
+
+    The checksums of a file's pages say nothing of the names in its footer: what has lost its name would be overlooked.
+    """
+    unknown = actions.keys() - KINDS
+    if unknown:
+        message = f"it has actions of no kind that Delta knows: {', '.join(sorted(unknown))}"
+        raise ValueError(message)
+    if not all(map(_is_metadata, actions["metaData"].to_pylist())):
+        raise ValueError("its table's metadata are not what Delta writes")
+
+
+def _is_metadata(found: Mapping[str, Any]) -> bool:
+    """Whether a `metaData` action says what is read of it here: texts, and a map of texts."""
+    texts = found.get("id"), found.get("schemaString")
+    settings = _plain(found.get("configuration") or {})
+    return all(isinstance(text, str) and text for text in texts) and (
+        "configuration" in found
+        and isinstance(settings, dict)
+        and all(isinstance(name, str) and isinstance(value, str | None) for name, value in settings.items())
+    )
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - what an action may hold

@@ -6,17 +6,18 @@ import hashlib
 from datetime import datetime
 from typing import Final
 
-from kafkalike.errors import CorruptRecordError, LogCorruptError
-from kafkalike.log.store.parquet import open_parquet
+from kafkalike.errors import CorruptRecordError, KafkaStorageError, LogCorruptError
+from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parquet
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, version_of
+from kafkalike.model.row_value import UNREADABLE as UNREADABLE_STATS
 from kafkalike.model.segments import Segment
 
 PART_BYTES: Final = 1024 * 1024
 """Bytes read at a time where nothing is decoded."""
 
-_BOUNDS: Final = {"offset", "timestamp"}
-"""Columns whose smallest and largest values say what a file covers."""
+LONG_MAX: Final = 2**63 - 1
+"""The largest log end that Kafka's clients can name."""
 
 
 def parse_time_ms(text: str | int) -> int:
@@ -33,30 +34,40 @@ def parse_time_ms(text: str | int) -> int:
 def segment_of(add: Add, files: Store) -> Segment:
     """The segment that an added file is.
 
-    Reads the file itself when the commit carries no statistics, as a foreign writer's may.
+    Reads the file itself when the commit carries no statistics that say it, as a foreign writer's may.
 
     Raises:
         LogCorruptError: the file has no partition, or rows without offset.
+        CorruptRecordError: it is missing.
+        KafkaStorageError: it cannot be read now.
     """
     if add.partition is None:
         message = f"{files.uri}/{add.path} belongs to no partition: a foreign writer wrote it"
         raise LogCorruptError(message)
-    low, high = add.stats.get("minValues") or {}, add.stats.get("maxValues") or {}
-    if "numRecords" in add.stats and low.keys() >= _BOUNDS and high.keys() >= _BOUNDS:
-        first_ms = parse_time_ms(low["timestamp"])
-        return Segment(
-            partition=add.partition,
-            start=int(low["offset"]),
-            stop=int(high["offset"]) + 1,
-            num_records=int(add.stats["numRecords"]),
-            min_timestamp=first_ms,
-            # The same where all records are of one append of a topic with `LogAppendTime`, or there is only one.
-            max_timestamp=first_ms if high["timestamp"] == low["timestamp"] else parse_time_ms(high["timestamp"]),
-            size_bytes=add.size,
-            path=add.path,
-            modification_ms=add.modification_ms,
-        )
-    return _segment_from_file(add, add.partition, files)
+    try:
+        return _segment_from_stats(add, add.partition)
+    except UNREADABLE_STATS:
+        return _segment_from_file(add, add.partition, files)
+
+
+def _segment_from_stats(add: Add, partition: int) -> Segment:
+    low, high = add.stats["minValues"], add.stats["maxValues"]
+    first_ms = parse_time_ms(low["timestamp"])
+    stop = int(high["offset"]) + 1
+    if stop > LONG_MAX:
+        raise ValueError(stop)
+    return Segment(
+        partition=partition,
+        start=int(low["offset"]),
+        stop=stop,
+        num_records=int(add.stats["numRecords"]),
+        min_timestamp=first_ms,
+        # The same where all records are of one append of a topic with `LogAppendTime`, or there is only one.
+        max_timestamp=first_ms if high["timestamp"] == low["timestamp"] else parse_time_ms(high["timestamp"]),
+        size_bytes=add.size,
+        path=add.path,
+        modification_ms=add.modification_ms,
+    )
 
 
 def _segment_from_file(add: Add, partition: int, files: Store) -> Segment:
@@ -79,7 +90,10 @@ def _segment_from_file(add: Add, partition: int, files: Store) -> Segment:
     except FileNotFoundError as cause:
         message = f"{files.uri}/{add.path} is named by the log but missing"
         raise CorruptRecordError(message) from cause
-    except (TypeError, KeyError, OSError) as cause:
+    except UNREADABLE as cause:
+        if is_storage_error(cause):
+            message = f"{files.uri}/{add.path} cannot be read now: {cause}"
+            raise KafkaStorageError(message) from cause
         message = f"{files.uri}/{add.path} has no statistics and cannot stand in for them: {cause}"
         raise LogCorruptError(message) from cause
 

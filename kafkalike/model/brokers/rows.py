@@ -77,7 +77,7 @@ def replicas_of(value: Mapping[str, Any]) -> ReplicatedTable:
                 _replica(replica),
                 as_whole(kept, "kept", at_least=-1),
                 tuple(map(_replica, chain)),
-                *map(int, files),
+                *(as_whole(count, "files") for count in files),
             )
             for epoch, replica, kept, chain, *files in value["losses"]
         ),

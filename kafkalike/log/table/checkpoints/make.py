@@ -78,7 +78,9 @@ def checkpoint_of(snapshot: Snapshot, now_ms: int) -> tuple[bytes, int]:
     columns["remove"] = _removed_after(columns["remove"], horizon)
     table = one_each(columns)
     buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer, compression="snappy", use_dictionary=False, write_statistics=False)
+    pq.write_table(
+        table, buffer, compression="snappy", use_dictionary=False, write_statistics=False, write_page_checksum=True
+    )
     return buffer.getvalue().to_pybytes(), table.num_rows
 
 

@@ -220,7 +220,8 @@ def txns_of(store: Store, names: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name in names:
         with store.open_input(f"_delta_log/{name}") as stream:
-            for txn in pq.read_table(stream, columns=["txn"], use_threads=False).column("txn").to_pylist():
+            read = pq.read_table(stream, columns=["txn"], use_threads=False, page_checksum_verification=True)
+            for txn in read.column("txn").to_pylist():
                 if txn is not None and txn["appId"] is not None:
                     found[str(txn["appId"])] = int(txn["version"])
     return found
