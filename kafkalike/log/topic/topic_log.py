@@ -43,6 +43,9 @@ PATIENCE_SECONDS: Final = 5.0
 stopped while it had its turn, and the table's version alone decides. Writing a large append takes less, so that who
 has its turn for honest work is seldom overtaken, and made to do that work again."""
 
+NEW_SECONDS: Final = 1.0
+"""Who has read a commit, or made one, so short a time ago begins to queue at once."""
+
 T = TypeVar("T")
 
 
@@ -58,7 +61,7 @@ class DeltaTopicLog(FollowedTopic):
     def __init__(self, home: Home, info: TopicInfo, *, jitter: Callable[[], float] = random.random) -> None:
         super().__init__(home, info, jitter)
         patience = PATIENCE_SECONDS if self.files.reach == "machine" else None
-        self._turns = Turns(home.store, info.location, self.clock, patience, self._version)
+        self._turns = Turns(home.store, info.location, self.clock, patience, self._version, self._is_new)
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
         self._combined: CombinedTopic | None = None
@@ -177,6 +180,10 @@ class DeltaTopicLog(FollowedTopic):
     def _version(self) -> int:
         self.refresh_table()
         return self._table.state.version
+
+    def _is_new(self) -> bool:
+        """Whether what others wrote was read a moment ago, so that little of it is left to be read."""
+        return self._table.loaded and self._table.seen_within(NEW_SECONDS)
 
     def _questions(self) -> list[Callable[[], object]]:
         """What `ready_to_append` asks the storage."""

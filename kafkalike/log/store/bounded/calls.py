@@ -7,15 +7,21 @@ are refused at once, so that few threads hang; now and then one is let through, 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kafkalike.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from kafkalike.log.store.bounded.carried import Task
+    from kafkalike.log.store.bounded.foreseen import Foreseen
 
 T = TypeVar("T")
 
@@ -35,7 +41,7 @@ IDLE_SECONDS: Final = 60.0
 """A thread that had nothing to do for so long ends."""
 
 
-class _Job:
+class Job:
     """A call under way."""
 
     __slots__ = ("allowed", "done", "error", "result", "until", "work")
@@ -49,9 +55,33 @@ class _Job:
         self.allowed = allowed
         self.until = SYSTEM_CLOCK.monotonic() + allowed
 
+    def run(self, calls: BoundedCalls, free: Callable[[], None]) -> None:
+        """Make it. Caller: a thread of those calls."""
+        mine.job = self
+        try:
+            self.result = self.work()
+        except BaseException as error:  # noqa: BLE001 - it is the caller's
+            self.error = error
+        mine.job = None
+        self.work = nothing
+        free()
+        calls.ended(self)
 
-_mine = threading.local()
-"""What a thread of this module is at work on: `calls` and `job`."""
+
+class Mine(threading.local):
+    """What a thread is at work on."""
+
+    calls: BoundedCalls | None = None
+    """Whose call it makes, where that is its work."""
+    job: Job | None = None
+    """That call."""
+    task: Task | None = None
+    """What it carries out, where it carries several calls out."""
+    foreseen: Foreseen | None = None
+    """Answers that it has already to the calls that it makes next; see `foreseen`."""
+
+
+mine: Final = Mine()
 
 
 class BoundedCalls:
@@ -65,15 +95,19 @@ class BoundedCalls:
     def __init__(self, uri: str, seconds: float = SECONDS) -> None:
         self.uri = uri
         self.seconds = seconds
-        self._idle: list[_Worker] = []
-        self._running: set[_Job] = set()
-        self._lost: set[_Job] = set()
+        self._threads = Threads()
+        self._running: set[Job] = set()
+        self._lost: set[Job] = set()
         """Calls that still hang though later ones were answered."""
+        self._owed: list[Callable[[], object]] = []
+        """Calls that were put off."""
         self._next_try = 0.0
 
     def begin_anew(self) -> None:
         """Forget all calls and threads: a forked child has none of them."""
-        self._idle, self._running, self._lost, self._next_try = [], set(), set(), 0.0
+        self._threads.forget()
+        self._running, self._lost, self._next_try = set(), set(), 0.0
+        self._owed.clear()
 
     def allow(self, lag_ms: int) -> None:
         """Let calls take a tenth of the time after which a replica is taken out; at least one second, at most three."""
@@ -88,36 +122,39 @@ class BoundedCalls:
         """For how long a call has hung that had to end; 0 where none does."""
         return max((SYSTEM_CLOCK.monotonic() - job.until + job.allowed for job in self._late()), default=0.0)
 
-    def _late(self) -> list[_Job]:
+    def _late(self) -> list[Job]:
         now = SYSTEM_CLOCK.monotonic()
         # A copy, made in one step.
         return [job for job in tuple(self._running) if job.until < now]
 
-    def call(self, work: Callable[[], T], times: float = 1.0) -> T:
+    def call(self, work: Callable[[], T], times: float = 1.0, key: Hashable = None) -> T:
         """Make a call.
 
         Args:
             work: the call. It may be made though this raises.
             times: how many times as long as others it may take.
+            key: what it asks for, where it may have been foreseen; see `foreseen`.
 
         Raises:
             OSError: it took too long, or another one still does.
             Exception: what the call raises.
         """
-        if getattr(_mine, "calls", None) is self:
+        if mine.calls is self:
             return work()
-        if self._running and (late := self._late()):
-            self._refuse(late)
-        job = _Job(work, self.seconds * times)
+        if mine.foreseen is not None and (found := mine.foreseen.take(self, key)):
+            return found[0]  # type: ignore[no-any-return]
+        if mine.task is not None and mine.calls is None:
+            return mine.task.step(self, work, times)
+        self.refuse_late()
+        job = Job(work, self.seconds * times)
         self._begin(job)
         if not job.done.acquire(timeout=min(SUSPECT_SECONDS, job.allowed)):
-            _suspect_all()
+            suspect_all()
             while (left := job.until - SYSTEM_CLOCK.monotonic()) > 0:
                 if job.done.acquire(timeout=left):
                     break
             else:
-                self._next_try = SYSTEM_CLOCK.monotonic() + RETRY_SECONDS
-                raise self._no_answer()
+                raise self.given_up()
         if job.error is not None:
             try:
                 raise job.error
@@ -126,34 +163,60 @@ class BoundedCalls:
                 job.error = None
         return job.result  # type: ignore[no-any-return]
 
-    def _begin(self, job: _Job) -> None:
+    def _begin(self, job: Job) -> None:
         self._running.add(job)
         try:
-            try:
-                worker = self._idle.pop()
-            except IndexError:
-                worker = _Worker(self)
-                worker.start()
-            worker.inbox.put(job)
+            self._threads.begin(partial(job.run, self), f"kafkalike calls of {self.uri}", self)
         except BaseException:
             self._running.discard(job)
             raise
 
+    def begun(self, times: float) -> Job:
+        """Take note of a call that the caller's thread makes.
+
+        Raises:
+            OSError: it is refused.
+        """
+        self.refuse_late()
+        job = Job(nothing, self.seconds * times)
+        self._running.add(job)
+        return job
+
+    def begin(self, work: Callable[[], object]) -> None:
+        """Make a call, and do not wait for it."""
+        self._begin(Job(work, self.seconds))
+
+    def later(self, work: Callable[[], object]) -> None:
+        """Make a call when the storage has answered another one; for what must be done, and may be done late."""
+        self._owed.append(work)
+
     def suspect(self) -> None:
         """Ask it for something, unless somebody waits for an answer already."""
         if not self._running:
-            self._begin(_Job(lambda: os.path.lexists(self.uri), self.seconds))
+            self.begin(lambda: os.path.lexists(self.uri))
 
-    def _refuse(self, late: list[_Job]) -> None:
+    def refuse_late(self) -> None:
+        """Refuse a call while another one hangs, but for now and then.
+
+        Raises:
+            OSError: it is refused.
+        """
+        if not self._running or not (late := self._late()):
+            return
         now = SYSTEM_CLOCK.monotonic()
         if now < self._next_try or len(late) + len(self._lost) >= MOST:
             raise self._no_answer()
         self._next_try = now + RETRY_SECONDS
 
+    def given_up(self) -> OSError:
+        """Take note that a call is not waited for any more; returns what its caller gets."""
+        self._next_try = SYSTEM_CLOCK.monotonic() + RETRY_SECONDS
+        return self._no_answer()
+
     def _no_answer(self) -> OSError:
         return OSError(errno.ETIMEDOUT, "it gives no answer", self.uri)
 
-    def ended(self, job: _Job) -> None:
+    def ended(self, job: Job) -> None:
         """Take note that a call came to an end. Caller: the thread that made it."""
         self._running.discard(job)
         self._lost.discard(job)
@@ -162,7 +225,45 @@ class BoundedCalls:
             late = self._late()
             self._lost.update(late)
             self._running.difference_update(late)
+        if job.error is None and self._owed:
+            self.begin(self._pay)
         job.done.release()
+
+    def _pay(self) -> None:
+        """Make the calls that were put off."""
+        with contextlib.suppress(IndexError):
+            while True:
+                work = self._owed.pop()
+                with contextlib.suppress(OSError):
+                    work()
+
+
+def suspect_all() -> None:
+    """Ask all storages for something, so that those that hang are known at the same time."""
+    for calls in tuple(_known.values()):
+        calls.suspect()
+
+
+class Threads:
+    """Threads that wait for something to do. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Worker] = []
+
+    def begin(self, work: Work, name: str, calls: BoundedCalls | None = None) -> None:
+        """Have a thread do something.
+
+        Args:
+            work: see `Work`.
+            name: what a new thread is called.
+            calls: whose calls it makes, where all of them make those of one storage.
+        """
+        try:
+            worker = self._idle.pop()
+        except IndexError:
+            worker = _Worker(self, name, calls)
+            worker.start()
+        worker.inbox.put(work)
 
     def free(self, worker: _Worker) -> None:
         """Take a thread that has nothing to do."""
@@ -176,47 +277,57 @@ class BoundedCalls:
             return True
         return False
 
+    def forget(self) -> None:
+        """Forget all of them: a forked child has none."""
+        self._idle = []
 
-def _suspect_all() -> None:
-    for calls in tuple(_known.values()):
-        calls.suspect()
+
+class Work(Protocol):
+    """What a thread is given to do."""
+
+    def __call__(self, free: Callable[[], None], /) -> None:
+        """Do it.
+
+        Args:
+            free: to be called before anybody hears that it is done, who may have the next thing to do.
+        """
+        ...
 
 
 class _Worker(threading.Thread):
-    def __init__(self, calls: BoundedCalls) -> None:
-        super().__init__(name=f"kafkalike calls of {calls.uri}", daemon=True)
-        self.inbox: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+    def __init__(self, threads: Threads, name: str, calls: BoundedCalls | None) -> None:
+        super().__init__(name=name, daemon=True)
+        self.inbox: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._threads = threads
         self._calls = calls
 
     def run(self) -> None:
-        calls = _mine.calls = self._calls
+        mine.calls = self._calls
+        promised = False
         while True:
             try:
-                job = self.inbox.get(timeout=IDLE_SECONDS)
+                work = self.inbox.get(timeout=IDLE_SECONDS)
             except queue.Empty:
-                if calls.took(self):
+                if self._threads.took(self) and not promised:
+                    # Who took it may have been interrupted before it said what is to be done.
+                    promised = True
                     continue
                 return
-            _mine.job = job
-            try:
-                job.result = job.work()
-            except BaseException as error:  # noqa: BLE001 - it is the caller's
-                job.error = error
-            _mine.job = None
-            job.work = _nothing
-            # Before the caller goes on, who may have the next one for it.
-            calls.free(self)
-            calls.ended(job)
-            del job
+            promised = False
+            work(self._free)
+            del work
+
+    def _free(self) -> None:
+        self._threads.free(self)
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """What a call that has ended holds no more."""
 
 
 def go_on() -> None:
     """Say that the call which this thread makes goes on, part by part."""
-    job = getattr(_mine, "job", None)
+    job = mine.job
     if job is not None:
         job.until = SYSTEM_CLOCK.monotonic() + job.allowed
 

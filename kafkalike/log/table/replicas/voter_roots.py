@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.log.store.bounded.foreseen import Ahead
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, log_name
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
@@ -141,7 +142,7 @@ class VoterRoots:
         try:
             carrier = self._carriers[type(act)]
             if type(act) in AT_ONE_VOTER:
-                return self._store_of(act.voter).bounded(partial(carrier, act), long=True)
+                return self._store_of(act.voter).bounded(partial(carrier, act), long=True, key=act)
             return carrier(act)
         except (OSError, KafkaError) as cause:
             failed = cause if isinstance(cause, OSError) else OSError(str(cause))
@@ -151,6 +152,11 @@ class VoterRoots:
             ended = self._clock.monotonic()
             if ended - began > SLOW_SECONDS:
                 self._slow_until[act.voter] = ended + PASSED_OVER_SECONDS
+
+    def ahead(self, voter: Voter, version: int) -> Ahead | None:
+        """The call that looks for a version at a voter, where it may be made ahead."""
+        calls, act = self._store_of(voter).bounded_calls, quorum.ReadVersion(voter, version)
+        return None if calls is None else Ahead(calls, act, partial(self._read_version, act))
 
     def forgive(self) -> bool:
         """Ask those again that were slow; returns whether there are any."""

@@ -1,0 +1,119 @@
+"""Foreseen: calls that a thread is about to make, one after the other, made before as one; see `carried`.
+
+An answer counts for the very next call of the thread, if that is the one that was foreseen, and all others are
+forgotten when it is not. So all is as if the thread had made each call itself, and had slept for a moment after it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.log.store.bounded.calls import BoundedCalls, mine
+from kafkalike.log.store.bounded.carried import carry
+
+T = TypeVar("T")
+
+FRESH_SECONDS: Final = 1.0
+"""How old an answer may be: a process may be stopped before it uses it."""
+
+
+class Ahead(NamedTuple):
+    """A call that is about to be made."""
+
+    calls: BoundedCalls
+    """Whose."""
+    key: Hashable
+    """What it asks for."""
+    work: Callable[[], object]
+    """The call. It only reads."""
+    times: float = 1.0
+    """How many times as long as others it may take."""
+    is_news: Callable[[Any], bool] = lambda answer: answer is not None
+    """Whether an answer has something to tell, so that nobody knows what is asked next."""
+
+
+def size_key(uri: str, name: str) -> Hashable:
+    """What the call asks for that asks for a file's size."""
+    return "size", uri, name
+
+
+class Foreseen:
+    """Answers that one thread has already. Only that thread uses it."""
+
+    def __init__(self) -> None:
+        self._answers: deque[tuple[BoundedCalls, Hashable, object, float]] = deque()
+
+    def take(self, calls: BoundedCalls, key: Hashable) -> tuple[Any, ...]:
+        """The answer to the call that is made now, in a tuple; an empty one where it was not foreseen."""
+        if not self._answers:
+            return ()
+        whose, wanted, answer, asked = self._answers.popleft()
+        if whose is calls and wanted == key and SYSTEM_CLOCK.monotonic() - asked < FRESH_SECONDS:
+            return (answer,)
+        self._answers.clear()
+        return ()
+
+    def forget(self) -> None:
+        """Forget all of them."""
+        self._answers.clear()
+
+    def ask(self, calls: Sequence[Ahead]) -> None:
+        """Make calls, up to the first that fails or has something to tell: what comes after it is not foreseen."""
+        self._answers.clear()
+        for whose, key, work, times, is_news in calls:
+            asked = SYSTEM_CLOCK.monotonic()
+            try:
+                answer = whose.call(work, times)
+            except OSError:
+                # It is asked again, by who wants to know.
+                return
+            self._answers.append((whose, key, answer, asked))
+            if is_news(answer):
+                return
+
+
+def foreseeing(work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple) -> T:
+    """Do something in which calls are foreseen; nothing of that stays, however it ends.
+
+    Args:
+        work: what is done.
+        calls: those that it makes first.
+    """
+    if mine.foreseen is not None or mine.task is not None:
+        foresee(calls())
+        return work()
+    try:
+        try:
+            mine.foreseen = Foreseen()
+            foresee(calls())
+            return work()
+        finally:
+            mine.foreseen = None
+    finally:
+        # An interrupt may have come in between.
+        mine.foreseen = None
+
+
+def asker() -> Callable[[Sequence[Ahead]], None]:
+    """What makes calls ahead for this thread, to be used in what it has carried out."""
+    known = mine.foreseen
+    return _ask_nothing if known is None else known.ask
+
+
+def _ask_nothing(calls: Sequence[Ahead]) -> None:
+    del calls
+
+
+def foresee(calls: Sequence[Ahead]) -> None:
+    """Make calls that this thread is about to make, if that is of use: several of them, within `foreseeing`."""
+    known = mine.foreseen
+    if known is None or len(calls) < 2:
+        return
+    try:
+        carry(lambda: known.ask(calls))
+    except OSError:
+        # One hangs. What was asked before it counts.
+        return
