@@ -211,9 +211,11 @@ class ObjectStore:
         del following, known
         return ()
 
-    def foreseeing(self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple) -> T:
+    def foreseeing(
+        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple, *, by_turn: bool = False
+    ) -> T:
         """Nothing is made ahead."""
-        del calls
+        del calls, by_turn
         return work()
 
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -12,10 +12,11 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from kafkalike.log.store.bounded.calls import BoundedCalls
+from kafkalike.log.store.bounded.carried import carry
+from kafkalike.log.store.bounded.foreseen import planned
 from kafkalike.log.store.lock import TURN, file_of_lock
 
 FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -44,7 +45,23 @@ class QuickLock:
         Raises:
             OSError: the root is not there, or gives no answer.
         """
-        return self._calls.call(self._take)
+        ask = planned()
+        if ask is None:
+            return self._calls.call(self._take)
+
+        def take() -> bool:
+            taken = self._calls.call(self._take)
+            if taken:
+                ask()
+            return taken
+
+        try:
+            return carry(take)
+        except OSError:
+            # What is asked then may hang, too.
+            if self._handle is None:
+                raise
+            return True
 
     def _take(self) -> bool:
         folder = self._open_folder()
@@ -80,12 +97,12 @@ class QuickLock:
             if self._handle is not None:
                 self._calls.call(self._release)
         except OSError:
-            # It is let go when the root answers again.
-            self._calls.later(self._release)
+            # It hangs, or the file cannot be closed, which frees it all the same.
+            return
         finally:
-            if self._handle is not None and not self._calls.hangs:
-                # Interrupted.
-                self._calls.begin(self._release)
+            if self._handle is not None:
+                # It hangs, or an interrupt came.
+                self._calls.see_to(self._release)
 
     def _release(self) -> None:
         with self._mutex:
@@ -93,12 +110,6 @@ class QuickLock:
         _held.discard(self)
         if handle is not None:
             _free(handle)
-
-    def __del__(self) -> None:
-        """Let it go where an interrupt came before that."""
-        if self._handle is not None:
-            with contextlib.suppress(RuntimeError):
-                self._calls.begin(partial(_free, self._handle))
 
     def in_child(self) -> None:
         """A forked child has no locks of its parent's."""

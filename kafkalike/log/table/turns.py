@@ -41,6 +41,7 @@ class Turns:
         clock: Clock,
         patience: float | None,
         look: Callable[[], int],
+        *,
         is_new: Callable[[], bool] = lambda: False,
     ) -> None:
         self.patience = patience

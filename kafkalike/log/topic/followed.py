@@ -109,7 +109,7 @@ class FollowedTopic:
             self.refresh_info(waiting=waiting)
             self.refresh_table(pace)
 
-        self.files.foreseeing(look, self._ahead)
+        self.files.foreseeing(look, lambda: self._ahead(there=False))
 
     @property
     def next_file(self) -> str | None:
@@ -146,10 +146,14 @@ class FollowedTopic:
             self._checked(lambda: self._table.refresh(pace))
             self._checked(lambda: self._table.check_there(pace))
 
-        self.files.foreseeing(look, lambda: self._ahead(there=True))
+        self.files.foreseeing(look, self._ahead)
 
-    def _ahead(self, *, there: bool = False) -> Sequence[Ahead]:
-        """The calls that a look at the metadata makes, and one at the table after it; see `Store.ahead`."""
+    def _ahead(self, *, there: bool = True) -> Sequence[Ahead]:
+        """The calls that a look at the metadata makes, and one at the table after it; see `Store.ahead`.
+
+        Args:
+            there: whether it is looked, too, whether the version that is known is there.
+        """
         first = self._home.metadata.ahead()
         return [*first, *self._table.ahead(there=there)] if first else ()
 

@@ -182,18 +182,17 @@ class BoundedCalls:
         self._running.add(job)
         return job
 
-    def begin(self, work: Callable[[], object]) -> None:
-        """Make a call, and do not wait for it."""
-        self._begin(Job(work, self.seconds))
-
-    def later(self, work: Callable[[], object]) -> None:
-        """Make a call when the storage has answered another one; for what must be done, and may be done late."""
-        self._owed.append(work)
+    def see_to(self, work: Callable[[], object]) -> None:
+        """Make a call, and do not wait for it; while others hang, it is put off until one is answered."""
+        if self.hangs:
+            self._owed.append(work)
+        else:
+            self._begin(Job(work, self.seconds))
 
     def suspect(self) -> None:
         """Ask it for something, unless somebody waits for an answer already."""
         if not self._running:
-            self.begin(lambda: os.path.lexists(self.uri))
+            self._begin(Job(lambda: os.path.lexists(self.uri), self.seconds))
 
     def refuse_late(self) -> None:
         """Refuse a call while another one hangs, but for now and then.
@@ -226,7 +225,7 @@ class BoundedCalls:
             self._lost.update(late)
             self._running.difference_update(late)
         if job.error is None and self._owed:
-            self.begin(self._pay)
+            self._begin(Job(self._pay, self.seconds))
         job.done.release()
 
     def _pay(self) -> None:

@@ -45,6 +45,10 @@ class Foreseen:
 
     def __init__(self) -> None:
         self._answers: deque[tuple[BoundedCalls, Hashable, object, float]] = deque()
+        self.planned: Callable[[], Sequence[Ahead]] = tuple
+        """Calls that are to be made when the thread has its turn."""
+        self.is_done = False
+        """Whether they were."""
 
     def take(self, calls: BoundedCalls, key: Hashable) -> tuple[Any, ...]:
         """The answer to the call that is made now, in a tuple; an empty one where it was not foreseen."""
@@ -75,20 +79,31 @@ class Foreseen:
                 return
 
 
-def foreseeing(work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple) -> T:
+def foreseeing(
+    work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple, *, by_turn: bool = False
+) -> T:
     """Do something in which calls are foreseen; nothing of that stays, however it ends.
 
     Args:
         work: what is done.
         calls: those that it makes first.
+        by_turn: they are made when it has its turn; see `planned`.
     """
-    if mine.foreseen is not None or mine.task is not None:
-        foresee(calls())
+    known = mine.foreseen
+    if known is not None or mine.task is not None:
+        if known is not None and not known.is_done:
+            foresee(calls())
+        elif known is not None:
+            # They are those that were made with the turn.
+            known.is_done = False
         return work()
     try:
         try:
-            mine.foreseen = Foreseen()
-            foresee(calls())
+            known = mine.foreseen = Foreseen()
+            if by_turn:
+                known.planned = calls
+            else:
+                foresee(calls())
             return work()
         finally:
             mine.foreseen = None
@@ -107,10 +122,27 @@ def _ask_nothing(calls: Sequence[Ahead]) -> None:
     del calls
 
 
+def planned() -> Callable[[], None] | None:
+    """What makes the calls that are to be made when this thread has its turn, in what it has carried out; None: none.
+
+    They are those that are known before that; if others have written meanwhile, the first answer says so.
+    """
+    known = mine.foreseen
+    calls = () if known is None else known.planned()
+    if known is None or not calls:
+        return None
+
+    def ask() -> None:
+        known.ask(calls)
+        known.is_done = True
+
+    return ask
+
+
 def foresee(calls: Sequence[Ahead]) -> None:
     """Make calls that this thread is about to make, if that is of use: several of them, within `foreseeing`."""
     known = mine.foreseen
-    if known is None or len(calls) < 2:
+    if known is None or not calls[1:]:
         return
     try:
         carry(lambda: known.ask(calls))

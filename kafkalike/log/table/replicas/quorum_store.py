@@ -111,9 +111,11 @@ class QuorumStore(NearStore):
         looks = [self.voters.roots.ahead(voter, version) for voter in voters.voters[: majority(len(voters.voters))]]
         return () if None in looks else [look for look in looks if look is not None]
 
-    def foreseeing(self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple) -> T:
+    def foreseeing(
+        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple, *, by_turn: bool = False
+    ) -> T:
         """Do something in which calls may be made ahead."""
-        return foreseeing(work, calls)
+        return foreseeing(work, calls, by_turn=by_turn)
 
     def read(self, name: str) -> bytes:
         """Content of a file."""

@@ -170,9 +170,11 @@ class ReplicatedStore(NearStore):
         size = self.replicas.size_ahead(known) if known else None
         return (look,) if size is None else (look, size)
 
-    def foreseeing(self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple) -> T:
+    def foreseeing(
+        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple, *, by_turn: bool = False
+    ) -> T:
         """Do something in which calls may be made ahead."""
-        return foreseeing(work, calls)
+        return foreseeing(work, calls, by_turn=by_turn)
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
         """Make a version with these bytes on all members of the chain, unless there is one."""
