@@ -88,7 +88,7 @@ class NearStore:
         return ()
 
     def foreseeing(
-        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple, *, by_turn: bool = False
+        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
     ) -> T:
         """Nothing is made ahead."""
         del calls, by_turn

@@ -240,13 +240,13 @@ class Store(Protocol):
         ...
 
     def foreseeing(
-        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple, *, by_turn: bool = False
+        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
     ) -> T:
         """Do something in which calls may be made ahead, several as one.
 
         Args:
             work: what is done.
-            calls: those that it makes first.
+            calls: those that it makes first; None: it is not known.
             by_turn: they are made when it has its turn, and as one with that.
         """
         ...

@@ -192,7 +192,10 @@ class BoundedCalls:
     def suspect(self) -> None:
         """Ask it for something, unless somebody waits for an answer already."""
         if not self._running:
-            self._begin(Job(lambda: os.path.lexists(self.uri), self.seconds))
+            job = Job(lambda: os.path.lexists(self.uri), self.seconds)
+            # If that hangs, others need not wait to know it.
+            self._next_try = job.until + RETRY_SECONDS
+            self._begin(job)
 
     def refuse_late(self) -> None:
         """Refuse a call while another one hangs, but for now and then.

@@ -80,29 +80,29 @@ class Foreseen:
 
 
 def foreseeing(
-    work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple, *, by_turn: bool = False
+    work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
 ) -> T:
     """Do something in which calls are foreseen; nothing of that stays, however it ends.
 
     Args:
         work: what is done.
-        calls: those that it makes first.
+        calls: those that it makes first; None: it is not known.
         by_turn: they are made when it has its turn; see `planned`.
     """
     known = mine.foreseen
     if known is not None or mine.task is not None:
-        if known is not None and not known.is_done:
-            foresee(calls())
-        elif known is not None:
-            # They are those that were made with the turn.
+        if known is not None and calls is not None:
+            if not known.is_done:
+                foresee(calls())
+            # Else they are those that were made with the turn.
             known.is_done = False
         return work()
     try:
         try:
             known = mine.foreseen = Foreseen()
-            if by_turn:
+            if calls is not None and by_turn:
                 known.planned = calls
-            else:
+            elif calls is not None:
                 foresee(calls())
             return work()
         finally:

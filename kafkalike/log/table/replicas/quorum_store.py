@@ -112,7 +112,7 @@ class QuorumStore(NearStore):
         return () if None in looks else [look for look in looks if look is not None]
 
     def foreseeing(
-        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple, *, by_turn: bool = False
+        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
     ) -> T:
         """Do something in which calls may be made ahead."""
         return foreseeing(work, calls, by_turn=by_turn)

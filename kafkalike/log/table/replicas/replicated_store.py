@@ -171,7 +171,7 @@ class ReplicatedStore(NearStore):
         return (look,) if size is None else (look, size)
 
     def foreseeing(
-        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] = tuple, *, by_turn: bool = False
+        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
     ) -> T:
         """Do something in which calls may be made ahead."""
         return foreseeing(work, calls, by_turn=by_turn)
