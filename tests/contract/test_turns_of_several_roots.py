@@ -14,10 +14,10 @@ import pytest
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
-from kafkalike.log.store.bounded import calls as bounded
 from kafkalike.log.store.bounded.calls import BoundedCalls, mine
+from kafkalike.log.store.bounded.quick_lock import QuickLock
+from kafkalike.log.store.bounded.threads import Threads, Work
 from kafkalike.log.store.lock import TableLock
-from kafkalike.log.store.quick_lock import QuickLock
 from tests.tools.clusters import on_three_disks
 from tests.tools.effort import examples
 from tests.tools.interrupt_copies import Replicated
@@ -157,14 +157,14 @@ def test_few_calls_are_handed_over_in_an_append(tmp_path: Path, monkeypatch: pyt
     topic.append(batch_now("a"))
     topic.append(batch_now("b"))
     handed: list[str] = []
-    begin = bounded.Threads.begin
+    begin = Threads.begin
 
-    def counted(self: bounded.Threads, work: bounded.Work, name: str, calls: BoundedCalls | None = None) -> None:
+    def counted(self: Threads, work: Work, name: str) -> None:
         if threading.current_thread() is threading.main_thread():
             handed.append(name)
-        begin(self, work, name, calls)
+        begin(self, work, name)
 
-    monkeypatch.setattr(bounded.Threads, "begin", counted)
+    monkeypatch.setattr(Threads, "begin", counted)
     topic.append(batch_now("c"))
 
     assert len(handed) == 3
@@ -196,7 +196,7 @@ def _open_files() -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "within", ["store/quick_lock.py", "store/bounded/", "replicated/bounded_store.py", "replicas/roots.py"]
+    "within", ["bounded/quick_lock.py", "bounded/c", "replicated/bounded_store.py", "replicas/roots.py"]
 )
 def test_an_append_that_is_interrupted_lets_its_turn_go(tmp_path: Path, within: str) -> None:
     """Without the garbage collector, which would do it some time."""

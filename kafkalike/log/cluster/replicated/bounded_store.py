@@ -14,10 +14,10 @@ from kafkalike.log.cluster.replicated.broker_store import BrokerStore, Founding,
 from kafkalike.log.store.bounded.calls import BoundedCalls, calls_of
 from kafkalike.log.store.bounded.files import BoundedFile
 from kafkalike.log.store.bounded.foreseen import size_key
+from kafkalike.log.store.bounded.quick_lock import QuickLock
 from kafkalike.log.store.local import LOCKS
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.port import NOW, Entry, Pace
-from kafkalike.log.store.quick_lock import QuickLock
 from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:

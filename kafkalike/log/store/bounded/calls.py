@@ -10,18 +10,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import queue
 import threading
 import weakref
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from kafkalike.clock import SYSTEM_CLOCK
-
-if TYPE_CHECKING:
-    from kafkalike.log.store.bounded.carried import Task
-    from kafkalike.log.store.bounded.foreseen import Foreseen
+from kafkalike.log.store.bounded.threads import Threads
 
 T = TypeVar("T")
 
@@ -37,8 +33,25 @@ MOST: Final = 8
 SUSPECT_SECONDS: Final = 0.3
 """When a call takes so long all storages are asked, so that those that hang are known at the same time."""
 
-IDLE_SECONDS: Final = 60.0
-"""A thread that had nothing to do for so long ends."""
+
+class Answers(Protocol):
+    """Answers that a thread has already to the calls that it makes next; see `foreseen`."""
+
+    def take(self, calls: BoundedCalls, key: Hashable, /) -> tuple[Any, ...]:
+        """The answer to the call that is made now, in a tuple; an empty one where it was not foreseen."""
+        ...
+
+    def forget(self) -> None:
+        """Forget all of them."""
+        ...
+
+
+class Carrier(Protocol):
+    """What a thread carries out, where that is several calls; see `carried`."""
+
+    def step(self, calls: BoundedCalls, work: Callable[[], T], times: float, /) -> T:
+        """Make one of them."""
+        ...
 
 
 class Job:
@@ -57,12 +70,12 @@ class Job:
 
     def run(self, calls: BoundedCalls, free: Callable[[], None]) -> None:
         """Make it. Caller: a thread of those calls."""
-        mine.job = self
+        mine.calls, mine.job = calls, self
         try:
             self.result = self.work()
         except BaseException as error:  # noqa: BLE001 - it is the caller's
             self.error = error
-        mine.job = None
+        mine.calls = mine.job = None
         self.work = nothing
         free()
         calls.ended(self)
@@ -75,10 +88,8 @@ class Mine(threading.local):
     """Whose call it makes, where that is its work."""
     job: Job | None = None
     """That call."""
-    task: Task | None = None
-    """What it carries out, where it carries several calls out."""
-    foreseen: Foreseen | None = None
-    """Answers that it has already to the calls that it makes next; see `foreseen`."""
+    task: Carrier | None = None
+    foreseen: Answers | None = None
 
 
 mine: Final = Mine()
@@ -166,7 +177,7 @@ class BoundedCalls:
     def _begin(self, job: Job) -> None:
         self._running.add(job)
         try:
-            self._threads.begin(partial(job.run, self), f"kafkalike calls of {self.uri}", self)
+            self._threads.begin(partial(job.run, self), f"kafkalike calls of {self.uri}")
         except BaseException:
             self._running.discard(job)
             raise
@@ -244,83 +255,6 @@ def suspect_all() -> None:
     """Ask all storages for something, so that those that hang are known at the same time."""
     for calls in tuple(_known.values()):
         calls.suspect()
-
-
-class Threads:
-    """Threads that wait for something to do. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._idle: list[_Worker] = []
-
-    def begin(self, work: Work, name: str, calls: BoundedCalls | None = None) -> None:
-        """Have a thread do something.
-
-        Args:
-            work: see `Work`.
-            name: what a new thread is called.
-            calls: whose calls it makes, where all of them make those of one storage.
-        """
-        try:
-            worker = self._idle.pop()
-        except IndexError:
-            worker = _Worker(self, name, calls)
-            worker.start()
-        worker.inbox.put(work)
-
-    def free(self, worker: _Worker) -> None:
-        """Take a thread that has nothing to do."""
-        self._idle.append(worker)
-
-    def took(self, worker: _Worker) -> bool:
-        """Whether somebody has given a thread something to do; else it is nobody's any more."""
-        try:
-            self._idle.remove(worker)
-        except ValueError:
-            return True
-        return False
-
-    def forget(self) -> None:
-        """Forget all of them: a forked child has none."""
-        self._idle = []
-
-
-class Work(Protocol):
-    """What a thread is given to do."""
-
-    def __call__(self, free: Callable[[], None], /) -> None:
-        """Do it.
-
-        Args:
-            free: to be called before anybody hears that it is done, who may have the next thing to do.
-        """
-        ...
-
-
-class _Worker(threading.Thread):
-    def __init__(self, threads: Threads, name: str, calls: BoundedCalls | None) -> None:
-        super().__init__(name=name, daemon=True)
-        self.inbox: queue.SimpleQueue[Work] = queue.SimpleQueue()
-        self._threads = threads
-        self._calls = calls
-
-    def run(self) -> None:
-        mine.calls = self._calls
-        promised = False
-        while True:
-            try:
-                work = self.inbox.get(timeout=IDLE_SECONDS)
-            except queue.Empty:
-                if self._threads.took(self) and not promised:
-                    # Who took it may have been interrupted before it said what is to be done.
-                    promised = True
-                    continue
-                return
-            promised = False
-            work(self._free)
-            del work
-
-    def _free(self) -> None:
-        self._threads.free(self)
 
 
 def nothing() -> None:

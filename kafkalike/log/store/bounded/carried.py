@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.store.bounded.calls import SUSPECT_SECONDS, BoundedCalls, Job, Threads, mine, nothing, suspect_all
+from kafkalike.log.store.bounded.calls import SUSPECT_SECONDS, BoundedCalls, Job, mine, nothing, suspect_all
+from kafkalike.log.store.bounded.threads import Threads
 
 T = TypeVar("T")
 

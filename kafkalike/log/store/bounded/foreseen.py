@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.log.store.bounded.calls import BoundedCalls, mine
@@ -79,6 +79,11 @@ class Foreseen:
                 return
 
 
+def _here() -> Foreseen | None:
+    """Of this thread."""
+    return cast("Foreseen | None", mine.foreseen)
+
+
 def foreseeing(
     work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
 ) -> T:
@@ -89,7 +94,7 @@ def foreseeing(
         calls: those that it makes first; None: it is not known.
         by_turn: they are made when it has its turn; see `planned`.
     """
-    known = mine.foreseen
+    known = _here()
     if known is not None or mine.task is not None:
         if known is not None and calls is not None:
             if not known.is_done:
@@ -99,7 +104,8 @@ def foreseeing(
         return work()
     try:
         try:
-            known = mine.foreseen = Foreseen()
+            known = Foreseen()
+            mine.foreseen = known
             if calls is not None and by_turn:
                 known.planned = calls
             elif calls is not None:
@@ -114,7 +120,7 @@ def foreseeing(
 
 def asker() -> Callable[[Sequence[Ahead]], None]:
     """What makes calls ahead for this thread, to be used in what it has carried out."""
-    known = mine.foreseen
+    known = _here()
     return _ask_nothing if known is None else known.ask
 
 
@@ -127,7 +133,7 @@ def planned() -> Callable[[], None] | None:
 
     They are those that are known before that; if others have written meanwhile, the first answer says so.
     """
-    known = mine.foreseen
+    known = _here()
     calls = () if known is None else known.planned()
     if known is None or not calls:
         return None
@@ -141,7 +147,7 @@ def planned() -> Callable[[], None] | None:
 
 def foresee(calls: Sequence[Ahead]) -> None:
     """Make calls that this thread is about to make, if that is of use: several of them, within `foreseeing`."""
-    known = mine.foreseen
+    known = _here()
     if known is None or not calls[1:]:
         return
     try:
