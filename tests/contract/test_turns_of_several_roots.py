@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import os
 import threading
@@ -38,7 +39,10 @@ def root(tmp_path: Path) -> BrokerRoot:
     cluster = on_three_disks(tmp_path)
     cluster.create_topic("t", 1, {})
     cluster.settle()
-    return cluster.store.root_of(1)
+    root = cluster.store.root_of(1)
+    with root.turn("t", at_once()):
+        """Its files are there."""
+    return root
 
 
 def plain(root: BrokerRoot) -> TableLock:
@@ -64,14 +68,12 @@ def test_it_keeps_others_out_until_it_is_let_go(root: BrokerRoot) -> None:
 
 
 def test_nobody_is_overtaken_who_queues(root: BrokerRoot) -> None:
-    """Who queues has the file of the queue."""
-    queue = TableLock(f"{root.uri}/__locks", "t.lock.turn")
-    Path(root.uri, "__locks", "t.lock.turn.lock").unlink(missing_ok=True)
-    Path(root.uri, "__locks", "t.lock.turn").touch()
-    Path(root.uri, "__locks", "t.lock.turn.lock").hardlink_to(f"{root.uri}/__locks/t.lock.turn")
+    """Who queues has the lock of the queue's file."""
+    with Path(root.uri, "__locks", "t.lock.turn").open("rb+") as queue:
+        fcntl.flock(queue, fcntl.LOCK_EX)
 
-    with queue.held(at_once()), pytest.raises(KafkaTimeoutError), root.turn("t", at_once()):
-        pass
+        with pytest.raises(KafkaTimeoutError), root.turn("t", at_once()):
+            pass
 
 
 def test_files_of_it_that_were_removed_are_made_again(root: BrokerRoot) -> None:
@@ -96,6 +98,8 @@ def test_nothing_is_made_where_the_root_is_gone(root: BrokerRoot) -> None:
 def test_one_that_comes_too_late_is_let_go(tmp_path: Path) -> None:
     """Whoever wanted it has gone on meanwhile."""
     calls, go_on = BoundedCalls("/slow", 0.05), threading.Event()
+    with TableLock(str(tmp_path), "t").held(at_once()):
+        """Its files are there."""
 
     def slowly() -> int:
         go_on.wait()
@@ -115,6 +119,8 @@ def test_one_that_comes_too_late_is_let_go(tmp_path: Path) -> None:
 
 def test_one_that_cannot_be_let_go_is_when_the_root_answers_again(tmp_path: Path) -> None:
     calls, stuck = BoundedCalls("/stuck", 0.05), threading.Event()
+    with TableLock(str(tmp_path), "t").held(at_once()):
+        """Its files are there."""
     lock = QuickLock(calls, "t", lambda: opened(tmp_path))
     assert lock.take()
     with pytest.raises(TimeoutError):

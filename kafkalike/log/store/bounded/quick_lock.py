@@ -19,7 +19,8 @@ from kafkalike.log.store.bounded.carried import carry
 from kafkalike.log.store.bounded.foreseen import planned
 from kafkalike.log.store.lock import TURN, file_of_lock
 
-FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+"""How its files are opened. They are not made here: where there is no `flock`, a file is a lock by being there."""
 
 
 class QuickLock:
@@ -133,7 +134,7 @@ os.register_at_fork(after_in_child=_in_child)
 def _locked(folder: int, name: str) -> int | None:
     """A file of a folder, opened and locked; None where that cannot be had at once."""
     try:
-        handle = os.open(name, FLAGS, 0o666, dir_fd=folder)
+        handle = os.open(name, FLAGS, dir_fd=folder)
     except OSError:
         return None
     with contextlib.suppress(OSError):

@@ -108,7 +108,8 @@ class QuorumStore(NearStore):
         version, voters = _version(following), self.voters.known
         if known or version is None or voters is None:
             return ()
-        looks = [self.voters.roots.ahead(voter, version) for voter in voters.voters[: majority(len(voters.voters))]]
+        asked = [voter for voter in voters.voters if not self.voters.roots.is_passed_over(voter)]
+        looks = [self.voters.roots.ahead(voter, version) for voter in asked[: majority(len(voters.voters))]]
         return () if None in looks else [look for look in looks if look is not None]
 
     def foreseeing(
