@@ -97,7 +97,8 @@ class Task:
             OSError: that.
             Exception: what the work raises.
         """
-        suspected, pause = False, SUSPECT_SECONDS
+        suspected: Job | None = None
+        pause = SUSPECT_SECONDS
         while not self._done.acquire(timeout=pause):
             pause, job = SUSPECT_SECONDS, self._job
             if job is None:
@@ -106,8 +107,8 @@ class Task:
             if left <= 0 and self._gives_up(job):
                 assert self._calls is not None
                 raise self._calls.given_up()
-            if not suspected and job.allowed - left >= SUSPECT_SECONDS:
-                suspected = True
+            if suspected is not job and job.allowed - left >= SUSPECT_SECONDS:
+                suspected = job
                 suspect_all()
             pause = min(pause, max(left, 0.001))
         if self._error is not None:

@@ -46,7 +46,7 @@ class Foreseen:
     def __init__(self) -> None:
         self._answers: deque[tuple[BoundedCalls, Hashable, object, float]] = deque()
         self.planned: Callable[[], Sequence[Ahead]] = tuple
-        """Calls that are to be made when the thread has its turn."""
+        """Calls that are to be made when the thread has its turn, once."""
         self.is_done = False
         """Whether they were."""
 
@@ -71,8 +71,7 @@ class Foreseen:
             asked = SYSTEM_CLOCK.monotonic()
             try:
                 answer = whose.call(work, times)
-            except OSError:
-                # It is asked again, by who wants to know.
+            except Exception:  # noqa: BLE001 - it is asked again, by who wants to know
                 return
             self._answers.append((whose, key, answer, asked))
             if is_news(answer):
@@ -134,8 +133,10 @@ def planned() -> Callable[[], None] | None:
     They are those that are known before that; if others have written meanwhile, the first answer says so.
     """
     known = _here()
-    calls = () if known is None else known.planned()
-    if known is None or not calls:
+    if known is None:
+        return None
+    calls, known.planned = known.planned(), tuple
+    if not calls:
         return None
 
     def ask() -> None:
