@@ -16,7 +16,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
 from kafkalike.log.store.bounded.calls import BoundedCalls, mine
-from kafkalike.log.store.bounded.quick_lock import QuickLock
+from kafkalike.log.store.bounded.quick_lock import quick_lock
 from kafkalike.log.store.bounded.threads import Threads, Work
 from kafkalike.log.store.lock import TableLock
 from tests.tools.clusters import on_three_disks
@@ -105,7 +105,7 @@ def test_one_that_comes_too_late_is_let_go(tmp_path: Path) -> None:
         go_on.wait()
         return opened(tmp_path)
 
-    lock = QuickLock(calls, "t", slowly)
+    lock = quick_lock(calls, "t", slowly)
     with pytest.raises(TimeoutError):
         lock.take()
     lock.let_go()
@@ -121,7 +121,7 @@ def test_one_that_cannot_be_let_go_is_when_the_root_answers_again(tmp_path: Path
     calls, stuck = BoundedCalls("/stuck", 0.05), threading.Event()
     with TableLock(str(tmp_path), "t").held(at_once()):
         """Its files are there."""
-    lock = QuickLock(calls, "t", lambda: opened(tmp_path))
+    lock = quick_lock(calls, "t", lambda: opened(tmp_path))
     assert lock.take()
     with pytest.raises(TimeoutError):
         calls.call(stuck.wait)
@@ -190,7 +190,7 @@ class Strict(Replicated):
         if mine.foreseen is not None:
             yield "answers are left"
         yield from super().judge()
-        if left := [link for link in _open_files() if "__locks" in link]:
+        if left := [link for link in _open_files() if str(self.roots) in link and "__locks" in link]:
             yield f"open are {left}"
 
 
@@ -201,9 +201,7 @@ def _open_files() -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "within", ["bounded/quick_lock.py", "bounded/c", "replicated/bounded_store.py", "replicas/roots.py"]
-)
+@pytest.mark.parametrize("within", ["bounded/kept.py", "bounded/c", "replicated/bounded_store.py", "replicas/roots.py"])
 def test_an_append_that_is_interrupted_lets_its_turn_go(tmp_path: Path, within: str) -> None:
     """Without the garbage collector, which would do it some time."""
     gc.disable()

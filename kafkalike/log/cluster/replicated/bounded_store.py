@@ -13,8 +13,9 @@ from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.replicated.broker_store import BrokerStore, Founding, opened_root
 from kafkalike.log.store.bounded.calls import BoundedCalls, calls_of
 from kafkalike.log.store.bounded.files import BoundedFile
-from kafkalike.log.store.bounded.foreseen import size_key
-from kafkalike.log.store.bounded.quick_lock import QuickLock
+from kafkalike.log.store.bounded.foreseen import planned, size_key
+from kafkalike.log.store.bounded.kept import Kept
+from kafkalike.log.store.bounded.quick_lock import quick_lock
 from kafkalike.log.store.local import LOCKS
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.port import NOW, Entry, Pace
@@ -160,10 +161,10 @@ class BoundedStore(BrokerStore):
     @contextlib.contextmanager
     def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
         """Hold the lock of that name: by one call where nobody has it."""
-        lock = QuickLock(self._calls, name, self._open_locks)
+        lock = quick_lock(self._calls, name, self._open_locks)
         try:
             try:
-                if self._founding.done and lock.take():
+                if self._founding.done and lock.take(planned()):
                     yield
                     return
             finally:
@@ -184,14 +185,18 @@ class BoundedStore(BrokerStore):
             with super().turn(name, deadline, meanwhile):
                 yield
             return
-        handle = self._calls.call(self._open_locks)
+        opened = Kept(self._calls, self._open_locks)
         try:
-            folder = f"{OPEN_FILES}/{handle}"
-            with TableLock(folder, name, f"{self._plain.uri}/{LOCKS}", self._calls.call).held(deadline, meanwhile):
-                yield
+            try:
+                opened.take()
+                folder = f"{OPEN_FILES}/{opened.handle}"
+                with TableLock(folder, name, f"{self._plain.uri}/{LOCKS}", self._calls.call).held(deadline, meanwhile):
+                    yield
+            finally:
+                opened.let_go()
         finally:
-            with contextlib.suppress(OSError):
-                self._calls.call(lambda: os.close(handle))
+            # As above.
+            opened.let_go()
 
     def _open_locks(self) -> int:
         super().check_there()
