@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalike.log.store.bounded.silence import RETRY_SECONDS, Silence
+from kafkalike.log.store.impatient.silence import RETRY_SECONDS, Silence
 from kafkalike.log.store.port import NotStoredError
 from kafkalike.testing import ManualClock
 

@@ -63,10 +63,10 @@ class TableLock:
 
     def __init__(self, folder: str, name: str, called: str | None = None, within: Within = _plain) -> None:
         self.name = name
-        self._called = f"{called or folder}/{_file_name(name)}.lock"
+        self._called = f"{called or folder}/{file_of_lock(name)}"
         self._within = within
         self._folder = Path(folder)
-        self._path = str(self._folder / f"{_file_name(name)}.lock")
+        self._path = str(self._folder / file_of_lock(name))
 
     @property
     def files(self) -> frozenset[str]:
@@ -226,7 +226,12 @@ def _release(lock: FileLock) -> None:
         lock.release()
 
 
-def _file_name(name: str) -> str:
+def file_of_lock(name: str) -> str:
+    """The file of a table's lock."""
+    return f"{_short(name)}.lock"
+
+
+def _short(name: str) -> str:
     """The name itself, unless the endings would make it too long for a file; topics may have 249 characters."""
     if len(name) <= LONGEST_NAME:
         return name

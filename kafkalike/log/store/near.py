@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from kafkalike.log.store.port import NOW, Pace
 
 if TYPE_CHECKING:
+    from kafkalike.log.store.bounded.calls import BoundedCalls
+    from kafkalike.log.store.bounded.foreseen import Ahead
     from kafkalike.log.store.port import Store
 
 T = TypeVar("T")
@@ -70,9 +72,26 @@ class NearStore:
     def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
         """Nothing is gained."""
 
-    def bounded(self, work: Callable[[], T], *, long: bool = False) -> T:
+    @property
+    def bounded_calls(self) -> BoundedCalls | None:
+        """None."""
+        return None
+
+    def bounded(self, work: Callable[[], T], *, long: bool = False, key: Hashable = None) -> T:
         """Make calls in the caller's thread."""
-        del long
+        del long, key
+        return work()
+
+    def ahead(self, following: str, known: str = "") -> Sequence[Ahead]:
+        """Nothing is gained."""
+        del following, known
+        return ()
+
+    def foreseeing(
+        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
+    ) -> T:
+        """Nothing is made ahead."""
+        del calls, by_turn
         return work()
 
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:

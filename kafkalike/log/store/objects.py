@@ -26,6 +26,8 @@ from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
+    from kafkalike.log.store.bounded.calls import BoundedCalls
+    from kafkalike.log.store.bounded.foreseen import Ahead
 
 TABLE_LOG: Final = "_delta_log"
 """Folder that a deep list leaves out: it is the table's log, and not its data."""
@@ -194,9 +196,26 @@ class ObjectStore:
         looks = self._root.looks
         self.beside([partial(look, name) for name in names if not looks.has_answer(self._prefix + name, pace)])
 
-    def bounded(self, work: Callable[[], T], *, long: bool = False) -> T:
-        """Make calls in the caller's thread: requests are given up by themselves."""
-        del long
+    @property
+    def bounded_calls(self) -> BoundedCalls | None:
+        """None: requests are given up by themselves."""
+        return None
+
+    def bounded(self, work: Callable[[], T], *, long: bool = False, key: Hashable = None) -> T:
+        """Make calls in the caller's thread."""
+        del long, key
+        return work()
+
+    def ahead(self, following: str, known: str = "") -> Sequence[Ahead]:
+        """Nothing is gained."""
+        del following, known
+        return ()
+
+    def foreseeing(
+        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
+    ) -> T:
+        """Nothing is made ahead."""
+        del calls, by_turn
         return work()
 
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.config.storage import StorageOptions
-from kafkalike.log.store.bounded.client import ImpatientClient
+from kafkalike.log.store.impatient.client import ImpatientClient
 from kafkalike.log.store.looks import Looks
 from kafkalike.log.store.object_client import ObjectClient, check_process
 from kafkalike.log.store.object_leases import ObjectLeases

@@ -26,6 +26,8 @@ from kafkalike.log.table.turns import Turns
 from kafkalike.model.row_value import ControlState
 
 if TYPE_CHECKING:
+    from kafkalike.log.store.bounded.foreseen import Ahead
+
     # Loaded by who has one: object stores alone.
     from kafkalike.log.table.combined.combined_rows import CombinedRows
 
@@ -97,6 +99,10 @@ class DeltaControlLog(Generic[S, R]):
     def questions(self) -> list[Callable[[], object]]:
         """What `refresh` asks; see `FollowedTable.questions`."""
         return self._table.questions()
+
+    def ahead(self) -> Sequence[Ahead]:
+        """The calls that `refresh` makes first; see `Store.ahead`."""
+        return self._table.ahead()
 
     @property
     def version(self) -> int:

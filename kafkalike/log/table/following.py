@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaError, LogCorruptError
@@ -20,6 +20,9 @@ from kafkalike.log.table.loading import ToSegment, last_good, load_with_base, si
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.snapshot import all_damaged, why_damaged
 from kafkalike.log.table.state import REPAIR, TableState
+
+if TYPE_CHECKING:
+    from kafkalike.log.store.bounded.foreseen import Ahead
 
 RECHECK_SECONDS: Final = 10.0
 """How often a reader that sees nothing new makes sure that its version was not cleaned out of the log."""
@@ -196,6 +199,17 @@ class FollowedTable:
             lambda: _quietly(lambda: self.store.look(log_name(version + 1))),
             lambda: _quietly(lambda: self._see(version)),
         ]
+
+    def ahead(self, *, there: bool = False) -> Sequence[Ahead]:
+        """The calls that `refresh` makes first; see `Store.ahead`.
+
+        Args:
+            there: whether `check_there` comes after it.
+        """
+        state = self._state
+        if state is None or state.damage is not None:
+            return ()
+        return self.store.ahead(log_name(state.version + 1), log_name(state.version) if there else "")
 
     def _see(self, version: int) -> None:
         begun = SYSTEM_CLOCK.monotonic()

@@ -136,7 +136,7 @@ class Table(FollowedTable):
             UnknownOutcomeError: the change may be there, or may still come; its files stay.
         """
         with within(deadline):
-            return self._change(plan, deadline, refresh, discard, questions)
+            return self.store.foreseeing(lambda: self._change(plan, deadline, refresh, discard, questions))
 
     def _change(
         self,

@@ -31,23 +31,36 @@ class Turns:
         patience: seconds that a writer queues behind others before it goes on all the same; None waits.
         look: reads what others wrote, so that little is left to do in the turn, and is called again and again while
             one waits; returns a number that has risen if there was something.
+        is_new: whether that was done a moment ago.
     """
 
     def __init__(
-        self, root: Store, location: str, clock: Clock, patience: float | None, look: Callable[[], int]
+        self,
+        root: Store,
+        location: str,
+        clock: Clock,
+        patience: float | None,
+        look: Callable[[], int],
+        *,
+        is_new: Callable[[], bool] = lambda: False,
     ) -> None:
         self.patience = patience
         self._root = root
         self._location = location
         self._clock = clock
         self._look = look
+        self._is_new = is_new
         self._holding = threading.local()
         self._impatient = False
         """Whether the turn could not be had the last time."""
 
     @contextlib.contextmanager
-    def held(self, deadline: Deadline) -> Iterator[None]:
+    def held(self, deadline: Deadline, meanwhile: Callable[[], object] | None = None) -> Iterator[None]:
         """Have one turn; a thread that has it already goes on.
+
+        Args:
+            deadline: until when to wait.
+            meanwhile: is called while one waits, instead of `look`.
 
         Raises:
             KafkaTimeoutError: others held it until the deadline.
@@ -55,7 +68,7 @@ class Turns:
         if getattr(self._holding, "now", False):
             yield
             return
-        with self._root.turn(self._location, deadline, self._look):
+        with self._root.turn(self._location, deadline, meanwhile or self._look):
             self._holding.now = True
             try:
                 yield
@@ -77,16 +90,22 @@ class Turns:
                 yield
             return
         wait = SHORT_PATIENCE_SECONDS if self._impatient else self.patience
-        before = self._look()
+        seen: list[int] = []
+
+        def look() -> None:
+            seen.append(self._look())
+
+        if not self._is_new():
+            look()
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(self.held(Deadline(self._clock, min(wait, deadline.remaining()) * 1000)))
+                stack.enter_context(self.held(Deadline(self._clock, min(wait, deadline.remaining()) * 1000), look))
                 self._impatient = False
             except KafkaTimeoutError:
                 if deadline.expired():
                     raise
                 # Where rows have come meanwhile, the queue may only be long; after a short wait it says nothing.
-                told = self._impatient or self._look() != before
+                told = self._impatient or not seen or self._look() != seen[0]
                 self._impatient = True
                 if not told:
                     where = f"{self._root.uri}/{self._location}"

@@ -30,6 +30,7 @@ from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
+    from kafkalike.log.store.bounded.foreseen import Ahead
     from kafkalike.log.topic.key_search import Searched
 
 LONGEST: Final = 1.2
@@ -97,12 +98,18 @@ class FollowedTopic:
 
     def refresh(self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf) -> None:
         """Look for new table commits and metadata."""
-        # The metadata first, and not while this table is held: who holds theirs may want this.
-        if metadata:
-            self.refresh_info(waiting=waiting)
-        else:
+        pace = Pace(since, LONGEST if waiting else 0.0)
+        if not metadata:
             self._take_info(self._home.metadata.state)
-        self.refresh_table(Pace(since, LONGEST if waiting else 0.0))
+            self.refresh_table(pace)
+            return
+
+        def look() -> None:
+            # The metadata first, and not while this table is held: who holds theirs may want this.
+            self.refresh_info(waiting=waiting)
+            self.refresh_table(pace)
+
+        self.files.foreseeing(look, lambda: self._ahead(there=False))
 
     @property
     def next_file(self) -> str | None:
@@ -133,9 +140,22 @@ class FollowedTopic:
         Args:
             pace: see `FollowedTable.refresh`.
         """
-        self._take_info(self._home.metadata.refresh(since=pace.since))
-        self._checked(lambda: self._table.refresh(pace))
-        self._checked(lambda: self._table.check_there(pace))
+
+        def look() -> None:
+            self._take_info(self._home.metadata.refresh(since=pace.since))
+            self._checked(lambda: self._table.refresh(pace))
+            self._checked(lambda: self._table.check_there(pace))
+
+        self.files.foreseeing(look, self._ahead)
+
+    def _ahead(self, *, there: bool = True) -> Sequence[Ahead]:
+        """The calls that a look at the metadata makes, and one at the table after it; see `Store.ahead`.
+
+        Args:
+            there: whether it is looked, too, whether the version that is known is there.
+        """
+        first = self._home.metadata.ahead()
+        return [*first, *self._table.ahead(there=there)] if first else ()
 
     def check_sound(self) -> None:
         """Refresh; the table must be there now, and be seen at its newest version.

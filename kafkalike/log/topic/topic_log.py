@@ -43,6 +43,9 @@ PATIENCE_SECONDS: Final = 5.0
 stopped while it had its turn, and the table's version alone decides. Writing a large append takes less, so that who
 has its turn for honest work is seldom overtaken, and made to do that work again."""
 
+NEW_SECONDS: Final = 1.0
+"""Who has read a commit, or made one, so short a time ago begins to queue at once."""
+
 T = TypeVar("T")
 
 
@@ -58,7 +61,7 @@ class DeltaTopicLog(FollowedTopic):
     def __init__(self, home: Home, info: TopicInfo, *, jitter: Callable[[], float] = random.random) -> None:
         super().__init__(home, info, jitter)
         patience = PATIENCE_SECONDS if self.files.reach == "machine" else None
-        self._turns = Turns(home.store, info.location, self.clock, patience, self._version)
+        self._turns = Turns(home.store, info.location, self.clock, patience, self._version, is_new=self._is_new)
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
         self._combined: CombinedTopic | None = None
@@ -107,10 +110,13 @@ class DeltaTopicLog(FollowedTopic):
         def plan(state: TableState) -> Change | Done[Appended]:
             return self._appending(state, payload, codec, txn)
 
-        with self.exclusive(deadline):
-            landed = self.change_for_append(plan, deadline)
-            if isinstance(landed, Done):
-                return landed.value
+        def write() -> Landed | Done[Appended]:
+            with self.exclusive(deadline):
+                return self.change_for_append(plan, deadline)
+
+        landed = self.files.foreseeing(write, self._ahead, by_turn=True)
+        if isinstance(landed, Done):
+            return landed.value
         faults.point("append.after_commit")
         self._check_still_in_sync()
         ranges = ranges_of(segment_of(add, self.files) for add in landed.change.adds)
@@ -177,6 +183,10 @@ class DeltaTopicLog(FollowedTopic):
     def _version(self) -> int:
         self.refresh_table()
         return self._table.state.version
+
+    def _is_new(self) -> bool:
+        """Whether what others wrote was read a moment ago, so that little of it is left to be read."""
+        return self._table.loaded and self._table.seen_within(NEW_SECONDS)
 
     def _questions(self) -> list[Callable[[], object]]:
         """What `ready_to_append` asks the storage."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
@@ -13,6 +13,9 @@ from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.replicated.broker_store import BrokerStore, Founding, opened_root
 from kafkalike.log.store.bounded.calls import BoundedCalls, calls_of
 from kafkalike.log.store.bounded.files import BoundedFile
+from kafkalike.log.store.bounded.foreseen import planned, size_key
+from kafkalike.log.store.bounded.kept import Kept
+from kafkalike.log.store.bounded.quick_lock import quick_lock
 from kafkalike.log.store.local import LOCKS
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.port import NOW, Entry, Pace
@@ -26,6 +29,9 @@ T = TypeVar("T")
 
 OPEN_FILES: Final = "/proc/self/fd"
 """Where Linux has what this process has opened, by number."""
+
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+"""How a folder is opened."""
 
 LONG: Final = 3.0
 """How many times as long as others a call may take that writes, or forces data to the disk."""
@@ -57,13 +63,18 @@ class BoundedStore(BrokerStore):
         prefix = self._folder
         return BoundedStore(self._plain, self._founding, f"{prefix}/{folder}" if prefix else folder)
 
-    def bounded(self, work: Callable[[], T], *, long: bool = False) -> T:
+    @property
+    def bounded_calls(self) -> BoundedCalls:
+        """The root's."""
+        return self._calls
+
+    def bounded(self, work: Callable[[], T], *, long: bool = False, key: Hashable = None) -> T:
         """Make several calls of this root as one.
 
         Raises:
             OSError: they took too long. They may be made nevertheless.
         """
-        return self._calls.call(work, LONG if long else 1.0)
+        return self._calls.call(work, LONG if long else 1.0, key)
 
     def check_there(self) -> None:
         """Raise `OSError` unless the root is there and is a broker's."""
@@ -114,7 +125,7 @@ class BoundedStore(BrokerStore):
     def size(self, name: str) -> int:
         """Bytes of a file."""
         size = super().size
-        return self._calls.call(lambda: size(name))
+        return self._calls.call(lambda: size(name), key=size_key(self.uri, name))
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files of a folder."""
@@ -149,7 +160,24 @@ class BoundedStore(BrokerStore):
 
     @contextlib.contextmanager
     def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
-        """Hold the lock of that name.
+        """Hold the lock of that name: by one call where nobody has it."""
+        lock = quick_lock(self._calls, name, self._open_locks)
+        try:
+            try:
+                if self._founding.done and lock.take(planned()):
+                    yield
+                    return
+            finally:
+                lock.let_go()
+        finally:
+            # An interrupt may have come before that.
+            lock.let_go()
+        with self._queued(name, deadline, meanwhile):
+            yield
+
+    @contextlib.contextmanager
+    def _queued(self, name: str, deadline: Deadline, meanwhile: Callable[[], object]) -> Iterator[None]:
+        """Queue for the lock of that name, and hold it.
 
         Its folder is held open meanwhile, so that no lock is ever made in another one that comes to stand in its place.
         """
@@ -157,20 +185,28 @@ class BoundedStore(BrokerStore):
             with super().turn(name, deadline, meanwhile):
                 yield
             return
-        handle = self._calls.call(self._open_locks)
+        opened = Kept(self._calls, self._open_locks)
         try:
-            folder = f"{OPEN_FILES}/{handle}"
-            with TableLock(folder, name, f"{self._plain.uri}/{LOCKS}", self._calls.call).held(deadline, meanwhile):
-                yield
+            try:
+                opened.take()
+                folder = f"{OPEN_FILES}/{opened.handle}"
+                with TableLock(folder, name, f"{self._plain.uri}/{LOCKS}", self._calls.call).held(deadline, meanwhile):
+                    yield
+            finally:
+                opened.let_go()
         finally:
-            with contextlib.suppress(OSError):
-                self._calls.call(lambda: os.close(handle))
+            # As above.
+            opened.let_go()
 
     def _open_locks(self) -> int:
+        super().check_there()
         with opened_root(self._plain.uri) as root:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(LOCKS, 0o700, dir_fd=root)
-            return os.open(LOCKS, os.O_RDONLY | os.O_DIRECTORY, dir_fd=root)
+            try:
+                return os.open(LOCKS, FOLDER, dir_fd=root)
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(LOCKS, 0o700, dir_fd=root)
+                return os.open(LOCKS, FOLDER, dir_fd=root)
 
     def forget_turns(self, names: Iterable[str]) -> int:
         """Remove their lock files."""

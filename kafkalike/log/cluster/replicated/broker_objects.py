@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kafkalike.errors import KafkaConnectionError, KafkaError
 from kafkalike.log.cluster.replicated.broker_store import SIGN_SECONDS, Founding, check_sign
-from kafkalike.log.store.bounded.client import ImpatientClient
+from kafkalike.log.store.impatient.client import ImpatientClient
 from kafkalike.log.store.objects import ObjectStore
 from kafkalike.log.store.port import NOW, Entry, Pace
 from kafkalike.log.table.layout import BROKERS

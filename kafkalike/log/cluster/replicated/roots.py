@@ -347,13 +347,12 @@ class SeveralRoots(NearStore):
     ) -> None:
         refused: KafkaError | OSError | None = None
         for root in self._folders_first():
-            if not root.far and not root.is_there():
-                continue
             try:
                 held.enter_context(root.turn(name, deadline, meanwhile))
             except (TopicAuthorizationFailedError, KafkaStorageError, OSError) as cause:
                 # It is read-only, or full, or was lost just now: its replicas are taken out when they are written.
-                refused = refused or cause
+                if root.far or root.is_there():
+                    refused = refused or cause
             else:
                 return
         raise refused or self._none()

@@ -7,15 +7,17 @@ are refused at once, so that few threads hang; now and then one is let through, 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-import queue
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.log.store.bounded.threads import Threads
 
 T = TypeVar("T")
 
@@ -31,11 +33,28 @@ MOST: Final = 8
 SUSPECT_SECONDS: Final = 0.3
 """When a call takes so long all storages are asked, so that those that hang are known at the same time."""
 
-IDLE_SECONDS: Final = 60.0
-"""A thread that had nothing to do for so long ends."""
+
+class Answers(Protocol):
+    """Answers that a thread has already to the calls that it makes next; see `foreseen`."""
+
+    def take(self, calls: BoundedCalls, key: Hashable, /) -> tuple[Any, ...]:
+        """The answer to the call that is made now, in a tuple; an empty one where it was not foreseen."""
+        ...
+
+    def forget(self) -> None:
+        """Forget all of them."""
+        ...
 
 
-class _Job:
+class Carrier(Protocol):
+    """What a thread carries out, where that is several calls; see `carried`."""
+
+    def step(self, calls: BoundedCalls, work: Callable[[], T], times: float, /) -> T:
+        """Make one of them."""
+        ...
+
+
+class Job:
     """A call under way."""
 
     __slots__ = ("allowed", "done", "error", "result", "until", "work")
@@ -49,9 +68,31 @@ class _Job:
         self.allowed = allowed
         self.until = SYSTEM_CLOCK.monotonic() + allowed
 
+    def run(self, calls: BoundedCalls, free: Callable[[], None]) -> None:
+        """Make it. Caller: a thread of those calls."""
+        mine.calls, mine.job = calls, self
+        try:
+            self.result = self.work()
+        except BaseException as error:  # noqa: BLE001 - it is the caller's
+            self.error = error
+        mine.calls = mine.job = None
+        self.work = nothing
+        free()
+        calls.ended(self)
 
-_mine = threading.local()
-"""What a thread of this module is at work on: `calls` and `job`."""
+
+class Mine(threading.local):
+    """What a thread is at work on."""
+
+    calls: BoundedCalls | None = None
+    """Whose call it makes, where that is its work."""
+    job: Job | None = None
+    """That call."""
+    task: Carrier | None = None
+    foreseen: Answers | None = None
+
+
+mine: Final = Mine()
 
 
 class BoundedCalls:
@@ -65,15 +106,19 @@ class BoundedCalls:
     def __init__(self, uri: str, seconds: float = SECONDS) -> None:
         self.uri = uri
         self.seconds = seconds
-        self._idle: list[_Worker] = []
-        self._running: set[_Job] = set()
-        self._lost: set[_Job] = set()
+        self._threads = Threads()
+        self._running: set[Job] = set()
+        self._lost: set[Job] = set()
         """Calls that still hang though later ones were answered."""
+        self._owed: list[Callable[[], object]] = []
+        """Calls that were put off."""
         self._next_try = 0.0
 
     def begin_anew(self) -> None:
         """Forget all calls and threads: a forked child has none of them."""
-        self._idle, self._running, self._lost, self._next_try = [], set(), set(), 0.0
+        self._threads.forget()
+        self._running, self._lost, self._next_try = set(), set(), 0.0
+        self._owed.clear()
 
     def allow(self, lag_ms: int) -> None:
         """Let calls take a tenth of the time after which a replica is taken out; at least one second, at most three."""
@@ -88,36 +133,39 @@ class BoundedCalls:
         """For how long a call has hung that had to end; 0 where none does."""
         return max((SYSTEM_CLOCK.monotonic() - job.until + job.allowed for job in self._late()), default=0.0)
 
-    def _late(self) -> list[_Job]:
+    def _late(self) -> list[Job]:
         now = SYSTEM_CLOCK.monotonic()
         # A copy, made in one step.
         return [job for job in tuple(self._running) if job.until < now]
 
-    def call(self, work: Callable[[], T], times: float = 1.0) -> T:
+    def call(self, work: Callable[[], T], times: float = 1.0, key: Hashable = None) -> T:
         """Make a call.
 
         Args:
             work: the call. It may be made though this raises.
             times: how many times as long as others it may take.
+            key: what it asks for, where it may have been foreseen; see `foreseen`.
 
         Raises:
             OSError: it took too long, or another one still does.
             Exception: what the call raises.
         """
-        if getattr(_mine, "calls", None) is self:
+        if mine.calls is self:
             return work()
-        if self._running and (late := self._late()):
-            self._refuse(late)
-        job = _Job(work, self.seconds * times)
+        if mine.foreseen is not None and (found := mine.foreseen.take(self, key)):
+            return found[0]  # type: ignore[no-any-return]
+        if mine.task is not None and mine.calls is None:
+            return mine.task.step(self, work, times)
+        self.refuse_late()
+        job = Job(work, self.seconds * times)
         self._begin(job)
         if not job.done.acquire(timeout=min(SUSPECT_SECONDS, job.allowed)):
-            _suspect_all()
+            suspect_all()
             while (left := job.until - SYSTEM_CLOCK.monotonic()) > 0:
                 if job.done.acquire(timeout=left):
                     break
             else:
-                self._next_try = SYSTEM_CLOCK.monotonic() + RETRY_SECONDS
-                raise self._no_answer()
+                raise self.given_up()
         if job.error is not None:
             try:
                 raise job.error
@@ -126,34 +174,62 @@ class BoundedCalls:
                 job.error = None
         return job.result  # type: ignore[no-any-return]
 
-    def _begin(self, job: _Job) -> None:
+    def _begin(self, job: Job) -> None:
         self._running.add(job)
         try:
-            try:
-                worker = self._idle.pop()
-            except IndexError:
-                worker = _Worker(self)
-                worker.start()
-            worker.inbox.put(job)
+            self._threads.begin(partial(job.run, self), f"kafkalike calls of {self.uri}")
         except BaseException:
             self._running.discard(job)
             raise
 
+    def begun(self, times: float) -> Job:
+        """Take note of a call that the caller's thread makes.
+
+        Raises:
+            OSError: it is refused.
+        """
+        self.refuse_late()
+        job = Job(nothing, self.seconds * times)
+        self._running.add(job)
+        return job
+
+    def see_to(self, work: Callable[[], object]) -> None:
+        """Make a call, and do not wait for it; while others hang, it is put off until one is answered."""
+        if self.hangs:
+            self._owed.append(work)
+        else:
+            self._begin(Job(work, self.seconds))
+
     def suspect(self) -> None:
         """Ask it for something, unless somebody waits for an answer already."""
         if not self._running:
-            self._begin(_Job(lambda: os.path.lexists(self.uri), self.seconds))
+            job = Job(lambda: os.path.lexists(self.uri), self.seconds)
+            # If that hangs, others need not wait to know it.
+            self._next_try = job.until + RETRY_SECONDS
+            self._begin(job)
 
-    def _refuse(self, late: list[_Job]) -> None:
+    def refuse_late(self) -> None:
+        """Refuse a call while another one hangs, but for now and then.
+
+        Raises:
+            OSError: it is refused.
+        """
+        if not self._running or not (late := self._late()):
+            return
         now = SYSTEM_CLOCK.monotonic()
         if now < self._next_try or len(late) + len(self._lost) >= MOST:
             raise self._no_answer()
         self._next_try = now + RETRY_SECONDS
 
+    def given_up(self) -> OSError:
+        """Take note that a call is not waited for any more; returns what its caller gets."""
+        self._next_try = SYSTEM_CLOCK.monotonic() + RETRY_SECONDS
+        return self._no_answer()
+
     def _no_answer(self) -> OSError:
         return OSError(errno.ETIMEDOUT, "it gives no answer", self.uri)
 
-    def ended(self, job: _Job) -> None:
+    def ended(self, job: Job) -> None:
         """Take note that a call came to an end. Caller: the thread that made it."""
         self._running.discard(job)
         self._lost.discard(job)
@@ -162,61 +238,32 @@ class BoundedCalls:
             late = self._late()
             self._lost.update(late)
             self._running.difference_update(late)
+        if job.error is None and self._owed:
+            self._begin(Job(self._pay, self.seconds))
         job.done.release()
 
-    def free(self, worker: _Worker) -> None:
-        """Take a thread that has nothing to do."""
-        self._idle.append(worker)
-
-    def took(self, worker: _Worker) -> bool:
-        """Whether somebody has given a thread something to do; else it is nobody's any more."""
-        try:
-            self._idle.remove(worker)
-        except ValueError:
-            return True
-        return False
+    def _pay(self) -> None:
+        """Make the calls that were put off."""
+        with contextlib.suppress(IndexError):
+            while True:
+                work = self._owed.pop()
+                with contextlib.suppress(OSError):
+                    work()
 
 
-def _suspect_all() -> None:
+def suspect_all() -> None:
+    """Ask all storages for something, so that those that hang are known at the same time."""
     for calls in tuple(_known.values()):
         calls.suspect()
 
 
-class _Worker(threading.Thread):
-    def __init__(self, calls: BoundedCalls) -> None:
-        super().__init__(name=f"kafkalike calls of {calls.uri}", daemon=True)
-        self.inbox: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._calls = calls
-
-    def run(self) -> None:
-        calls = _mine.calls = self._calls
-        while True:
-            try:
-                job = self.inbox.get(timeout=IDLE_SECONDS)
-            except queue.Empty:
-                if calls.took(self):
-                    continue
-                return
-            _mine.job = job
-            try:
-                job.result = job.work()
-            except BaseException as error:  # noqa: BLE001 - it is the caller's
-                job.error = error
-            _mine.job = None
-            job.work = _nothing
-            # Before the caller goes on, who may have the next one for it.
-            calls.free(self)
-            calls.ended(job)
-            del job
-
-
-def _nothing() -> None:
+def nothing() -> None:
     """What a call that has ended holds no more."""
 
 
 def go_on() -> None:
     """Say that the call which this thread makes goes on, part by part."""
-    job = getattr(_mine, "job", None)
+    job = mine.job
     if job is not None:
         job.until = SYSTEM_CLOCK.monotonic() + job.allowed
 

@@ -68,9 +68,13 @@ class KnownVoters:
     @property
     def now(self) -> VoterSet | None:
         """Who votes; None where no root in reach says so, which means that there is no table yet."""
-        if self._known is None or self._clock.monotonic() - self._looked > LOOK_SECONDS:
-            self.look()
-        return self._known
+        found = self.known
+        return self.look() if found is None else found
+
+    @property
+    def known(self) -> VoterSet | None:
+        """Who votes, as far as is known; None where `now` would ask."""
+        return self._known if self._clock.monotonic() - self._looked <= LOOK_SECONDS else None
 
     def look(self) -> VoterSet | None:
         """Ask every root that is known who votes."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.log.store.bounded.foreseen import Ahead
 from kafkalike.log.store.port import NOW, NotStoredError, Pace
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.registered import RegisteredReplicas
@@ -111,6 +112,13 @@ class PublishedLog:
         if view is None or not view.end - 1 <= version <= view.end:
             return None
         return self._puts.get(version) if self._replicas.store_of(view.configuration.leader).far else None
+
+    def ahead(self, version: int) -> Ahead | None:
+        """The call that `look` makes first, where it may be made ahead; None where it is not known."""
+        view = self._view
+        if view is None or version != view.end + 1:
+            return None
+        return self._roots.logs.ahead(view.configuration.leader, version)
 
     def file_of(self, version: int) -> bytes | None:
         """The file of a version that is published; None where clean-up has taken it.

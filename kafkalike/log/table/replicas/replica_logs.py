@@ -15,6 +15,7 @@ from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaError
+from kafkalike.log.store.bounded.foreseen import Ahead
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.log_files import LogFiles
@@ -96,24 +97,32 @@ class ReplicaLogs:
         Raises:
             OSError: it gives no answer.
         """
-        began = SYSTEM_CLOCK.monotonic()
         proven = self._proven.get(replica)
         if proven is not None and version in proven:
             return proven[version]
-        store = self._store_of(replica)
-
-        def ask() -> bytes | None:
-            found = store.look(log_name(version), pace)
-            if found is None:
-                self.there(replica)
-            return found
-
-        found = store.bounded(ask)
+        asked = partial(self._asked, replica, version, pace)
+        found, began = self._store_of(replica).bounded(asked, key=(replica, version))
         if found is not None:
             return found if is_whole(found) else self._whole_version(replica, version, found)
         if not pace.waits and self.is_sure(replica, version):
             self._unmade[replica] = version, began
         return None
+
+    def _asked(self, replica: Replica, version: int, pace: Pace) -> tuple[bytes | None, float]:
+        """A version of a replica, which must be there, and the time before it was asked, by the machine's clock."""
+        began = SYSTEM_CLOCK.monotonic()
+        found = self._store_of(replica).look(log_name(version), pace)
+        if found is None:
+            self.there(replica)
+        return found, began
+
+    def ahead(self, replica: Replica, version: int) -> Ahead | None:
+        """The call of a look, where it may be made ahead."""
+        calls = self._store_of(replica).bounded_calls
+        if calls is None or replica in self._proven:
+            return None
+        asked = partial(self._asked, replica, version, NOW)
+        return Ahead(calls, (replica, version), asked, is_news=lambda answer: answer[0] is not None)
 
     def _whole_version(self, replica: Replica, version: int, damaged: bytes) -> bytes:
         """A version that is damaged at a replica in sync, as another one has it; the damaged one where nobody has.

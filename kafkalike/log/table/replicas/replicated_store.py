@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 
 from kafkalike.config.storage import SentOptions
+from kafkalike.log.store.bounded.foreseen import Ahead, foreseeing
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
 from kafkalike.log.table.actions import version_of
@@ -171,6 +172,21 @@ class ReplicatedStore(NearStore):
             self._lineage = self.replicas.published.lineage
             raise DamagedFileError(self.uri, name, "its log was given up by an unclean election")
         return found
+
+    def ahead(self, following: str, known: str = "") -> Sequence[Ahead]:
+        """The look at the leader, and the size of the file there."""
+        version = _version(following)
+        look = None if version is None else self.replicas.published.ahead(version)
+        if look is None:
+            return ()
+        size = self.replicas.size_ahead(known) if known else None
+        return (look,) if size is None else (look, size)
+
+    def foreseeing(
+        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
+    ) -> T:
+        """Do something in which calls may be made ahead."""
+        return foreseeing(work, calls, by_turn=by_turn)
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
         """Make a version with these bytes on all members of the chain, unless there is one."""

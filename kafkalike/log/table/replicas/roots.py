@@ -9,11 +9,13 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 from kafkalike import faults
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.log.store.bounded.carried import carry, is_carried
+from kafkalike.log.store.bounded.foreseen import Ahead, asker
 from kafkalike.log.store.parquet import UNREADABLE
 from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import log_name
@@ -36,6 +38,28 @@ FIRST_WAIT_SECONDS: Final = 0.05
 
 LONGEST_WAIT_SECONDS: Final = 1.0
 """Longest wait between two tries; then it is asked, too, whether somebody else has taken the replica out."""
+
+
+Carried = acts.Read | acts.Put | acts.Supply | acts.Checkpoint
+"""Acts that another thread may do, several as one."""
+
+CARRIED: Final = (acts.Read, acts.Put, acts.Supply, acts.Checkpoint)
+
+
+class NotHereError(Exception):
+    """The controller is to be asked, by a thread that may not do that."""
+
+
+class _Way:
+    """How far a course has come.
+
+    Args:
+        act: that is to be done next.
+    """
+
+    def __init__(self, act: acts.Act) -> None:
+        self.act = act
+        self.ended: StopIteration | None = None
 
 
 class Landing:
@@ -80,8 +104,8 @@ class ReplicaRoots:
         self.durable = durable
         self._seen_epoch = -1
         """Of the registration that was seen last."""
-        self.logs = ReplicaLogs(store_of, lambda: controller.look().in_sync)
-        self.supplies = Supplies(store_of, self.logs.there, lambda: controller.look().in_sync)
+        self.logs = ReplicaLogs(store_of, self._in_sync)
+        self.supplies = Supplies(store_of, self.logs.there, self._in_sync)
         """Data files of this process's own versions, and those of replicas."""
         self._down_since: dict[Replica, int] = {}
         """Since when, ms, a replica has given no answer."""
@@ -114,12 +138,15 @@ class ReplicaRoots:
         since = self._down_since.get(replica)
         return 0 if since is None else max(1, self._clock.now_ms() - since)
 
-    def carry_out(self, course: Generator[acts.Act, Any, T], landing: Landing | None = None) -> T:
+    def carry_out(
+        self, course: Generator[acts.Act, Any, T], landing: Landing | None = None, after: Sequence[Ahead] = ()
+    ) -> T:
         """Carry a course out, to its end.
 
         Args:
             course: what is to be done.
             landing: notes whether its content may have been put.
+            after: calls that the caller makes when it has come to its end.
 
         Raises:
             Exception: what the course raises; and `OSError` where the controller gives no answer.
@@ -127,6 +154,8 @@ class ReplicaRoots:
         try:
             act = course.send(None)
             while True:
+                if self._is_carried(act):
+                    act = self._carried(course, act, landing, after)
                 try:
                     found = self._done(act, landing)
                 except UnreachableError as failed:
@@ -136,11 +165,72 @@ class ReplicaRoots:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
+    def _is_carried(self, act: acts.Act) -> TypeGuard[Carried]:
+        """Whether another thread is to do an act, as it may hang."""
+        return isinstance(act, CARRIED) and self._store_of(act.replica).bounded_calls is not None
+
+    def _carried(
+        self, course: Generator[acts.Act, Any, Any], act: acts.Act, landing: Landing | None, after: Sequence[Ahead]
+    ) -> acts.Act:
+        """Have another thread go on with a course, as far as all goes well.
+
+        Returns:
+            The act that is to be done here: one that failed is done again.
+
+        Raises:
+            StopIteration: with what the course came to.
+        """
+        way, ask = _Way(act), asker()
+
+        def go_on() -> None:
+            while self._is_carried(now := way.act):
+                try:
+                    found = self._noted(now, landing)
+                except (OSError, NotHereError):
+                    return
+                try:
+                    way.act = course.send(found)
+                except StopIteration as end:
+                    way.ended = end
+                    ask(after)
+                    return
+
+        with contextlib.suppress(OSError):
+            carry(go_on)
+        if way.ended is not None:
+            raise way.ended
+        return way.act
+
     def note_epoch(self, epoch: int) -> None:
         """Take note of the epoch that is registered. Of one that is new, what was seen before says nothing."""
         if epoch != self._seen_epoch:
             self._seen_epoch = epoch
             self.logs.forget()
+
+    def _noted(self, act: Carried, landing: Landing | None) -> Any:  # noqa: ANN401
+        """Do an act in a thread that nobody may wait for in the end."""
+        watched = landing if isinstance(act, acts.Put) and landing and act.content is landing.content else None
+        before = watched is not None and watched.stored
+        if watched is not None:
+            # Until it is known.
+            watched.stored = True
+        try:
+            found = self._whole(act.replica, act)
+        except NotStoredError:
+            if watched is not None:
+                watched.stored = before
+            raise
+        if watched is not None:
+            watched.stored = before or bool(found)
+        if self._down_since:
+            self._down_since.pop(act.replica, None)
+        return found
+
+    def _in_sync(self) -> Sequence[Replica]:
+        """Who has all that is published. Who carries acts out for others does not ask: they may hold locks of that."""
+        if is_carried():
+            raise NotHereError
+        return self._controller.look().in_sync
 
     def do(self, act: acts.End) -> Any:  # noqa: ANN401 - what an act comes to
         """Do one act, once.

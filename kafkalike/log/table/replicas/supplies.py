@@ -99,16 +99,18 @@ class Supplies:
         store = self._store_of(replica)
 
         def bring(add: Add) -> None:
-            # A new file has a name of its own: where a request takes long it is not looked for first.
-            new = source is None and add.path in self._made
-            if new and (replica, add.path) in self._brought:
+            # A new file has a name of its own: it is not looked for before it is brought.
+            new, brought = source is None and add.path in self._made, (replica, add.path) in self._brought
+            if new and brought and store.far:
                 return
-            if (new and store.far) or not _has(store, add):
+            if (new and (store.far or not brought)) or not _has(store, add):
                 content = self._content(add, replica, source, partly=partly)
                 if content is not None:
                     self._put(store, replica, add.path, content)
                     if durable:
                         store.sync(add.path)
+                    if new and not store.far:
+                        self._brought.add((replica, add.path))
 
         for some in beside_each_other(adds):
             store.beside([partial(bring, add) for add in some])

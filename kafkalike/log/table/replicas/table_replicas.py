@@ -6,10 +6,12 @@ All that decides is in `kafkalike.model.replication`. A version costs one put at
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaError, UnknownOutcomeError
+from kafkalike.log.store.bounded.foreseen import Ahead, size_key
 from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.replicas.controllers import TableController
@@ -52,6 +54,14 @@ class TableReplicas(RegisteredReplicas):
         self._clock = clock
         self._lag_ms = lag_ms
 
+    def size_ahead(self, name: str) -> Ahead | None:
+        """The call that asks for the size of a file of the log, where it may be made ahead."""
+        for replica in self.in_sync()[:1]:
+            store = self.store_of(replica)
+            if store.bounded_calls is not None:
+                return Ahead(store.bounded_calls, size_key(store.uri, name), partial(store.size, name))
+        return None
+
     def put(self, version: int, data: bytes, *, durable: bool) -> bool:
         """Make a version, unless there is one.
 
@@ -83,7 +93,7 @@ class TableReplicas(RegisteredReplicas):
         landing, seen = Landing(content), Seen()
         try:
             self.roots.supplies.bring_new(view.configuration.chain, content.commit.adds)
-            view, made = self.roots.carry_out(appending(view, content, seen), landing)
+            view, made = self.roots.carry_out(appending(view, content, seen), landing, self._size_of(view.end))
         except BaseException as cause:
             self.published.forget()
             if not isinstance(cause, (FellBehindError, NoReplicaLeftError, KafkaError, OSError)):
@@ -100,6 +110,11 @@ class TableReplicas(RegisteredReplicas):
             self._forget_files(content)
             self.published.note_made(view, content.data)
         return made
+
+    def _size_of(self, version: int) -> Sequence[Ahead]:
+        """What is asked after a version was put: whether the one before it is there still."""
+        size = self.size_ahead(log_name(version))
+        return () if size is None else (size,)
 
     def _forget_files(self, content: VersionFile) -> None:
         """Nobody puts this content again."""

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from kafkalike.clock import Clock
 from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.log.store.bounded.foreseen import Ahead
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add, log_name
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
@@ -135,22 +136,41 @@ class VoterRoots:
             return uuid.uuid4().hex
         if isinstance(act, takeover.NewRecord):
             return record(act.after, act.reached, self._clock.now_ms(), self._why)
-        began = self._clock.monotonic()
-        if began < self._slow_until.get(act.voter, began):
+        if self.is_passed_over(act.voter):
             raise UnreachableVoterError("it was slow")
         try:
-            carrier = self._carriers[type(act)]
-            if type(act) in AT_ONE_VOTER:
-                return self._store_of(act.voter).bounded(partial(carrier, act), long=True)
-            return carrier(act)
+            return self._timed(act.voter, partial(self._done, act))
         except (OSError, KafkaError) as cause:
             failed = cause if isinstance(cause, OSError) else OSError(str(cause))
             self.failures[act.voter] = failed
             raise UnreachableVoterError(str(failed)) from cause
+
+    def _done(self, act: Any) -> Any:  # noqa: ANN401 - what an act comes to
+        carrier = self._carriers[type(act)]
+        if type(act) in AT_ONE_VOTER:
+            return self._store_of(act.voter).bounded(partial(carrier, act), long=True, key=act)
+        return carrier(act)
+
+    def _timed(self, voter: Voter, ask: Callable[[], T]) -> T:
+        """Ask a voter; one that is slow is passed over from then on."""
+        began = self._clock.monotonic()
+        try:
+            return ask()
         finally:
             ended = self._clock.monotonic()
             if ended - began > SLOW_SECONDS:
-                self._slow_until[act.voter] = ended + PASSED_OVER_SECONDS
+                self._slow_until[voter] = ended + PASSED_OVER_SECONDS
+
+    def is_passed_over(self, voter: Voter) -> bool:
+        """Whether a voter is not asked, as it was slow."""
+        return voter in self._slow_until and self._clock.monotonic() < self._slow_until[voter]
+
+    def ahead(self, voter: Voter, version: int) -> Ahead | None:
+        """The call that looks for a version at a voter, where it may be made ahead."""
+        calls, act = self._store_of(voter).bounded_calls, quorum.ReadVersion(voter, version)
+        if calls is None:
+            return None
+        return Ahead(calls, act, partial(self._timed, voter, partial(self._read_version, act)))
 
     def forgive(self) -> bool:
         """Ask those again that were slow; returns whether there are any."""

@@ -14,7 +14,7 @@ import obstore
 
 from kafkalike.clock import SYSTEM_CLOCK, time_left
 from kafkalike.config.storage import StorageOptions
-from kafkalike.log.store.bounded.silence import Silence
+from kafkalike.log.store.impatient.silence import Silence
 from kafkalike.log.store.object_client import PATIENCE, RETRIES, Client, ObjectClient
 from kafkalike.log.store.object_root import ObjectRoot
 

@@ -1,0 +1,214 @@
+"""The turn at a root that is one of several: had by one call where it is free, and let go whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.errors import KafkaTimeoutError
+from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
+from kafkalike.log.store.bounded.calls import BoundedCalls, mine
+from kafkalike.log.store.bounded.quick_lock import quick_lock
+from kafkalike.log.store.bounded.threads import Threads, Work
+from kafkalike.log.store.lock import TableLock
+from tests.tools.clusters import on_three_disks
+from tests.tools.effort import examples
+from tests.tools.interrupt_copies import Replicated
+from tests.tools.interrupts import sweep
+from tests.tools.records import batch_now
+
+PLACES = examples(400, 20)
+"""Interrupts in the files that have to do with threads and locks."""
+
+
+def at_once() -> Deadline:
+    return Deadline(SYSTEM_CLOCK, 0)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> BrokerRoot:
+    """The first root of a cluster."""
+    cluster = on_three_disks(tmp_path)
+    cluster.create_topic("t", 1, {})
+    cluster.settle()
+    root = cluster.store.root_of(1)
+    with root.turn("t", at_once()):
+        """Its files are there."""
+    return root
+
+
+def plain(root: BrokerRoot) -> TableLock:
+    """The same lock as processes of other releases take it."""
+    return TableLock(f"{root.uri}/__locks", "t")
+
+
+def opened(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def test_it_keeps_others_out_until_it_is_let_go(root: BrokerRoot) -> None:
+    with root.turn("t", at_once()):
+        with pytest.raises(KafkaTimeoutError), root.turn("t", at_once()):
+            pass
+        with pytest.raises(KafkaTimeoutError, match="another thread of this process"), plain(root).held(at_once()):
+            pass
+
+    with plain(root).held(at_once()), pytest.raises(KafkaTimeoutError), root.turn("t", at_once()):
+        pass
+    with root.turn("t", at_once()):
+        pass
+
+
+def test_nobody_is_overtaken_who_queues(root: BrokerRoot) -> None:
+    """Who queues has the lock of the queue's file."""
+    with Path(root.uri, "__locks", "t.lock.turn").open("rb+") as queue:
+        fcntl.flock(queue, fcntl.LOCK_EX)
+
+        with pytest.raises(KafkaTimeoutError), root.turn("t", at_once()):
+            pass
+
+
+def test_files_of_it_that_were_removed_are_made_again(root: BrokerRoot) -> None:
+    with root.turn("t", at_once()):
+        assert not plain(root).discard()
+    assert plain(root).discard()
+    assert not list(Path(root.uri, "__locks").glob("t.lock*"))
+
+    with root.turn("t", at_once()), pytest.raises(KafkaTimeoutError), plain(root).held(at_once()):
+        pass
+
+
+def test_nothing_is_made_where_the_root_is_gone(root: BrokerRoot) -> None:
+    Path(root.uri).rename(f"{root.uri}.away")
+
+    with pytest.raises(OSError, match="not there"), root.turn("t", at_once()):
+        pass
+
+    assert not Path(root.uri).exists()
+
+
+def test_one_that_comes_too_late_is_let_go(tmp_path: Path) -> None:
+    """Whoever wanted it has gone on meanwhile."""
+    calls, go_on = BoundedCalls("/slow", 0.05), threading.Event()
+    with TableLock(str(tmp_path), "t").held(at_once()):
+        """Its files are there."""
+
+    def slowly() -> int:
+        go_on.wait()
+        return opened(tmp_path)
+
+    lock = quick_lock(calls, "t", slowly)
+    with pytest.raises(TimeoutError):
+        lock.take()
+    lock.let_go()
+    go_on.set()
+    while calls.hangs:
+        threading.Event().wait(0.001)
+
+    with TableLock(str(tmp_path), "t").held(at_once()):
+        pass
+
+
+def test_one_that_cannot_be_let_go_is_when_the_root_answers_again(tmp_path: Path) -> None:
+    calls, stuck = BoundedCalls("/stuck", 0.05), threading.Event()
+    with TableLock(str(tmp_path), "t").held(at_once()):
+        """Its files are there."""
+    lock = quick_lock(calls, "t", lambda: opened(tmp_path))
+    assert lock.take()
+    with pytest.raises(TimeoutError):
+        calls.call(stuck.wait)
+
+    lock.let_go()
+    with pytest.raises(KafkaTimeoutError), TableLock(str(tmp_path), "t").held(at_once()):
+        pass
+    stuck.set()
+
+    with TableLock(str(tmp_path), "t").held(Deadline(SYSTEM_CLOCK, 60_000)):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_does_not_hold_it(root: BrokerRoot) -> None:
+    """The child lives on when the turn is over, and does not let its parent's go when it ends."""
+    ended, end = os.pipe()
+    with root.turn("t", at_once()):
+        child = os.fork()
+        if child == 0:
+            os.close(end)
+            os.read(ended, 1)
+            os._exit(0)
+        with pytest.raises(KafkaTimeoutError), plain(root).held(at_once()):
+            pass
+
+    with plain(root).held(at_once()):
+        pass
+    os.close(end)
+    os.close(ended)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_few_calls_are_handed_over_in_an_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turn with the looks, the way down the chain, and the end of the turn: each wakes a thread."""
+    log = on_three_disks(tmp_path)
+    log.create_topic("t", 1, {})
+    topic = log.log("t")
+    topic.append(batch_now("a"))
+    topic.append(batch_now("b"))
+    handed: list[str] = []
+    begin = Threads.begin
+
+    def counted(self: Threads, work: Work, name: str) -> None:
+        if threading.current_thread() is threading.main_thread():
+            handed.append(name)
+        begin(self, work, name)
+
+    monkeypatch.setattr(Threads, "begin", counted)
+    topic.append(batch_now("c"))
+
+    assert len(handed) == 3
+
+
+class Strict(Replicated):
+    """An append after which the turn is free, at once, and no descriptor is left."""
+
+    def judge(self) -> Iterator[str]:
+        lock = TableLock(str(self.roots / "1" / "__locks"), self.cluster.topic("t").location)
+        with contextlib.ExitStack() as held:
+            try:
+                # A thread may be about to let it go.
+                held.enter_context(lock.held(Deadline(SYSTEM_CLOCK, 10_000)))
+            except KafkaTimeoutError as cause:
+                yield str(cause)
+        if mine.foreseen is not None:
+            yield "answers are left"
+        yield from super().judge()
+        if left := [link for link in _open_files() if str(self.roots) in link and "__locks" in link]:
+            yield f"open are {left}"
+
+
+def _open_files() -> Iterator[str]:
+    for handle in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            yield os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("within", ["bounded/kept.py", "bounded/c", "replicated/bounded_store.py", "replicas/roots.py"])
+def test_an_append_that_is_interrupted_lets_its_turn_go(tmp_path: Path, within: str) -> None:
+    """Without the garbage collector, which would do it some time."""
+    gc.disable()
+    try:
+        found = sweep(lambda: Strict(tmp_path), most=PLACES, within=within)
+    finally:
+        gc.enable()
+
+    assert not found.wrong, str(found)
+    assert found.raised > 0
