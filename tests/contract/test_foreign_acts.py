@@ -284,6 +284,50 @@ def test_a_foreign_act_is_harmless_or_named(root: str, log: DeltaTopicLog, name:
     assert bool(kinds) == bool(act.verify)
 
 
+LEAVE_RECORDS = {
+    *("optimize, vacuum 0", "vacuum 0", "checkpoint", "clean up the log"),
+    *("set a property of Delta", "set a property of somebody's own", "forbid to take anything out"),
+    "forget transactions after a time",
+}
+"""Acts that change no record."""
+
+CANNOT_BE_FOLLOWED = {"create or replace", "switch on the change data feed", "add a constraint"}
+"""Acts that a client with the topic open meets as an error."""
+
+
+@pytest.mark.parametrize("name", sorted(ACTS.keys() - CANNOT_BE_FOLLOWED))
+def test_a_client_that_has_the_topic_open_warns_of_changed_records_once(
+    root: str, log: DeltaTopicLog, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """By name, at its next look: who has read the records before can know."""
+    before = table(root).version()
+
+    ACTS[name].do(root)
+    log.refresh()
+    log.refresh()
+
+    told = [text for text in caplog.messages if "foreign writer's" in text]
+    if name in LEAVE_RECORDS:
+        assert told == []
+    else:
+        (text,) = told
+        assert text.startswith(f"topic t: table version {before + 1} is a foreign writer's (")
+        assert ("took out" in text, "added" in text) != (False, False)
+
+
+def test_an_update_is_named_with_its_files_and_partitions(
+    root: str, log: DeltaTopicLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    table(root).update(updates={"value": "key"}, predicate="offset < 5")
+
+    log.append(batch("next", key=b"k"))
+
+    (text,) = [text for text in caplog.messages if "foreign writer's" in text]
+    assert "(UPDATE by delta-rs" in text
+    assert "took out 2 files of partition 0 and added 1 file of partition 0" in text
+    assert "may be others now, or gone" in text
+
+
 @pytest.mark.parametrize("predicate", ["offset = 3", "offset >= 8", "offset >= 0"])
 def test_records_deleted_from_a_compacted_topic_are_a_loss_where_compaction_has_not_been(
     root: str, predicate: str

@@ -14,6 +14,7 @@ from kafkalike.errors import CorruptRecordError, LogCorruptError, TopicDeletedEr
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.combined.open_appends import OpenTables
 from kafkalike.log.table.control_log import DeltaControlLog
+from kafkalike.log.table.foreign_commit import ForeignWarnings
 from kafkalike.log.table.log_cleaner import Helpers
 from kafkalike.log.table.table import Table
 from kafkalike.log.topic import times
@@ -79,7 +80,10 @@ class FollowedTopic:
         self.fetch_bytes = FETCH_BYTES
         self.clock: Clock = home.clock
         self._home = home
-        self._table = Table(self.files, self.clock, to_segment=segment_of, look_back=look_back, jitter=jitter)
+        warnings = ForeignWarnings(lambda: self.info.name)
+        self._table = Table(
+            self.files, self.clock, to_segment=segment_of, look_back=look_back, follower=warnings, jitter=jitter
+        )
         self._config: tuple[TopicInfo, TopicConfig] | None = None
 
     @property
