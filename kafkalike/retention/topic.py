@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, KeysView
+from collections.abc import Callable, Iterator, KeysView, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,6 +28,7 @@ from kafkalike.retention.report import FAILED, UNFINISHED, TopicReport
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.model.segments import Segment
 
 RETENTION: Final = "retention"
 """Reason that is noted at each log start that a run moves."""
@@ -84,23 +85,30 @@ class TopicWork:
         log = self._cluster.log(self._report.topic)
         if log.info.topic_id != self.topic_id:
             raise TopicDeletedError(self._report.topic, self.topic_id, log.info.topic_id)
-        if isinstance(log, DeltaTopicLog) and log.info.mirror is not None:
+        if isinstance(log, DeltaTopicLog):
+            self._go_over_table(log)
+        elif "retention" in self._settings.works:
+            # Nothing else is due in memory, and what is below the log start is gone at once.
+            self._retain(log, self._config(log), log.segments, lambda gone: gone)
+
+    def _config(self, log: TopicLog) -> MaintenanceConfig:
+        return MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs))
+
+    def _go_over_table(self, log: DeltaTopicLog) -> None:
+        if log.info.mirror is not None:
             # Its source's maintenance is mirrored; what that takes out of the table is removed here.
             if "vacuum" in self._settings.works:
                 self._progress("vacuum")
-                self._vacuum(log, MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs)))
+                self._vacuum(log, self._config(log))
             return
-        if isinstance(log, DeltaTopicLog):
-            # In a table that a foreign writer has rewound, files that look dead may be all that is left of its records.
-            log.ready_to_append()
-            log.check_removable()
-            # Nor is anything written beside a table that no version can be added to.
-            log.check_sound()
-        config = MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs))
+        # In a table that a foreign writer has rewound, files that look dead may be all that is left of its records.
+        log.ready_to_append()
+        log.check_removable()
+        # Nor is anything written beside a table that no version can be added to.
+        log.check_sound()
+        config = self._config(log)
         if "retention" in self._settings.works:
-            self._retain(log, config)
-        if not isinstance(log, DeltaTopicLog):
-            return
+            self._retain(log, config, log.table_segments, lambda _: delete_dead(log, self._settings.run))
         steps: list[tuple[str, Callable[[DeltaTopicLog, MaintenanceConfig], None]]] = [
             ("compaction", self._compact),
             ("merge", self._merge),
@@ -121,9 +129,23 @@ class TopicWork:
 
     # --- retention -----------------------------------------------------------------------------
 
-    def _retain(self, log: TopicLog, config: MaintenanceConfig) -> None:
+    def _retain(
+        self,
+        log: TopicLog,
+        config: MaintenanceConfig,
+        segments: Callable[[int], Sequence[Segment]],
+        delete: Callable[[list[Segment]], list[Segment]],
+    ) -> None:
+        """Move log starts up, and take out what is below them.
+
+        Args:
+            log: of the topic.
+            config: its settings.
+            segments: a partition → those that retention looks at.
+            delete: those that are due → those that it has taken out.
+        """
         self._progress("retention")
-        plans = self._retention_plans(log, config)
+        plans = self._retention_plans(log, config, segments)
         starts = {p.partition: p.new_log_start for p in plans if p.moves}
         report = self._report
         report.log_starts = {p.partition: (p.log_start, p.new_log_start) for p in plans if p.moves}
@@ -136,19 +158,20 @@ class TopicWork:
                     log.info.name, starts, RETENTION, self._settings.run, log.info.topic_id, log=log
                 )
                 faults.point("retention.after_log_start")
-            if isinstance(log, DeltaTopicLog):
-                gone = delete_dead(log, self._settings.run)
+            gone = delete(gone)
         report.deleted_segments = len(gone)
         report.deleted_records = sum(s.num_records for s in gone)
         report.deleted_bytes = sum(s.size_bytes for s in gone)
 
-    def _retention_plans(self, log: TopicLog, config: MaintenanceConfig) -> list[RetentionPlan]:
+    def _retention_plans(
+        self, log: TopicLog, config: MaintenanceConfig, segments: Callable[[int], Sequence[Segment]]
+    ) -> list[RetentionPlan]:
         waiting = holds(self._cluster, log, config)
         now = self._settings.clock.now_ms()
         return [
             plan_retention(
                 p,
-                log.table_segments(p) if isinstance(log, DeltaTopicLog) else log.segments(p),
+                segments(p),
                 log_start=log.log_start(p),
                 now_ms=now,
                 policy=config.retention,
