@@ -6,7 +6,7 @@ import datetime as dt
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -128,8 +128,8 @@ def test_a_key_that_is_nowhere_costs_no_dictionary(spark: SparkSession, root: st
 
 def bytes_read(spark: SparkSession) -> int:
     """From disks, by the session's JVM."""
-    found = spark._jvm.org.apache.hadoop.fs.FileSystem.getAllStatistics()
-    return sum(one.getBytesRead() for one in found)
+    jvm: Any = spark.sparkContext._jvm
+    return sum(one.getBytesRead() for one in jvm.org.apache.hadoop.fs.FileSystem.getAllStatistics())
 
 
 @pytest.mark.full
