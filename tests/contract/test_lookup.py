@@ -5,7 +5,6 @@ import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from kafkalike import KafkaProducer, find_records
@@ -17,6 +16,8 @@ from kafkalike.log.store.parquet import FILTER_ROWS
 from kafkalike.partitioner import partition_for_key
 from kafkalike.retention import maintain
 from kafkalike.testing import ManualClock, MemoryCluster
+from tests.tools.footers import filters
+from tests.tools.upkeep import AT_ONCE, topic, upkeep
 
 MANY = FILTER_ROWS * 2
 
@@ -93,13 +94,6 @@ def filled(root: str) -> None:
         producer.send("t", b"last", key=b"7").get(60)
 
 
-def filters(root: Path) -> int:
-    """Row groups with a Bloom filter."""
-    files = [pq.ParquetFile(path).metadata for path in root.glob("t*/partition=*/*.parquet")]
-    groups = [m.row_group(n) for m in files for n in range(m.num_row_groups)]
-    return sum(g.column(c).bloom_filter_offset is not None for g in groups for c in range(g.num_columns))
-
-
 @pytest.mark.slow
 def test_files_whose_filter_rules_a_key_out_are_not_read(tmp_path: Path) -> None:
     """No key is missed, and hardly a file is read in vain; nor after maintenance has merged the files."""
@@ -115,6 +109,22 @@ def test_files_whose_filter_rules_a_key_out_are_not_read(tmp_path: Path) -> None
     assert sum(found.skipped for found in absent) > 0.9 * 20 * 4
     maintain(connect(root), clock=SYSTEM_CLOCK)
     assert [len(find_records("t", root, key=str(n)).records) for n in (0, 5_000)] == [2, 2]
+
+
+@pytest.mark.slow
+def test_merged_files_have_filters(root: str) -> None:
+    """None of the small ones had."""
+    topic(root, "t", 1, AT_ONCE)
+    with KafkaProducer(bootstrap_servers=root) as producer:
+        for first in range(0, 2 * FILTER_ROWS, 512):
+            keys = [f"{n}" for n in range(first, first + 512)]
+            producer.send_arrow("t", pa.table({"key": keys, "value": keys})).get(60)
+    assert filters(Path(root)) == 0
+
+    upkeep(root)
+
+    assert filters(Path(root)) > 0
+    assert [r.offset for r in find_records("t", root, key="5000").records] == [5000]
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

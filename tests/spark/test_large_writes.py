@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.spark import read, write
 from tests.tools.findings import errors_of
+from tests.tools.footers import filters
 
 ROWS = 60_000
 MIB = 1024 * 1024
@@ -43,6 +44,7 @@ def test_every_record_is_read_once_however_the_files_are_split(
 
     files = sorted(Path(root, "t").rglob("*.parquet"), key=lambda path: path.stat().st_size)[-2:]
     assert all(pq.ParquetFile(path).num_row_groups > 1 for path in files)
+    assert filters(Path(root)) == sum(pq.ParquetFile(path).num_row_groups for path in files)
     spark.conf.set("spark.sql.files.maxPartitionBytes", str(MIB // 4))
     try:
         native = numbers(read(spark, "t", root))

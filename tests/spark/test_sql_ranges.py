@@ -6,7 +6,7 @@ import datetime as dt
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -22,6 +22,7 @@ from kafkalike.partitioner import partition_for_key
 from kafkalike.spark import create_view, read, register_sql
 from kafkalike.spark.sql import view_statements
 from tests.tools.clusters import on_disk
+from tests.tools.footers import filters
 from tests.tools.records import make_topic
 
 if TYPE_CHECKING:
@@ -104,6 +105,31 @@ def test_a_key_is_found_wherever_it_was_placed(spark: SparkSession, root: str, c
     assert len(read(spark, "orders", root, key="77").collect()) == 2
     with pytest.raises(IllegalArgumentError, match="placed_by_key goes with key"):
         read(spark, "orders", root, placed_by_key=True)
+
+
+def test_a_key_that_is_nowhere_costs_no_dictionary(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+    """Spark goes by the Bloom filters, which are far smaller than the keys."""
+    keys = [f"{n}" + "k" * 64 for n in range(FILTER_ROWS)]
+    with KafkaProducer(bootstrap_servers=root) as producer:
+        producer.send_arrow("a.b", pa.table({"key": keys, "value": keys})).get(60)
+    register_sql(spark, root, topics=["a.b"])
+    assert filters(Path(root)) == 1
+    looks = [
+        read(spark, "a.b", root, key="absent"),
+        spark.sql("SELECT * FROM kafkalike_key('a.b', CAST('absent' AS BINARY))"),
+        spark.sql("SELECT * FROM a__db WHERE key = CAST('absent' AS BINARY)"),
+    ]
+
+    for frame in looks:
+        before = bytes_read(spark)
+        assert frame.collect() == []
+        assert bytes_read(spark) - before < sum(len(key) for key in keys) / 4
+
+
+def bytes_read(spark: SparkSession) -> int:
+    """From disks, by the session's JVM."""
+    jvm: Any = spark.sparkContext._jvm
+    return sum(one.getBytesRead() for one in jvm.org.apache.hadoop.fs.FileSystem.getAllStatistics())
 
 
 @pytest.mark.full

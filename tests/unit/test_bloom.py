@@ -38,6 +38,11 @@ def table(keys: list[bytes | None]) -> pa.Table:
     return pa.Table.from_arrays([columns[f.name] for f in CHUNK_SCHEMA], schema=CHUNK_SCHEMA)
 
 
+def write(rows: pa.Table, path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as stream:
+        write_parquet(rows, stream, "none")
+
+
 def key_column(path: Path) -> pq.ColumnChunkMetaData:
     return pq.ParquetFile(path).metadata.row_group(0).column(CHUNK_SCHEMA.get_field_index("key"))
 
@@ -47,7 +52,7 @@ def test_no_key_that_is_there_is_ruled_out_and_most_others_are(tmp_path: Path) -
     """Keys of all lengths up to 70 bytes, so that each way through the hash is taken."""
     keys: list[bytes | None] = [b"%d" % n + b"x" * (n % 70) for n in range(FILTER_ROWS)]
     path = tmp_path / "file.parquet"
-    write_parquet(table([*keys, None]), str(path), "none")
+    write(table([*keys, None]), path)
     chunk, content = key_column(path), path.read_bytes()
     held = content[chunk.bloom_filter_offset :]
 
@@ -63,6 +68,6 @@ def test_small_files_and_those_without_keys_have_no_filter(tmp_path: Path) -> No
     few: list[bytes | None] = [b"k"] * (FILTER_ROWS - 1)
     none: list[bytes | None] = [None] * FILTER_ROWS
     for name, keys in (("few", few), ("none", none)):
-        write_parquet(table(keys), str(tmp_path / name), "none")
+        write(table(keys), tmp_path / name)
 
     assert [key_column(tmp_path / name).bloom_filter_offset for name in ("few", "none")] == [None, None]

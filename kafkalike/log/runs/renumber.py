@@ -23,16 +23,12 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalike.log.store.arrays import numbers
-from kafkalike.log.store.footers.thrift import Field, Items, Struct, read_struct, write_struct
+from kafkalike.log.store.footers.ends import MAGIC, TAIL, ended
+from kafkalike.log.store.footers.thrift import Field, Struct, items, read_struct, write_struct
 from kafkalike.log.store.parquet import parquet_writer
 
 FIRST: Final = 1 << 62
 """The first placeholder."""
-
-MAGIC: Final = b"PAR1"
-
-_TAIL: Final = 8
-"""Bytes behind the footer: its length and the magic."""
 
 # Fields of the footer, of a row group, of a column chunk and of its metadata.
 _ROW_GROUPS: Final = 4
@@ -82,7 +78,7 @@ def _renumber(path: str, offsets: range, footer_crc: int) -> bool:
         found = _footer(file.fileno())
         if found.checksum != footer_crc:
             return False
-        groups = [cast("Struct", group) for group in _items(found.fields, _ROW_GROUPS)]
+        groups = [cast("Struct", group) for group in items(found.fields, _ROW_GROUPS)]
         rows = [_number(group, _ROWS) for group in groups]
         if sum(rows) != len(offsets):
             message = f"it has {sum(rows)} records instead of {len(offsets)}"
@@ -96,9 +92,8 @@ def _renumber(path: str, offsets: range, footer_crc: int) -> bool:
             file.seek(_number(_first_column(group), _DATA_PAGE))
             file.write(page.content)
             _put_first_column(group, page.about)
-        footer = write_struct(found.fields)
         file.seek(found.at)
-        file.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
+        file.write(ended(write_struct(found.fields)))
         file.truncate()
     return True
 
@@ -129,12 +124,12 @@ class _Page:
 
 def _footer(handle: int) -> _Footer:
     size = os.fstat(handle).st_size
-    tail = os.pread(handle, _TAIL, size - _TAIL)
-    at = size - _TAIL - int.from_bytes(tail[:4], "little")
+    tail = os.pread(handle, TAIL, size - TAIL)
+    at = size - TAIL - int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or at < len(MAGIC):
         message = "this is not a Parquet file"
         raise ValueError(message)
-    content = os.pread(handle, size - _TAIL - at, at)
+    content = os.pread(handle, size - TAIL - at, at)
     return _Footer(at, read_struct(content), zlib.crc32(content))
 
 
@@ -148,8 +143,8 @@ def _pages(start: int, rows: Sequence[int]) -> list[_Page]:
             writer.write_table(pa.Table.from_arrays([offsets], schema=_OFFSET), row_group_size=count)
             at += count
     content = sink.getvalue().to_pybytes()
-    size = int.from_bytes(content[-_TAIL:-4], "little")
-    groups = _items(read_struct(content[-_TAIL - size : -_TAIL]), _ROW_GROUPS)
+    size = int.from_bytes(content[-TAIL:-4], "little")
+    groups = items(read_struct(content[-TAIL - size : -TAIL]), _ROW_GROUPS)
     return [_page(content, _first_column(cast("Struct", group))) for group in groups]
 
 
@@ -160,8 +155,8 @@ def _page(content: bytes, about: Struct) -> _Page:
 
 def _first_column(group: Struct) -> Struct:
     """Metadata of the offsets of a row group."""
-    about = cast("Struct", cast("Struct", _items(group, _COLUMNS)[0])[_ABOUT].value)
-    if _items(about, _PATH) != [b"offset"] or _DICTIONARY_PAGE in about:
+    about = cast("Struct", cast("Struct", items(group, _COLUMNS)[0])[_ABOUT].value)
+    if items(about, _PATH) != [b"offset"] or _DICTIONARY_PAGE in about:
         message = "the first column is not one of plain offsets"
         raise ValueError(message)
     return about
@@ -169,7 +164,7 @@ def _first_column(group: Struct) -> Struct:
 
 def _room(group: Struct) -> int:
     """Bytes between the first page of offsets and what follows them."""
-    following = cast("Struct", cast("Struct", _items(group, _COLUMNS)[1])[_ABOUT].value)
+    following = cast("Struct", cast("Struct", items(group, _COLUMNS)[1])[_ABOUT].value)
     begins = [_number(following, number) for number in (_DICTIONARY_PAGE, _DATA_PAGE) if number in following]
     return min(begins) - _number(_first_column(group), _DATA_PAGE)
 
@@ -178,19 +173,11 @@ def _put_first_column(group: Struct, about: Struct) -> None:
     """Put other metadata in the place of those of the offsets, whose pages begin where they did."""
     old = _first_column(group)
     new = {**about, _DATA_PAGE: old[_DATA_PAGE]}
-    cast("Struct", _items(group, _COLUMNS)[0])[_ABOUT].value = new
+    cast("Struct", items(group, _COLUMNS)[0])[_ABOUT].value = new
     for total, part in ((_BYTES, _PLAIN_SIZE), (_STORED, _SIZE)):
         if total in group:
             grown = _number(new, part) - _number(old, part)
             group[total] = Field(group[total].kind, _number(group, total) + grown)
-
-
-def _items(fields: Struct, number: int) -> list[object]:
-    found = fields[number].value if number in fields else None
-    if not isinstance(found, Items):
-        message = f"the Parquet footer lacks field {number}"
-        raise ValueError(message)  # noqa: TRY004 - the file is wrong, not the caller
-    return list(found.values)
 
 
 def _number(fields: Struct, number: int) -> int:

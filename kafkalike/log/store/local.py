@@ -20,6 +20,7 @@ from kafkalike.errors import KafkaStorageError
 from kafkalike.log.store.bounded.calls import go_on
 from kafkalike.log.store.bounded.files import PART_BYTES, write_parts
 from kafkalike.log.store.folder_probe import probe_folder
+from kafkalike.log.store.footers.ends import LocalFile
 from kafkalike.log.store.leases import LocalLeases
 from kafkalike.log.store.lock import TableLock
 from kafkalike.log.store.near import NearStore
@@ -192,10 +193,10 @@ class LocalStore(NearStore):
         """A stream that makes a new file."""
         self._refuse_link(name)
         try:
-            return pa.OSFile(self.path(name), "wb")
+            return LocalFile(self.path(name), "wb")
         except FileNotFoundError:
             self._make_folder_of(name)
-            return pa.OSFile(self.path(name), "wb")
+            return LocalFile(self.path(name), "wb")
 
     def _refuse_link(self, name: str) -> None:
         """Refuse to write through a symbolic link, which may lead out of the root; looked at once for each folder."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kafkalike.log.store.footers.encodings import without_counts
+from kafkalike.log.store.footers.ends import HeldEnd, LocalFile
 from kafkalike.log.store.port import Store
 
 _log = logging.getLogger(__name__)
@@ -140,7 +142,7 @@ def put_parquet(store: Store, name: str, table: pa.Table, codec: str) -> int:
         return int(stream.tell())
 
 
-def write_parquet(table: pa.Table, to: str | pa.NativeFile, codec: str) -> None:
+def write_parquet(table: pa.Table, to: pa.NativeFile, codec: str) -> None:
     """Write a file.
 
     Numbers and times that are never null (offsets, timestamps) rise by little from row to row: they are kept as
@@ -150,15 +152,15 @@ def write_parquet(table: pa.Table, to: str | pa.NativeFile, codec: str) -> None:
 
     Args:
         table: the rows.
-        to: path, or an open stream.
+        to: an open stream.
         codec: pyarrow's name of the compression.
 
     Raises:
         OSError, pa.ArrowException: the storage refused.
     """
     group = group_rows(table.num_rows, table.nbytes)
-    bloom = key_filter(table, group, table.num_rows)
-    pq.write_table(table, to, row_group_size=group, **_options(table.schema, codec), **bloom)
+    with parquet_writer(table.schema, to, codec, bloom=key_filter(table, group, table.num_rows)) as writer:
+        writer.write_table(table, row_group_size=group)
 
 
 def group_rows(rows: int, size: int) -> int:
@@ -209,7 +211,22 @@ def parquet_writer(
     options = {**_options(schema, codec), **(bloom or {})}
     if uncompressed:
         options = {**options, "compression": {c: codec for c in _leaves(schema) if c not in uncompressed}}
-    return pq.ParquetWriter(to, schema, **options)
+    return _KeyedWriter(to, schema, options) if bloom else pq.ParquetWriter(to, schema, **options)
+
+
+class _KeyedWriter(pq.ParquetWriter):  # type: ignore[misc] # pyarrow has no types
+    """A writer of a file with a Bloom filter on its keys, which Java's readers are to go by."""
+
+    def __init__(self, to: pa.NativeFile, schema: pa.Schema, options: Mapping[str, Any]) -> None:
+        self._end: LocalFile | HeldEnd = to if isinstance(to, LocalFile) else HeldEnd(to)
+        super().__init__(to if self._end is to else pa.PythonFile(self._end, "w"), schema, **options)
+
+    def close(self) -> None:
+        """Finish the file, unless that was done."""
+        unfinished = self.is_open
+        super().close()
+        if unfinished:
+            self._end.change_footer(partial(without_counts, column=KEY))
 
 
 @lru_cache

@@ -78,6 +78,19 @@ def write_struct(fields: Struct) -> bytes:
     return bytes(out)
 
 
+def items(fields: Struct, number: int) -> list[object]:
+    """The items of a list that a footer must have.
+
+    Raises:
+        ValueError: it lacks it.
+    """
+    found = fields[number].value if number in fields else None
+    if not isinstance(found, Items):
+        message = f"the Parquet footer lacks field {number}"
+        raise ValueError(message)  # noqa: TRY004 - the file is wrong, not the caller
+    return list(found.values)
+
+
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
