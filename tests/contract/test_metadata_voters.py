@@ -15,7 +15,9 @@ from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.replicas.voter_roots import VoterRoots
-from kafkalike.model.replication.takeover import VoterSet, taking_over
+from kafkalike.model.replication.quorum import ReadVersion
+from kafkalike.model.replication.registers import UnreachableVoterError
+from kafkalike.model.replication.takeover import OpenVoter, VoterSet, taking_over
 from kafkalike.testing import ManualClock
 from tests.tools.effort import examples
 from tests.tools.voters import KilledError, VoterFolders
@@ -238,6 +240,32 @@ def test_others_take_over_from_a_voter_that_is_lost(voters: VoterFolders) -> Non
     client.create("e")
     assert voters.client().topics() == stale.topics() == ["a", "b", "c", "d", "e"]
     assert voters.last(2) == 1
+
+
+def test_who_has_slept_opens_no_voter_that_was_replaced(voters: VoterFolders) -> None:
+    """The last step of a takeover that somebody else has ended long ago: those who believe the old voters must not
+    learn from them that there is nothing new."""
+    client, stale = voters.client(), voters.client()
+    client.create("a")
+    assert stale.topics() == ["a"]
+    before = client.store.voters.now
+    assert before is not None
+    spare = str(voters.path / "root4")
+    fourth = voters.voter(1, 1)._replace(broker=4, id="1.4", uri=spare)
+    after = VoterSet(1, (voters.voter(3, 1), voters.voter(1, 1), fourth))
+    roots = VoterRoots(client.store.voters.folder_of, SYSTEM_CLOCK, "a test")
+    roots.carry_out(taking_over(before, after))
+    client.create("b")
+
+    for voter in before.voters:
+        roots.do(OpenVoter(voter, 0))
+
+    version = voters.last(1)
+    for voter in (voters.voter(1), voters.voter(3)):
+        with pytest.raises(UnreachableVoterError):
+            roots.do(ReadVersion(voter, version + 1))
+    assert not client.store.voters.is_open(before)
+    assert stale.topics() == ["a", "b"]
 
 
 def test_a_write_in_doubt_is_settled_by_its_id(voters: VoterFolders) -> None:

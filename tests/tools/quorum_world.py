@@ -62,6 +62,8 @@ class Root:
         self.files: set[str] = set()
         self.marks: dict[int, VoterSet] = {}
         self.open: set[int] = set()
+        self.closed: set[int] = set()
+        """Of which sets it votes no more, for ever."""
 
     @property
     def last(self) -> int:
@@ -269,10 +271,12 @@ class Voters:
                 raise UnreachableVoterError
             mark = root.marks.setdefault(act.after.epoch, act.after)
             assert self.sets.setdefault(mark.epoch, mark) == mark, "two sets of one epoch"
-            root.open = {epoch for epoch in root.open if epoch >= mark.epoch}
+            root.closed |= {epoch for epoch in root.marks if epoch < mark.epoch}
+            root.open -= root.closed
             return mark
         if isinstance(act, takeover.OpenVoter):
-            root.open.add(act.epoch)
+            if act.epoch not in root.closed:
+                root.open.add(act.epoch)
             self.counts["opened"] += 1
         if isinstance(act, Clean):
             self.clean(root, act)

@@ -344,6 +344,29 @@ def test_what_is_decided_is_learned_from_the_rows_of_that_slot() -> None:
         roots.play(registers.learning(7, VOTERS))
 
 
+def test_a_vote_that_a_voter_did_not_confirm_decides_nothing() -> None:
+    """It takes the request and gives no answer then, as it may have been replaced in between."""
+    roots, mine = Roots(), Accept(Ballot(1, "me"), X)
+    roots.rows["c", 0] = [Prepare(Ballot(1, "somebody else"))]
+
+    def b_does_not_say_how_it_stands(act: Any) -> None:
+        if isinstance(act, Pause):
+            raise StoppedError
+        said = mine in roots.rows.get(("b", 0), [])
+        roots.lost = {"b"} if said and isinstance(act, Stand) and act.voter == "b" else set()
+
+    roots.before = b_does_not_say_how_it_stands
+
+    with pytest.raises(StoppedError):
+        roots.play(registers.proposing(0, VOTERS, "me", X))
+    assert mine in roots.rows["a", 0]
+    assert mine in roots.rows["b", 0]
+
+
+class StoppedError(Exception):
+    """This process stops before it tries again."""
+
+
 @pytest.mark.parametrize("lost", [{"a", "b"}, {"a", "c"}, {"b", "c"}])
 def test_one_voter_of_three_decides_nothing(lost: set[str]) -> None:
     """This process stops at once: it would ask for ever."""

@@ -34,6 +34,14 @@ def test_no_history_of_voters_breaks_an_obligation() -> None:
     assert counts["late"] > WORLDS // 4
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [6024, 12413])
+def test_histories_that_were_broken_once_are_sound(seed: int) -> None:
+    """A voter that has been replaced votes no more: not by a request that it has and never confirmed (12413), and not
+    as somebody who slept opens it again (6024)."""
+    assert play(seed, STEPS).counts["takeover"] > 0
+
+
 def nobody_asks_how_a_voter_stands(patch: pytest.MonkeyPatch) -> None:
     changed(patch, registers.Stand, lambda _: Standing())
 

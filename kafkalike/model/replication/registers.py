@@ -186,20 +186,21 @@ def proposing(
         NoMajorityError, SlotClosedError, VotersReplacedError: unknown: the value may still be decided, or was.
     """
     rows: dict[Voter, list[Request]] = {voter: [] for voter in voters}
+    sure: dict[Voter, int] = dict.fromkeys(voters, 0)
     number, attempt = 0, 0
     while True:
         for row in rows.values():
             number = max((number, *(request.ballot.number for request in row)))
         number += 1
         ballot = Ballot(number, proposer)
-        promises = yield from _asked(slot, rows, Prepare(ballot), opening)
+        promises = yield from _asked(slot, rows, sure, Prepare(ballot), opening)
         if len(promises) >= majority(len(voters)):
             accepted = max((v.accepted for v in promises if v.accepted is not None), default=None, key=_by_ballot)
             wanted = value if accepted is None else accepted.value
-            votes = yield from _asked(slot, rows, Accept(ballot, wanted), opening)
+            votes = yield from _asked(slot, rows, sure, Accept(ballot, wanted), opening)
             if len(votes) >= majority(len(voters)):
                 return wanted
-        found = decided(list(rows.values()), len(voters))
+        found = decided([row[: sure[voter]] for voter, row in rows.items()], len(voters))
         if found is not None:
             return found.value
         attempt += 1
@@ -213,10 +214,19 @@ def _by_ballot(accept: Accept) -> Ballot:
 def _asked(
     slot: int,
     rows: dict[Voter, list[Request]],
+    sure: dict[Voter, int],
     request: Request,
     opening: bool,  # noqa: FBT001 - of this module
 ) -> Generator[Act, Any, list[Voted]]:
     """Put a request behind each voter's row.
+
+    Args:
+        slot: what is to be decided.
+        rows: what is known of each voter's row; what is read and put comes behind it.
+        sure: how much of each row counts: the voter has said after it that it votes still. What was put at one that
+            has been replaced meanwhile, and gave no answer then, is in its row and counts for nothing.
+        request: what is put.
+        opening: see `proposing`.
 
     Returns:
         What those have voted that let it count; what they had accepted before it is in there.
@@ -238,6 +248,7 @@ def _asked(
         if standing.closed:
             raise SlotClosedError
         answered += 1
+        sure[voter] = len(row)
         if voted.promised == request.ballot:
             counted.append(voted)
     if answered < majority(len(rows)):

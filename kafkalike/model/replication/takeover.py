@@ -51,7 +51,11 @@ class PutMark(NamedTuple):
 
 
 class OpenVoter(NamedTuple):
-    """Let a voter of a new set vote. Comes to nothing."""
+    """Let a voter of a new set vote. Comes to nothing.
+
+    A voter that was there and was given the mark of a later set is not opened any more: who asks for that has slept,
+    and whoever believes the old set would learn from it that there is nothing new.
+    """
 
     voter: Voter
     epoch: int

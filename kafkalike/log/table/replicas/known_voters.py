@@ -151,7 +151,7 @@ class KnownVoters:
         closed = 0
         for voter in voters.voters:
             try:
-                self.folder_of(voter).size(open_name(voter))
+                closed += self.folder_of(voter).size(open_name(voter)) > 0
             except FileNotFoundError:
                 closed += 1
             except OSError:

@@ -4,7 +4,7 @@ In the table's folder of each voter, with `<id>` for its name in a set of voters
 
 * `_quorum/<id>/<version>.<place>`: its registers, a row of files for each version.
 * `_quorum/<id>/voter`: this root is that voter; a root without it is another one, or an empty one.
-* `_quorum/<id>/open`: it votes. It goes when other voters take over.
+* `_quorum/<id>/open`: it votes, while this is empty. When other voters take over it says `closed`, and stays.
 * `_delta_log/_voters.<epoch>.json`: a set of voters. One of a later epoch says that the others are over.
 """
 
@@ -119,8 +119,12 @@ def identity_name(voter: Voter) -> str:
     return f"{folder_of(voter)}/voter"
 
 
+CLOSED: Final = b"closed"
+"""What is in the file of a voter that votes no more. One that votes has an empty one."""
+
+
 def open_name(voter: Voter) -> str:
-    """The file that says that it votes."""
+    """The file that says whether it votes."""
     return f"{folder_of(voter)}/open"
 
 

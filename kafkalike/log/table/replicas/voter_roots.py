@@ -21,6 +21,7 @@ from kafkalike.log.table.actions import Add, log_name
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.log.table.replicas.live_files import live_files
 from kafkalike.log.table.replicas.voter_files import (
+    CLOSED,
     MetadataVersion,
     Voter,
     epoch_of,
@@ -206,8 +207,10 @@ class VoterRoots:
             # Of a checkpoint in parts any one says that there was a version.
             closed |= entry.name[:20].isdigit()
         # After the list: whoever empties a root takes this away, too.
-        name = identity_name(act.voter) if act.opening or replaced else open_name(act.voter)
-        self._check(store, act.voter, name)
+        if act.opening or replaced:
+            self._check(store, act.voter, identity_name(act.voter))
+        else:
+            self._check_open(store, act.voter)
         return Standing(closed, replaced)
 
     def _known(self, voter: Voter) -> Store:
@@ -221,12 +224,17 @@ class VoterRoots:
         return store
 
     @staticmethod
-    def _check(store: Store, voter: Voter, name: str) -> None:
+    def _check(store: Store, voter: Voter, name: str) -> int:
+        """Bytes of a file that a voter must have."""
         try:
-            store.size(name)
+            return store.size(name)
         except FileNotFoundError as cause:
-            message = f"{store.uri} is not there, or does not vote as {voter.id} any more"
-            raise OSError(errno.ESTALE, message) from cause
+            raise _no_vote(store, voter) from cause
+
+    def _check_open(self, store: Store, voter: Voter) -> None:
+        if self._check(store, voter, open_name(voter)):
+            # It says that it is closed.
+            raise _no_vote(store, voter)
 
     def _epoch(self, voter: Voter) -> int:
         return int(voter.id.partition(".")[0])
@@ -242,7 +250,7 @@ class VoterRoots:
 
         def check() -> None:
             try:
-                self._check(store, act.voter, open_name(act.voter))
+                self._check_open(store, act.voter)
             except OSError as cause:
                 failed.append(cause)
 
@@ -353,8 +361,15 @@ class VoterRoots:
         for known in self.sets_at(store):
             for old in known.voters:
                 if known.epoch < found.epoch and old.broker == voter.broker:
-                    store.remove(open_name(old))
+                    self._close(store, old)
         return found
+
+    @staticmethod
+    def _close(store: Store, voter: Voter) -> None:
+        """Let a voter vote no more. The file stays, so that nobody who has slept opens it again."""
+        store.make_folder(folder_of(voter))
+        store.replace(open_name(voter), CLOSED)
+        store.sync(open_name(voter))
 
     def _open_voter(self, act: takeover.OpenVoter) -> None:
         self._known(act.voter).put_if_absent(open_name(act.voter), b"", durable=True)
@@ -368,3 +383,7 @@ class VoterRoots:
         """
         names = [entry.name for entry in store.list("_delta_log", after="9") if epoch_of(entry.name) is not None]
         return [set_in(store.read(f"_delta_log/{name}")) for name in sorted(names)]
+
+
+def _no_vote(store: Store, voter: Voter) -> OSError:
+    return OSError(errno.ESTALE, f"{store.uri} is not there, or does not vote as {voter.id} any more")
