@@ -118,6 +118,8 @@ class Interrupt:
         """Where it was raised; empty when it was not."""
         self._at = at
         self._code = None if at is None else at[0][0]
+        self._began: set[int] = set()
+        """Frames, by their addresses, that have begun another one by their last call."""
         self._visits = 0
         self._error = error
 
@@ -132,6 +134,7 @@ class Interrupt:
 
     def _called(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
         code = frame.f_code
+        self._began.add(id(frame.f_back))
         if self._code is None:
             if not code.co_filename.startswith(PACKAGE):
                 return None
@@ -145,11 +148,20 @@ class Interrupt:
 
     def _inside(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
         if event == "opcode":
-            if frame.f_lasti in _after_calls(frame.f_code):
+            if frame.f_lasti in _calls(frame.f_code):
+                self._began.discard(id(frame))
+            elif frame.f_lasti in _after_calls(frame.f_code) and not self._only_returns(frame):
                 self._place(frame, event)
         elif event == "line" and not _lets_go(frame):
             self._place(frame, event)
         return self._inside
+
+    def _only_returns(self, frame: FrameType) -> bool:
+        """Whether a frame returns what a function in Python has just returned to it.
+
+        CPython goes from the one `return` to the next without a look for signals. It looks after a function in C.
+        """
+        return frame.f_lasti in _returns(frame.f_code) and id(frame) in self._began
 
     def _place(self, frame: FrameType, event: str) -> None:
         spot = (frame.f_code, frame.f_lasti, event)
@@ -179,6 +191,18 @@ def _after_calls(code: CodeType) -> frozenset[int]:
         if at.opname == "JUMP_BACKWARD":
             found.add(at.argval)
     return frozenset(found) - _ends_of_with(code)
+
+
+@cache
+def _calls(code: CodeType) -> frozenset[int]:
+    """Offsets of calls."""
+    return frozenset(at.offset for at in dis.get_instructions(code) if at.opname in CALLS)
+
+
+@cache
+def _returns(code: CodeType) -> frozenset[int]:
+    """Offsets where a function returns a value."""
+    return frozenset(at.offset for at in dis.get_instructions(code) if at.opname == "RETURN_VALUE")
 
 
 @cache
