@@ -332,18 +332,6 @@ def test_a_request_that_came_too_late_decides_nothing() -> None:
     assert registers.decided([late, late, late], 3) is None
 
 
-def test_what_is_decided_is_learned_from_the_rows_of_that_slot() -> None:
-    roots = Roots()
-    chosen(roots, 7, X, "a", "c")
-
-    assert roots.play(registers.learning(7, VOTERS)) == Accept(Ballot(1, "you"), X)
-    assert roots.acts == [ReadRow(voter, 7, 0) for voter in VOTERS]
-    assert roots.play(registers.learning(8, VOTERS)) is None
-    roots.lost = {"a", "b"}
-    with pytest.raises(NoMajorityError):
-        roots.play(registers.learning(7, VOTERS))
-
-
 def test_a_vote_that_a_voter_did_not_confirm_decides_nothing() -> None:
     """It takes the request and gives no answer then, as it may have been replaced in between."""
     roots, mine = Roots(), Accept(Ballot(1, "me"), X)

@@ -23,7 +23,6 @@ from kafkalike.model.replication.registers import (
     UnreachableVoterError,
     Voted,
     decided,
-    learning,
     proposing,
 )
 from tests.tools.effort import examples
@@ -93,7 +92,10 @@ class Voters:
             return
 
     def learner(self) -> Steps:
-        found = yield from learning(0, range(self.count))
+        rows = []
+        for voter in range(self.count):
+            rows.append((yield ReadRow(voter, 0, 0)))
+        found = decided(rows, self.count)
         assert found is not None
         self.told.add(found.value)
 
@@ -151,16 +153,6 @@ def test_a_request_that_comes_too_late_has_no_effect() -> None:
     voted = Voted().after(Prepare(first)).after(Prepare(second)).after(Accept(first, "x"))
 
     assert voted == Voted(second, None)
-
-
-def test_too_few_voters_decide_nothing() -> None:
-    steps = learning(0, range(3))
-    steps.send(None)
-    steps.send([])
-    steps.throw(UnreachableVoterError())
-
-    with pytest.raises(NoMajorityError):
-        steps.throw(UnreachableVoterError())
 
 
 def test_one_of_two_rows_of_three_does_not_say_what_is_decided() -> None:

@@ -150,23 +150,6 @@ def decided(rows: Sequence[Sequence[Request]], voters: int) -> Accept | None:
     return None
 
 
-def learning(slot: int, voters: Sequence[Voter]) -> Generator[Act, Any, Accept | None]:
-    """What is decided for a slot; None when nothing is, as far as this process can see.
-
-    Raises:
-        NoMajorityError: too few voters answer.
-    """
-    rows: list[list[Request]] = []
-    for voter in voters:
-        try:
-            rows.append((yield ReadRow(voter, slot, 0)))
-        except UnreachableVoterError:
-            continue
-    if len(rows) < majority(len(voters)):
-        raise NoMajorityError
-    return decided(rows, len(voters))
-
-
 def proposing(
     slot: int, voters: Sequence[Voter], proposer: str, value: Hashable, *, opening: bool = False
 ) -> Generator[Act, Any, Hashable]:
