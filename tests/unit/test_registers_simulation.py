@@ -94,7 +94,7 @@ class Voters:
     def learner(self) -> Steps:
         rows = []
         for voter in range(self.count):
-            rows.append((yield ReadRow(voter, 0, 0)))
+            rows.append((yield ReadRow(voter, 0, 0)))  # noqa: PERF401 - a comprehension cannot yield
         found = decided(rows, self.count)
         assert found is not None
         self.told.add(found.value)
@@ -169,8 +169,8 @@ def half_is_enough(patch: pytest.MonkeyPatch) -> None:
 def what_was_accepted_is_overlooked(patch: pytest.MonkeyPatch) -> None:
     real = registers._asked
 
-    def asked(slot: int, rows: Any, request: Request, opening: bool) -> Steps:  # noqa: FBT001 - as the real one
-        found = yield from real(slot, rows, request, opening)
+    def asked(*asked_for: Any) -> Steps:
+        found = yield from real(*asked_for)
         return [voted._replace(accepted=None) for voted in found]
 
     patch.setattr(registers, "_asked", asked)
