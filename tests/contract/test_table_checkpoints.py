@@ -404,6 +404,36 @@ def test_a_damaged_checkpoint_is_passed_over(history: History, damage: str, capl
         load_snapshot(history.store)
 
 
+def test_a_checkpoint_with_actions_of_a_later_delta_is_read(history: History, caplog: pytest.LogCaptureFixture) -> None:
+    """As commits with them are: what must be known for reading is said by the protocol."""
+    with pa.BufferReader(history.store.read(checkpoint_name(4))) as stream:
+        known_rows = pq.read_table(stream)
+    later = pa.table({"laterKind": [{"x": 1}]})
+    buffer = pa.BufferOutputStream()
+    pq.write_table(pa.concat_tables([known_rows, later], promote_options="default"), buffer)
+    history.store.replace(checkpoint_name(4), buffer.getvalue().to_pybytes())
+    for version in range(5):
+        history.store.remove(log_name(version))
+
+    assert known(load_table(history.store, segment_of)) == history.versions[6]
+    assert "cannot be read" not in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["add", "remove", "txn"])
+def test_a_checkpoint_that_has_lost_the_name_of_a_column_is_passed_over(
+    history: History, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No checksum says so."""
+    with pa.BufferReader(history.store.read(checkpoint_name(4))) as stream:
+        rows = pq.read_table(stream)
+    buffer = pa.BufferOutputStream()
+    pq.write_table(rows.rename_columns({kind: "x" + kind}), buffer)
+    history.store.replace(checkpoint_name(4), buffer.getvalue().to_pybytes())
+
+    assert known(load_table(history.store, segment_of)) == history.versions[6]
+    assert "checkpoint 4 cannot be read, an older one is taken" in caplog.text
+
+
 def test_a_version_above_the_newest_one_is_refused(history: History) -> None:
     """With the newest one named."""
     with pytest.raises(LogCorruptError, match="the newest one is 6"):

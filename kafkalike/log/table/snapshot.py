@@ -42,6 +42,9 @@ KINDS: Final = frozenset(
 )
 """Kinds of actions of the Delta protocol."""
 
+READ_KINDS: Final = frozenset(("metaData", "protocol", "txn", "add", "remove"))
+"""Those that a table's state is made of; each file of a checkpoint has a column for each."""
+
 LOAD_TRIES: Final = 3
 """How often a log that seems to lack a file is listed: another process may be cleaning it up."""
 
@@ -257,6 +260,7 @@ def read_checkpoint(store: Store, names: Sequence[str]) -> dict[str, pa.StructAr
             file = pq.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
             table = file.read(use_threads=False)
         rows += table.num_rows
+        _check_columns(table.column_names)
         for kind in table.column_names:
             column = table.column(kind)
             found.setdefault(kind, []).extend(map(without_nulls, column.chunks))
@@ -264,24 +268,24 @@ def read_checkpoint(store: Store, names: Sequence[str]) -> dict[str, pa.StructAr
     if not len(actions.get("metaData", ())) or not len(actions.get("protocol", ())):
         message = "it lacks the table's metadata or protocol"
         raise ValueError(message)
-    _check_names(actions)
+    if not all(map(_is_metadata, actions["metaData"].to_pylist())):
+        raise ValueError("its table's metadata are not what Delta writes")
     if sum(map(len, actions.values())) < rows:
         message = "it has rows without an action"
         raise ValueError(message)
     return actions
 
 
-def _check_names(actions: Mapping[str, pa.StructArray]) -> None:
-    """Refuse columns that no Delta checkpoint has, and metadata without what they must have.
+def _check_columns(names: Sequence[str]) -> None:
+    """Refuse a file of a checkpoint with a column that may be one that has lost its name: it would be overlooked.
 
-    The checksums of a file's pages say nothing of the names in its footer: what has lost its name would be overlooked.
+    The checksums of a file's pages say nothing of the names in its footer. Where none that is read here is missing, one
+    that is not known is of a later Delta, and left alone as it is in commits: the protocol says what must be known.
     """
-    unknown = actions.keys() - KINDS
-    if unknown:
-        message = f"it has actions of no kind that Delta knows: {', '.join(sorted(unknown))}"
+    unknown, lost = set(names) - KINDS, READ_KINDS - set(names)
+    if unknown and lost:
+        message = f"it has actions of kinds that are not known, {sorted(unknown)}, and none of {sorted(lost)}"
         raise ValueError(message)
-    if not all(map(_is_metadata, actions["metaData"].to_pylist())):
-        raise ValueError("its table's metadata are not what Delta writes")
 
 
 def _is_metadata(found: Mapping[str, Any]) -> bool:

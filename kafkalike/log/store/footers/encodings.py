@@ -5,6 +5,9 @@ pages go by the dictionary. They read all of it for that, and make an object and
 of 250,000 records in a trial. Without the count they take it that some page may have other values, and go on to the
 filter, a tenth as large. The count is optional, and the encodings of the column are named beside it.
 
+A file with the count is as sound as one without. So a footer that is not understood to its last byte, as one of a later
+version of Parquet, is left as it is.
+
 Source of the fields' numbers: parquet.thrift of Apache Parquet's format.
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from kafkalike.log.store.footers.thrift import Struct, items, read_struct, write_struct
+from kafkalike.model.row_value import UNREADABLE
 
 _ROW_GROUPS: Final = 4
 _COLUMNS: Final = 1
@@ -27,10 +31,20 @@ def without_counts(footer: bytes, column: str) -> bytes:
         footer: as it stands in a file, without what follows it.
         column: its name; one of the highest level.
 
-    Raises:
-        ValueError: it is no footer.
+    Returns:
+        The other one; the same bytes where they are no footer that is known here.
     """
+    try:
+        return _without_counts(footer, column)
+    except UNREADABLE:
+        return footer
+
+
+def _without_counts(footer: bytes, column: str) -> bytes:
     fields = read_struct(footer)
+    if write_struct(fields) != footer:
+        # What follows the struct, or stands in it in another form, would be lost.
+        return footer
     for group in _structs(fields, _ROW_GROUPS):
         for chunk in _structs(group, _COLUMNS):
             about = cast("Struct", chunk[_ABOUT].value)

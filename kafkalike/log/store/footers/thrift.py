@@ -23,6 +23,9 @@ SET: Final = 10
 STRUCT: Final = 12
 
 _WHOLE: Final = frozenset({I16, I32, I64})
+_LONGEST_NUMBER: Final = 70
+"""Bits that a number may have: ten bytes, as many as one of 64 bits needs. A longer one would take ever longer."""
+
 _LONG_LIST: Final = 15
 """In a list's first byte: its length follows."""
 
@@ -149,13 +152,13 @@ class _Reader:
         return found
 
     def _varint(self) -> int:
-        found = shift = 0
-        while True:
+        found = 0
+        for shift in range(0, _LONGEST_NUMBER, 7):
             byte = self._byte()
             found |= (byte & 0x7F) << shift
             if byte < 0x80:  # noqa: PLR2004 - the bit that says that more follow
                 return found
-            shift += 7
+        raise ValueError("a Thrift number has more than ten bytes")
 
     def _zigzag(self) -> int:
         found = self._varint()
