@@ -153,6 +153,45 @@ def test_an_interrupted_caller_has_nothing_more_asked(stuck: threading.Event) ->
     assert not asked.roots["a"].hangs
 
 
+def test_what_is_given_up_does_nothing_when_its_call_ends_after_all(stuck: threading.Event) -> None:
+    a, done, ended = BoundedCalls("/a", 0.05), list[int](), threading.Event()
+
+    def work() -> None:
+        try:
+            a.call(stuck.wait)
+            done.append(1)
+        finally:
+            ended.set()
+
+    with pytest.raises(TimeoutError):
+        carry(work)
+    stuck.set()
+    ended.wait()
+
+    assert not done
+
+
+def test_what_is_given_up_asks_nothing_as_it_ends(stuck: threading.Event) -> None:
+    asked = Asked("a", "b")
+    ended = threading.Event()
+
+    def work() -> None:
+        try:
+            asked.roots["a"].call(stuck.wait)
+        finally:
+            try:
+                asked.ask("b")
+            finally:
+                ended.set()
+
+    with pytest.raises(TimeoutError):
+        carry(work)
+    stuck.set()
+    ended.wait()
+
+    assert not asked.seen
+
+
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child_has_threads_of_its_own() -> None:
     calls = BoundedCalls("/forked")
@@ -209,6 +248,17 @@ def test_no_answer_counts_for_another_thread() -> None:
         other.join()
 
     assert within(asked, "ab", by_another) == list("aba")
+
+
+def test_no_answer_counts_for_another_root() -> None:
+    asked = Asked("a", "b")
+    made: list[str] = []
+
+    foreseeing(
+        lambda: asked.roots["b"].call(lambda: made.append("b"), key="a"), lambda: [asked.ahead("a"), asked.ahead("a")]
+    )
+
+    assert made == ["b"]
 
 
 def test_no_answer_counts_afterwards() -> None:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import gc
 import os
+import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.errors import KafkaTimeoutError
+from kafkalike.errors import KafkaError, KafkaTimeoutError
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
-from kafkalike.log.store.bounded.calls import BoundedCalls, mine
+from kafkalike.log.store.bounded.calls import BoundedCalls, calls_of, mine
+from kafkalike.log.store.bounded.kept import Kept
 from kafkalike.log.store.bounded.quick_lock import quick_lock
 from kafkalike.log.store.bounded.threads import Threads, Work
 from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.port import Pace
 from tests.tools.clusters import on_three_disks
 from tests.tools.effort import examples
 from tests.tools.interrupt_copies import Replicated
@@ -153,6 +160,128 @@ def test_a_forked_child_does_not_hold_it(root: BrokerRoot) -> None:
     os.close(end)
     os.close(ended)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_that_is_forked_while_it_is_taken_keeps_nobody_out(tmp_path: Path) -> None:
+    """The child has the queue's file open that is closed a moment later."""
+    calls = BoundedCalls("/forks")
+    with TableLock(str(tmp_path), "t").held(at_once()):
+        """Its files are there."""
+    ended, end = os.pipe()
+    children: list[int] = []
+
+    def traced(frame: FrameType, _event: str, _: Any) -> None:
+        if frame.f_code.co_name == "_locked" and frame.f_locals["name"] == "t.lock" and not children:
+            child = os.fork()
+            if child == 0:
+                os.close(end)
+                os.read(ended, 1)
+                os._exit(0)
+            children.append(child)
+
+    lock = quick_lock(calls, "t", lambda: opened(tmp_path))
+    threading.settrace(traced)
+    try:
+        assert lock.take()
+    finally:
+        threading.settrace(None)
+    lock.let_go()
+
+    try:
+        with TableLock(str(tmp_path), "t").held(at_once()):
+            pass
+    finally:
+        os.close(end)
+        os.close(ended)
+        os.waitpid(children[0], 0)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_a_root_that_hangs(root: BrokerRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To close a file may hang, too."""
+    parent, close, calls = os.getpid(), os.close, calls_of(root.uri)
+    monkeypatch.setattr(calls, "seconds", 0.05)
+    monkeypatch.setattr(os, "close", lambda handle: close(handle) if os.getpid() == parent else signal.pause())
+
+    with root.turn("t", Deadline(SYSTEM_CLOCK, 10_000)):
+        child = os.fork()
+        if child == 0:
+            os._exit(7)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def stuck_with_lock(folder: Path, error: OSError | None = None) -> tuple[BoundedCalls, Kept, threading.Event]:
+    """Calls of which one hangs until an event, and then fails; and a lock that is had."""
+    calls, stuck = BoundedCalls("/stuck", 0.05), threading.Event()
+    with TableLock(str(folder), "t").held(at_once()):
+        """Its files are there."""
+    lock = quick_lock(calls, "t", lambda: opened(folder))
+    assert lock.take()
+
+    def hang() -> None:
+        stuck.wait()
+        if error is not None:
+            raise error
+
+    with pytest.raises(TimeoutError):
+        calls.call(hang)
+    return calls, lock, stuck
+
+
+def test_one_that_cannot_be_let_go_is_when_what_hung_ends_at_that_moment(tmp_path: Path) -> None:
+    """Nothing else is asked of the root afterwards."""
+    calls, lock, stuck = stuck_with_lock(tmp_path)
+
+    def traced(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
+        name, caller = frame.f_code.co_name, frame.f_back
+        if name == "hangs" and event == "return" and caller and caller.f_code.co_name == "see_to":
+            stuck.set()
+            while calls.hangs:
+                threading.Event().wait(0.001)
+        return traced if name in {"see_to", "hangs"} else None
+
+    sys.settrace(traced)
+    try:
+        lock.let_go()
+    finally:
+        sys.settrace(None)
+
+    with TableLock(str(tmp_path), "t").held(Deadline(SYSTEM_CLOCK, 10_000)):
+        pass
+
+
+def test_one_that_cannot_be_let_go_is_when_what_hung_fails(tmp_path: Path) -> None:
+    """As it does where a mount that hung is taken away."""
+    _, lock, stuck = stuck_with_lock(tmp_path, OSError(errno.EIO, "gone"))
+    lock.let_go()
+    stuck.set()
+
+    with TableLock(str(tmp_path), "t").held(Deadline(SYSTEM_CLOCK, 10_000)):
+        pass
+
+
+def test_what_was_foreseen_does_not_count_for_those_who_ask_later(tmp_path: Path) -> None:
+    """The table goes after one thread has looked, and before another one begins."""
+    log = on_three_disks(tmp_path)
+    log.create_topic("t", 1, {})
+    topic = log.log("t")
+    topic.append(batch_now("a"))
+    table = topic._table
+    later: list[float] = []
+
+    def look() -> None:
+        table.refresh()
+        for version in tmp_path.glob(f"*/{topic.info.location}/_delta_log/*.json"):
+            version.unlink()
+        later.append(SYSTEM_CLOCK.monotonic())
+        table.check_there()
+
+    table.store.foreseeing(look, lambda: table.ahead(there=True))
+
+    with pytest.raises((KafkaError, OSError)):
+        table.check_there(Pace(since=later[0]))
 
 
 def test_few_calls_are_handed_over_in_an_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,7 +214,9 @@ class FollowedTable:
     def _see(self, version: int) -> None:
         begun = SYSTEM_CLOCK.monotonic()
         self.store.size(log_name(version))
-        self._seen_there = version, begun
+        if self.store.far:
+            # Elsewhere the answer may have been foreseen, and be older; see `foreseen`.
+            self._seen_there = version, begun
 
     def check_sound(self) -> None:
         """Refuse a table that is not seen at its newest version: nothing may be written to it, or removed.

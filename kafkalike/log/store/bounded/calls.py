@@ -195,10 +195,10 @@ class BoundedCalls:
 
     def see_to(self, work: Callable[[], object]) -> None:
         """Make a call, and do not wait for it; while others hang, it is put off until one is answered."""
-        if self.hangs:
-            self._owed.append(work)
-        else:
-            self._begin(Job(work, self.seconds))
+        # First: what hangs may end just now, and sees to what it finds.
+        self._owed.append(work)
+        if not self.hangs:
+            self._pay_soon()
 
     def suspect(self) -> None:
         """Ask it for something, unless somebody waits for an answer already."""
@@ -238,9 +238,14 @@ class BoundedCalls:
             late = self._late()
             self._lost.update(late)
             self._running.difference_update(late)
-        if job.error is None and self._owed:
-            self._begin(Job(self._pay, self.seconds))
+        if self._owed and (job.error is None or not self.hangs):
+            self._pay_soon()
         job.done.release()
+
+    def _pay_soon(self) -> None:
+        # Where no thread can be had, the next call that ends sees to it.
+        with contextlib.suppress(RuntimeError):
+            self._begin(Job(self._pay, self.seconds))
 
     def _pay(self) -> None:
         """Make the calls that were put off."""

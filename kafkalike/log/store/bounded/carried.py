@@ -73,6 +73,9 @@ class Task:
             GivenUpError: nobody waits for it any more.
             Exception: what the call raises.
         """
+        if self._given_up:
+            # It ends already; what it does as it ends may be calls, too.
+            raise GivenUpError
         job = calls.begun(times)
         self._calls, self._job = calls, job
         mine.calls, mine.job = calls, job

@@ -6,10 +6,12 @@ So the call itself notes what it has opened; whoever has let it go does not get 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from kafkalike.log.store.bounded.calls import BoundedCalls
@@ -63,13 +65,14 @@ class Kept:
             return True
 
     def _take(self) -> bool:
+        # Before it is opened, so that a child that is forked then finds it.
+        _held.add(self)
         handle = self._make()
         if handle is None:
             return False
         with self._mutex:
             if not self._over:
                 self.handle = handle
-                _held.add(self)
                 return True
         self._free(handle)
         return False
@@ -100,7 +103,9 @@ class Kept:
         """A forked child has nothing of its parent's."""
         handle, self.handle, self._mutex = self.handle, None, threading.Lock()
         if handle is not None:
-            os.close(handle)
+            # Only closed, so that the parent has what it has. That may fail, or hang.
+            with contextlib.suppress(OSError, RuntimeError):
+                self._calls.call(partial(os.close, handle))
 
 
 _held: Final[weakref.WeakSet[Kept]] = weakref.WeakSet()

@@ -39,7 +39,8 @@ def quick_lock(calls: BoundedCalls, name: str, open_folder: Callable[[], int]) -
             try:
                 return _locked(folder, file)
             finally:
-                os.close(queue)
+                # Not only closed: a child that was forked meanwhile has it open, too.
+                _free(queue)
         finally:
             os.close(folder)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Final
 
@@ -101,7 +101,8 @@ class ReplicaLogs:
         if proven is not None and version in proven:
             return proven[version]
         asked = partial(self._asked, replica, version, pace)
-        found, began = self._store_of(replica).bounded(asked, key=(replica, version))
+        store = self._store_of(replica)
+        found, began = store.bounded(asked, key=_key(store, version, replica))
         if found is not None:
             return found if is_whole(found) else self._whole_version(replica, version, found)
         if not pace.waits and self.is_sure(replica, version):
@@ -118,11 +119,12 @@ class ReplicaLogs:
 
     def ahead(self, replica: Replica, version: int) -> Ahead | None:
         """The call of a look, where it may be made ahead."""
-        calls = self._store_of(replica).bounded_calls
+        store = self._store_of(replica)
+        calls = store.bounded_calls
         if calls is None or replica in self._proven:
             return None
         asked = partial(self._asked, replica, version, NOW)
-        return Ahead(calls, (replica, version), asked, is_news=lambda answer: answer[0] is not None)
+        return Ahead(calls, _key(store, version, replica), asked, is_news=lambda answer: answer[0] is not None)
 
     def _whole_version(self, replica: Replica, version: int, damaged: bytes) -> bytes:
         """A version that is damaged at a replica in sync, as another one has it; the damaged one where nobody has.
@@ -240,3 +242,8 @@ class ReplicaLogs:
         """
         files = LogFiles.listed(self.there(replica))
         return max((*files.commits, *files.checkpoints), default=-1)
+
+
+def _key(store: Store, version: int, replica: Replica) -> Hashable:
+    """What a look asks for. Replicas of several tables may be called the same."""
+    return store.uri, replica, version
