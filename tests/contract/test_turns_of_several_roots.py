@@ -18,14 +18,15 @@ from typing import Any
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.errors import KafkaError, KafkaTimeoutError
+from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
 from kafkalike.log.store.bounded.calls import BoundedCalls, calls_of, mine
 from kafkalike.log.store.bounded.kept import Kept
 from kafkalike.log.store.bounded.quick_lock import quick_lock
 from kafkalike.log.store.bounded.threads import Threads, Work
+from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.lock import TableLock
-from kafkalike.log.store.port import Pace
+from kafkalike.log.store.port import NotStoredError, Pace
 from tests.tools.clusters import on_three_disks
 from tests.tools.effort import examples
 from tests.tools.interrupt_copies import Replicated
@@ -303,6 +304,45 @@ def test_few_calls_are_handed_over_in_an_append(tmp_path: Path, monkeypatch: pyt
     topic.append(batch_now("c"))
 
     assert len(handed) == 3
+
+
+def test_a_put_that_was_given_up_and_lands_is_an_unknown_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though all disks are full when it is tried again: who is told that nothing was written sends again."""
+    cluster = on_three_disks(tmp_path, **{"replica.lag.time.max.ms": "100"})
+    cluster.create_topic("t", 1, {})
+    log = cluster.log("t")
+    log.append(batch_now("before"))
+    puts: list[str] = []
+    given_up, landed = threading.Event(), threading.Event()
+    real_put, real_error = LocalStore.put_if_absent, BoundedCalls.given_up
+
+    def put(self: LocalStore, name: str, content: bytes, *, durable: bool = False) -> bool:
+        if not self.uri.endswith(log.info.location) or not name.endswith(".json"):
+            return real_put(self, name, content, durable=durable)
+        puts.append(self.uri)
+        if len(puts) > 1:
+            raise NotStoredError(errno.ENOSPC, "no room", name)
+        given_up.wait()
+        made = real_put(self, name, content, durable=durable)
+        landed.set()
+        return made
+
+    def error(self: BoundedCalls) -> OSError:
+        given_up.set()
+        landed.wait()
+        return real_error(self)
+
+    for folder in cluster.store.roots.values():
+        monkeypatch.setattr(calls_of(folder.uri), "seconds", 0.1)
+    monkeypatch.setattr(LocalStore, "put_if_absent", put)
+    monkeypatch.setattr(BoundedCalls, "given_up", error)
+
+    with pytest.raises(UnknownOutcomeError):
+        log.append(batch_now("in doubt"))
+
+    assert len(puts) > 1
 
 
 class Strict(Replicated):

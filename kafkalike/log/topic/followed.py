@@ -102,18 +102,12 @@ class FollowedTopic:
 
     def refresh(self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf) -> None:
         """Look for new table commits and metadata."""
-        pace = Pace(since, LONGEST if waiting else 0.0)
-        if not metadata:
-            self._take_info(self._home.metadata.state)
-            self.refresh_table(pace)
-            return
-
-        def look() -> None:
-            # The metadata first, and not while this table is held: who holds theirs may want this.
+        # The metadata first, and not while this table is held: who holds theirs may want this.
+        if metadata:
             self.refresh_info(waiting=waiting)
-            self.refresh_table(pace)
-
-        self.files.foreseeing(look, lambda: self._ahead(there=False))
+        else:
+            self._take_info(self._home.metadata.state)
+        self.refresh_table(Pace(since, LONGEST if waiting else 0.0))
 
     @property
     def next_file(self) -> str | None:
@@ -152,14 +146,10 @@ class FollowedTopic:
 
         self.files.foreseeing(look, self._ahead)
 
-    def _ahead(self, *, there: bool = True) -> Sequence[Ahead]:
-        """The calls that a look at the metadata makes, and one at the table after it; see `Store.ahead`.
-
-        Args:
-            there: whether it is looked, too, whether the version that is known is there.
-        """
+    def _ahead(self) -> Sequence[Ahead]:
+        """The calls that `look_anew` makes; see `Store.ahead`."""
         first = self._home.metadata.ahead()
-        return [*first, *self._table.ahead(there=there)] if first else ()
+        return [*first, *self._table.ahead(there=True)] if first else ()
 
     def check_sound(self) -> None:
         """Refresh; the table must be there now, and be seen at its newest version.
