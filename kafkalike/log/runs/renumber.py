@@ -13,7 +13,6 @@ Source of the fields' numbers: parquet.thrift of Apache Parquet's format.
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalike.log.store.arrays import numbers
-from kafkalike.log.store.footers.ends import MAGIC, TAIL, ended
+from kafkalike.log.store.footers.ends import TAIL, ended, footer_of
 from kafkalike.log.store.footers.thrift import Field, Struct, items, read_struct, write_struct
 from kafkalike.log.store.parquet import parquet_writer
 
@@ -123,13 +122,7 @@ class _Page:
 
 
 def _footer(handle: int) -> _Footer:
-    size = os.fstat(handle).st_size
-    tail = os.pread(handle, TAIL, size - TAIL)
-    at = size - TAIL - int.from_bytes(tail[:4], "little")
-    if tail[4:] != MAGIC or at < len(MAGIC):
-        message = "this is not a Parquet file"
-        raise ValueError(message)
-    content = os.pread(handle, size - TAIL - at, at)
+    at, content = footer_of(handle)
     return _Footer(at, read_struct(content), zlib.crc32(content))
 
 

@@ -6,16 +6,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from kafkalike.log.store.port import NOW, Pace
+from kafkalike.log.store.unbounded import UnboundedStore
 
 if TYPE_CHECKING:
-    from kafkalike.log.store.bounded.calls import BoundedCalls
-    from kafkalike.log.store.bounded.foreseen import Ahead
     from kafkalike.log.store.port import Store
 
 T = TypeVar("T")
 
 
-class NearStore:
+class NearStore(UnboundedStore):
     """The part of `Store` that is the same for all storages that need not be spared."""
 
     @property
@@ -71,28 +70,6 @@ class NearStore:
 
     def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
         """Nothing is gained."""
-
-    @property
-    def bounded_calls(self) -> BoundedCalls | None:
-        """None."""
-        return None
-
-    def bounded(self, work: Callable[[], T], *, long: bool = False, key: Hashable = None) -> T:
-        """Make calls in the caller's thread."""
-        del long, key
-        return work()
-
-    def ahead(self, following: str, known: str = "") -> Sequence[Ahead]:
-        """Nothing is gained."""
-        del following, known
-        return ()
-
-    def foreseeing(
-        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
-    ) -> T:
-        """Nothing is made ahead."""
-        del calls, by_turn
-        return work()
 
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls one after the other."""

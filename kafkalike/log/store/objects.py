@@ -22,12 +22,11 @@ from kafkalike.log.store.object_files import RangeFile, UploadFile
 from kafkalike.log.store.object_root import named_root, object_root
 from kafkalike.log.store.port import NOW, Entry, NotStoredError, Pace, Reach, Store
 from kafkalike.log.store.shared_root import SharedRoot, shared_root
+from kafkalike.log.store.unbounded import UnboundedStore
 from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
-    from kafkalike.log.store.bounded.calls import BoundedCalls
-    from kafkalike.log.store.bounded.foreseen import Ahead
 
 TABLE_LOG: Final = "_delta_log"
 """Folder that a deep list leaves out: it is the table's log, and not its data."""
@@ -74,7 +73,7 @@ def _reopened(uri: str, folder: str, options: StorageOptions | None = None, *, i
     return store.at(folder) if folder else store
 
 
-class ObjectStore:
+class ObjectStore(UnboundedStore):
     """Objects below a root, by `open_objects`; `Store` says what each method guarantees.
 
     Args:
@@ -195,28 +194,6 @@ class ObjectStore:
 
         looks = self._root.looks
         self.beside([partial(look, name) for name in names if not looks.has_answer(self._prefix + name, pace)])
-
-    @property
-    def bounded_calls(self) -> BoundedCalls | None:
-        """None: requests are given up by themselves."""
-        return None
-
-    def bounded(self, work: Callable[[], T], *, long: bool = False, key: Hashable = None) -> T:
-        """Make calls in the caller's thread."""
-        del long, key
-        return work()
-
-    def ahead(self, following: str, known: str = "") -> Sequence[Ahead]:
-        """Nothing is gained."""
-        del following, known
-        return ()
-
-    def foreseeing(
-        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
-    ) -> T:
-        """Nothing is made ahead."""
-        del calls, by_turn
-        return work()
 
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls side by side."""

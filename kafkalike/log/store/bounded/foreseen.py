@@ -29,8 +29,6 @@ class Ahead(NamedTuple):
     """What it asks for."""
     work: Callable[[], object]
     """The call. It only reads."""
-    times: float = 1.0
-    """How many times as long as others it may take."""
     is_news: Callable[[Any], bool] = lambda answer: answer is not None
     """Whether an answer has something to tell, so that nobody knows what is asked next."""
 
@@ -67,10 +65,10 @@ class Foreseen:
     def ask(self, calls: Sequence[Ahead]) -> None:
         """Make calls, up to the first that fails or has something to tell: what comes after it is not foreseen."""
         self._answers.clear()
-        for whose, key, work, times, is_news in calls:
+        for whose, key, work, is_news in calls:
             asked = SYSTEM_CLOCK.monotonic()
             try:
-                answer = whose.call(work, times)
+                answer = whose.call(work)
             except Exception:  # noqa: BLE001 - it is asked again, by who wants to know
                 return
             self._answers.append((whose, key, answer, asked))

@@ -37,10 +37,7 @@ class LocalFile(pa.OSFile):  # type: ignore[misc] # pyarrow has no types
     def change_footer(self, change: Change) -> None:
         """Write another footer over the one that is there; nothing is written afterwards."""
         with open(self._path, "r+b") as file:  # noqa: PTH123 - bytes at places
-            size = os.fstat(file.fileno()).st_size
-            tail = os.pread(file.fileno(), TAIL, size - TAIL)
-            at = size - TAIL - int.from_bytes(tail[:4], "little")
-            footer = os.pread(file.fileno(), size - TAIL - at, at)
+            at, footer = footer_of(file.fileno())
             file.seek(at)
             file.write(ended(change(footer)))
             self._size = file.truncate()
@@ -93,6 +90,21 @@ class HeldEnd:
         footer = self._held[0] if self._held else b""
         self._held.clear()
         self._to.write(ended(change(footer)) if held == ended(footer) else held)
+
+
+def footer_of(handle: int) -> tuple[int, bytes]:
+    """Where the footer of an open Parquet file begins, and its bytes, without what follows them.
+
+    Raises:
+        ValueError: this is not a Parquet file.
+    """
+    size = os.fstat(handle).st_size
+    tail = os.pread(handle, TAIL, size - TAIL)
+    at = size - TAIL - int.from_bytes(tail[:4], "little")
+    if tail[4:] != MAGIC or at < len(MAGIC):
+        message = "this is not a Parquet file"
+        raise ValueError(message)
+    return at, os.pread(handle, size - TAIL - at, at)
 
 
 def ended(footer: bytes) -> bytes:
