@@ -14,7 +14,7 @@ from kafkalike.corrections.beside import lying_about
 from kafkalike.corrections.choice import Choice
 from kafkalike.corrections.elsewhere import open_ones, still_held, wait_for_open
 from kafkalike.corrections.paper import Paper, begun_paper
-from kafkalike.corrections.places import opened, tasks_of
+from kafkalike.corrections.places import check_in_sync, opened, tasks_of
 from kafkalike.corrections.report import ForgetReport, Parts
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.copies import Relatives, relatives_of
@@ -92,6 +92,8 @@ def forget(
         IllegalArgumentError: no key, one that is no bytes or text, a cluster in memory, or a certificate that is
             finished, is of another run, or lies below the root.
         UnknownTopicOrPartitionError, InvalidTopicError: no such topic.
+        BrokerNotAvailableError: one of several roots is away and has a replica, or its replica is not in sync: it would
+            keep the records. Nothing was done.
         PolicyViolationError: the table is append-only.
         UnsupportedVersionError, LogCorruptError: foreign writers have made a table of it that we do not write to.
         CorruptRecordError: a data file is damaged; says which. What was done before stays.
@@ -106,6 +108,8 @@ def forget(
     for name in names:
         if name not in known:
             raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
+    if execute:
+        check_in_sync(cluster, names)
     if execute and wait_ms:
         wait_for_open(cluster, names, Deadline(clock, wait_ms), clock)
     paper = begun_paper(cluster, certificate, keys=wanted, topic=topic, reason=reason, clock=clock) if execute else None

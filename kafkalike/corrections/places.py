@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.errors import IllegalArgumentError, UnsafeStorageError
+from kafkalike.errors import BrokerNotAvailableError, IllegalArgumentError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import check_there, connect
 from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
@@ -19,18 +20,12 @@ def opened(bootstrap_servers: Any, storage_options: Any, *, writes: bool) -> Del
 
     Raises:
         IllegalArgumentError: one in memory, whose topics have no files.
-        UnsafeStorageError: it has several roots, or can only be read and is to be written.
+        UnsafeStorageError: it can only be read and is to be written.
     """
     cluster = connect(bootstrap_servers, storage_options)
     if not isinstance(cluster, DeltaCluster):
         raise IllegalArgumentError("topics of a cluster in memory have no files that could be written anew")
     check_there(cluster)
-    if len(cluster.replication.brokers()) > 1:
-        message = (
-            f"{cluster.root} has several roots: records are not forgotten, undone or forked there, as nothing would "
-            "say whether replicas that are away still have them"
-        )
-        raise UnsafeStorageError(message)
     if writes:
         cluster.store.check_writable()
     return cluster
@@ -38,9 +33,26 @@ def opened(bootstrap_servers: Any, storage_options: Any, *, writes: bool) -> Del
 
 def lies_below(path: Path, cluster: DeltaCluster) -> bool:
     """Whether a file of this machine lies below one of the cluster's roots."""
-    if cluster.store.reach != "machine":
-        return False
-    return any(path.resolve().is_relative_to(Path(root).resolve()) for root in cluster.root.split(","))
+    folders = [root for root in cluster.root.split(",") if "://" not in root]
+    return any(path.resolve().is_relative_to(Path(root).resolve()) for root in folders)
+
+
+def check_in_sync(cluster: DeltaCluster, topics: Iterable[str]) -> None:
+    """Refuse topics of which a root may have more than is known: what is taken out would stay there.
+
+    Raises:
+        BrokerNotAvailableError: a replica is out of sync, or its root gives no answer.
+    """
+    for topic in topics:
+        found = cluster.replication.replicas(topic)
+        away = sorted({*found.replicas, *found.isr} - (set(found.isr) - set(found.offline)))
+        if away:
+            message = (
+                f"{topic}: broker {', '.join(map(str, away))} gives no answer or is not in sync, and would keep the "
+                "records. Bring it back and run `kafkalike replicate`, or have its replica elsewhere "
+                "(`kafkalike reassign-partitions`), then try again; nothing was done"
+            )
+            raise BrokerNotAvailableError(message)
 
 
 def tasks_of(spark: SparkSession | None) -> Tasks:

@@ -14,7 +14,7 @@ from kafkalike.log.port import Cluster
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import ManualClock, MemoryCluster
-from tests.tools.clusters import in_buckets, on_disk, on_three_disks
+from tests.tools.clusters import in_buckets, on_disk, on_three_disks, three_disks
 from tests.tools.kinds import BUCKETS, DISK, MIXED, OBJECT_STORES, SEVERAL, THREE_BUCKETS, THREE_ROOTS
 from tests.tools.object_servers import KINDS, S3, ObjectServer, in_environment, running
 from tests.tools.producers import producers
@@ -107,9 +107,26 @@ def any_root(
     request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> str:
     """A root that does not exist yet, on a disk or in an object store; the environment says who asks."""
-    if request.param == DISK:
+    return _root(request.param, tmp_path, object_server, monkeypatch)
+
+
+@pytest.fixture(params=[DISK, THREE_ROOTS, *OBJECT_STORES])
+def root_or_roots(
+    request: pytest.FixtureRequest, tmp_path: Path, object_server: Servers, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """The same, or three folders, in which a new topic has three replicas."""
+    if request.param != SEVERAL:
+        return _root(request.param, tmp_path, object_server, monkeypatch)
+    settings = tmp_path / "server.properties"
+    settings.write_text("default.replication.factor=3\n")
+    monkeypatch.setenv("KAFKALIKE_SERVER_PROPERTIES", str(settings))
+    return three_disks(tmp_path / "cluster")
+
+
+def _root(kind: str, tmp_path: Path, object_server: Servers, monkeypatch: pytest.MonkeyPatch) -> str:
+    if kind == DISK:
         return str(tmp_path / "cluster")
-    server = object_server(request.param)
+    server = object_server(kind)
     for name, value in in_environment(server).items():
         monkeypatch.setenv(name, value)
     return server.new_root()

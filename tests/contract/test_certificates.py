@@ -29,9 +29,9 @@ KEY = b"forget-me-0123456789"
 
 
 @pytest.fixture
-def root(any_root: str) -> str:
-    """A new one on a disk, and in object stores."""
-    return any_root
+def root(root_or_roots: str) -> str:
+    """A new one on a disk, several, and in object stores."""
+    return root_or_roots
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_fork_is_looked_through_by_the_numbers_of_partitions_of_its_origin(roo
     assert report.records == forget("t", root, keys=KEY).records > 0
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_a_relative_that_cannot_be_read_is_named_and_the_run_is_finished(root: str, log: DeltaTopicLog) -> None:
     fork("t", "new", root)
     for path in Path(root, "new").glob("partition=*/*.parquet"):
@@ -120,7 +120,7 @@ def test_a_relative_that_cannot_be_read_is_named_and_the_run_is_finished(root: s
     assert report.certificate.finished
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_a_fork_that_is_made_while_a_run_begins_is_named(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +170,7 @@ def test_files_that_were_merged_before_go_at_once_too(root: str, log: DeltaTopic
     assert all_records(root) == {0: [(o, v) for o, v in before[0] if o % 3 != 1]}
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_what_a_killed_writer_has_left_is_waited_for(root: str, log: DeltaTopicLog) -> None:
     """Nobody can tell whether its writer is alive, so it stays for an hour, and the certificate says so."""
     (path, *_) = [segment.path for segment in log.segments(0)]
@@ -182,7 +182,7 @@ def test_what_a_killed_writer_has_left_is_waited_for(root: str, log: DeltaTopicL
     assert findings(root, report.certificate, KEY) == {"key-not-gone"}
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_what_a_repair_has_put_aside_is_searched(root: str, log: DeltaTopicLog) -> None:
     Path(root, "t", log_name(log.version)).write_bytes(b"")
     main(["verify", "--repair", "--execute", "--bootstrap-server", root])

@@ -32,9 +32,9 @@ NOW = SYSTEM_CLOCK.now_ms()
 
 
 @pytest.fixture
-def root(any_root: str) -> str:
-    """A new one on a disk, and in object stores."""
-    return any_root
+def root(root_or_roots: str) -> str:
+    """A new one on a disk, several, and in object stores."""
+    return root_or_roots
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_fork_begins_with_all_records_and_both_go_on_apart(root: str, log: Del
     assert any("into: new" in event.what for event in topic_history(open_cluster(root), "t"))
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_on_a_disk_its_files_take_no_room(root: str, log: DeltaTopicLog) -> None:
     made = fork("t", "new", root)
 
@@ -71,7 +71,7 @@ def test_on_a_disk_its_files_take_no_room(root: str, log: DeltaTopicLog) -> None
         assert path.samefile(Path(root, "t", path.relative_to(Path(root, "new"))))
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_where_a_disk_has_no_links_files_are_copied_and_it_says_so(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +102,7 @@ def test_neither_needs_the_other(root: str, log: DeltaTopicLog, gone: str) -> No
     assert errors_of(root) == []
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_another_engines_vacuum_of_the_source_takes_nothing_of_the_fork(root: str, log: DeltaTopicLog) -> None:
     fork("t", "new", root)
     upkeep(root)
@@ -134,7 +134,7 @@ def test_deleted_records_are_deleted_in_the_fork_from_its_first_row_on(root: str
 
     assert all_records(root, "new") == {0: [(1, "c")], 1: [(0, "b")]}
     rows = [row for row in open_cluster(root).metadata.rows if row.topic == "new"]
-    assert [row.kind for row in rows] == ["topic", "log_start"]
+    assert [row.kind for row in rows][:2] == ["topic", "log_start"]
     assert errors_of(root) == []
 
 
@@ -148,7 +148,7 @@ def test_a_fork_of_a_topic_without_records_goes_on_at_its_end(root: str, log: De
     assert all_records(root, "new") == {0: [(2, "x")], 1: []}
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_what_is_sent_to_a_fork_that_is_being_made_stays_and_the_fork_is_refused(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,7 +207,7 @@ def test_a_group_with_members_is_refused_and_the_topic_is_there(root: str, log: 
     assert all_records(root, "new") == HELD
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_a_version_whose_files_are_gone_is_refused_and_nothing_is_made(root: str, log: DeltaTopicLog) -> None:
     for number in range(4):
         log.append(batch((0, f"n{number}"), at_ms=NOW))

@@ -22,9 +22,9 @@ NOW = SYSTEM_CLOCK.now_ms()
 
 
 @pytest.fixture
-def root(any_root: str) -> str:
-    """A new one on a disk, and in object stores."""
-    return any_root
+def root(root_or_roots: str) -> str:
+    """A new one on a disk, several, and in object stores."""
+    return root_or_roots
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_an_earlier_state_comes_back_under_a_new_id_at_the_same_offsets(root: st
     assert errors_of(root) == []
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_a_maintenance_run_beside_it_takes_no_file_that_is_being_shared(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +74,7 @@ def test_a_maintenance_run_beside_it_takes_no_file_that_is_being_shared(
     assert all_records(root, "back") == {0: [(1, "v1"), (2, "v2")]}
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_a_maintenance_run_cannot_take_the_files_meanwhile(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +95,7 @@ def test_a_maintenance_run_cannot_take_the_files_meanwhile(
     assert len(list(Path(root, "back").glob("partition=0/*.parquet"))) == 2
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_files_that_go_while_they_are_shared_leave_no_half_made_topic(
     root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

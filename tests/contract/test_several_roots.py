@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-import kafkalike
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import (
@@ -20,7 +19,6 @@ from kafkalike.errors import (
     KafkaConfigurationError,
     KafkaStorageError,
     NotEnoughReplicasError,
-    UnsafeStorageError,
 )
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.connect import connect
@@ -441,18 +439,3 @@ def test_maintenance_keeps_replicas_the_same(roots: list[Path]) -> None:
     back(roots[0])
     assert not cluster.replication.replicate().failed
     assert_same(roots, cluster)
-
-
-@pytest.mark.slow
-def test_records_are_not_taken_out_where_replicas_may_be_away(roots: list[Path]) -> None:
-    """A certificate could not say that no root has them; a dry run says so, too."""
-    opened(roots).create_topic("t", 1, {})
-    named = [str(root) for root in roots]
-
-    for act in (
-        lambda: kafkalike.forget("t", named, keys=[b"k"]),
-        lambda: kafkalike.undo("t", "0" * 32, named),
-        lambda: kafkalike.fork("t", "new", named),
-    ):
-        with pytest.raises(UnsafeStorageError, match="several roots"):
-            act()

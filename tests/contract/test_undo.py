@@ -22,7 +22,7 @@ from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
 from tests.tools.findings import errors_of
 from tests.tools.forked import killed
-from tests.tools.kinds import only_on_disk
+from tests.tools.kinds import not_on_three_disks, only_on_disk
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, keyed, open_cluster, pairs_of, topic, upkeep
 
@@ -30,9 +30,9 @@ NOW = SYSTEM_CLOCK.now_ms()
 
 
 @pytest.fixture
-def root(any_root: str) -> str:
-    """A new one on a disk, and in object stores."""
-    return any_root
+def root(root_or_roots: str) -> str:
+    """A new one on a disk, several, and in object stores."""
+    return root_or_roots
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_transaction_is_undone_in_all_of_its_topics_or_in_none(root: str, two:
     assert errors_of(root) == []
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_a_transaction_of_whose_topics_nobody_knows_any_more_is_refused(root: str, two: str) -> None:
     """The other topic's log was cleaned, and the row that decided it is gone too."""
     with KafkaProducer(bootstrap_servers=root, transactional_id="x") as producer:
@@ -179,7 +179,7 @@ def test_a_transaction_of_whose_topics_nobody_knows_any_more_is_refused(root: st
         undo("a", two, root, execute=True)
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_a_transaction_whose_producer_died_between_its_topics_is_undone_in_all_of_them(
     root: str,
 ) -> None:
@@ -200,6 +200,7 @@ def test_a_transaction_whose_producer_died_between_its_topics_is_undone_in_all_o
     assert (all_records(root, "a"), all_records(root, "b")) == ({0: [(0, "a0")]}, {0: [(0, "b0")]})
 
 
+@not_on_three_disks("root_or_roots")
 def test_a_transaction_of_a_mirrors_source_is_not_taken_for_one_of_its_own_cluster(root: str, tmp_path: Path) -> None:
     """Both clusters count theirs from the beginning."""
     source = str(tmp_path / "source")
@@ -250,7 +251,7 @@ def test_what_the_history_does_not_have_is_refused(root: str, log: DeltaTopicLog
         undo([], ids(root)[0], root)
 
 
-@only_on_disk("any_root")
+@only_on_disk("root_or_roots")
 def test_an_append_only_table_is_refused_by_name(root: str, log: DeltaTopicLog) -> None:
     DeltaTable(f"{root}/t").alter.set_table_properties({"delta.appendOnly": "true"})
 

@@ -34,7 +34,11 @@ class UnqueuedStore(LocalStore):
 
 
 def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> DeltaCluster:
-    """The cluster of a folder; of an object store, with the environment's options, where the root is a URI."""
+    """The cluster of a folder; of several, joined by commas; or of an object store, with the environment's options."""
+    if "," in str(root):
+        from kafkalike.log.cluster.replicated.opening import open_several
+
+        return open_several(str(root).split(","), **settings)
     if "://" in str(root):
         from kafkalike.log.store.objects import open_objects
 
@@ -50,7 +54,12 @@ def on_three_disks(root: str | Path, **settings: str) -> ReplicatedCluster:
     from kafkalike.log.cluster.replicated.opening import open_several
 
     server = {"default.replication.factor": "3", **settings}
-    return open_several([f"{root}/{n}" for n in (1, 2, 3)], server=ServerConfig.from_properties(server))
+    return open_several(three_disks(root).split(","), server=ServerConfig.from_properties(server))
+
+
+def three_disks(root: str | Path) -> str:
+    """What a user gives as `bootstrap_servers` for that cluster."""
+    return ",".join(f"{root}/{n}" for n in (1, 2, 3))
 
 
 def in_buckets(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.clock import utc_text
@@ -10,7 +11,7 @@ from kafkalike.errors import CorruptRecordError, IllegalArgumentError
 from kafkalike.log.cluster.copies import relatives_of
 from kafkalike.log.inspect.findings import Finding, Report
 from kafkalike.log.inspect.key_bytes import keys_left
-from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES, LEASES, LOCKS
+from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES, LEASES, LOCKS, is_folder_of
 from kafkalike.log.topic.segment_files import sha256_of
 from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.model.corrections.certificate import Certificate, TopicForgotten
@@ -39,7 +40,8 @@ def check_certificate(
     their place are as they were, as far as they are still there. With the keys, also: no record with one is left in any
     file below the folders of the topics, of their copies and of those they are copies of, live or not, nor in any
     folder that is no topic's; and their bytes stand nowhere there, which is a warning, as values and other keys may
-    have them.
+    have them. Of several roots each is looked at, whether it has a replica or had one; one that gives no answer is an
+    error.
 
     Args:
         cluster: where the topics are.
@@ -51,7 +53,8 @@ def check_certificate(
         IllegalArgumentError: the keys are not those of the certificate, or it is of another root.
         KafkaStorageError: the storage does not answer.
     """
-    if certificate.root != cluster.root:
+    # A cluster may have got other roots since; no root is ever of two.
+    if not set(certificate.root.split(",")) & set(cluster.root.split(",")):
         raise IllegalArgumentError(f"the certificate is about {certificate.root}, not {cluster.root}")
     if keys and not certificate.about(sorted(set(keys))):
         raise IllegalArgumentError("these are not the keys of the certificate, or not all of them")
@@ -59,20 +62,65 @@ def check_certificate(
     if not certificate.finished:
         message = "the run is not finished: give its file to `kafkalike forget` again"
         report.findings.append(Finding(kind="certificate-unfinished", message=message))
-    locations: dict[str, str | None] = {}
+    report.findings += _unheard(cluster)
+    checked = _Checked(certificate, [_Root(store, store.folders()) for store in cluster.places()])
     known = cluster.topics()
     copies = {name: known[name].location for name in _relatives_now(cluster, certificate) if name in known}
     for topic in certificate.topics:
-        locations[topic.location] = topic.topic
-        _check_topic(cluster, certificate, topic, copies, report)
-    locations |= {location: name for name, location in copies.items()}
+        _check_topic(cluster, checked, topic, copies, report)
     if keys:
-        others = NO_RECORDS | {info.location for info in known.values()}
-        locations |= dict.fromkeys([folder for folder in cluster.store.folders() if folder not in others])
-        for folder, owner in locations.items():
-            spared = _tombstones(certificate, folder)
-            report.findings += keys_left(cluster.store.at(folder), owner, keys, spared, progress)
+        owners = {topic.location: topic.topic for topic in certificate.topics}
+        owners |= {location: name for name, location in copies.items()}
+        others = [*NO_RECORDS, *(info.location for info in known.values() if info.location not in owners)]
+        for folder, location in checked.searched(owners, others):
+            spared = _tombstones(certificate, location)
+            report.findings += keys_left(folder, owners.get(location), keys, spared, progress)
     return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """A root, and the folders that it has."""
+
+    store: Store
+    folders: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A certificate, and where it is checked."""
+
+    certificate: Certificate
+    roots: Sequence[_Root]
+
+    def folders(self, location: str) -> Iterator[tuple[_Root, str]]:
+        """Where a table has, or had, its files."""
+        for root in self.roots:
+            for folder in root.folders:
+                if is_folder_of(folder, location):
+                    yield root, folder
+
+    def searched(self, owned: Collection[str], others: Collection[str]) -> Iterator[tuple[Store, str]]:
+        """The folders of some tables, each with the table's location, and all that are no table's, with an empty one.
+
+        Args:
+            owned: locations of the tables.
+            others: those of other ones, which are left out.
+        """
+        for root in self.roots:
+            for folder in root.folders:
+                if not any(is_folder_of(folder, location) for location in others):
+                    of = next((location for location in owned if is_folder_of(folder, location)), "")
+                    yield root.store.at(folder), of
+
+
+def _unheard(cluster: DeltaCluster) -> list[Finding]:
+    """Brokers whose roots give no answer: nobody knows what they have."""
+    away = [str(broker.id) for broker in cluster.replication.brokers() if not cluster.replication.alive(broker.id)]
+    return [
+        Finding(kind="broker-away", message=f"broker {broker} gives no answer: nobody knows what its root has")
+        for broker in away
+    ]
 
 
 def _relatives_now(cluster: DeltaCluster, certificate: Certificate) -> set[str]:
@@ -83,13 +131,13 @@ def _relatives_now(cluster: DeltaCluster, certificate: Certificate) -> set[str]:
 
 def _check_topic(
     cluster: DeltaCluster,
-    certificate: Certificate,
+    checked: _Checked,
     topic: TopicForgotten,
     copies: Mapping[str, str],
     report: Report,
 ) -> None:
     report.topics += 1
-    report.findings += _files_left(cluster, certificate, topic, copies)
+    report.findings += _files_left(checked, topic, copies)
     info = cluster.topics().get(topic.topic)
     if info is None or info.topic_id != topic.topic_id:
         # With the topic all of its records went.
@@ -136,22 +184,22 @@ def _check_topic(
         ]
 
 
-def _files_left(
-    cluster: DeltaCluster, certificate: Certificate, topic: TopicForgotten, copies: Mapping[str, str]
-) -> Iterator[Finding]:
+def _files_left(checked: _Checked, topic: TopicForgotten, copies: Mapping[str, str]) -> Iterator[Finding]:
     """Files that held the records and are there still: the topic's, or by the same names those of its relatives."""
-    folders: dict[str, str | None] = dict.fromkeys([topic.location])
-    folders |= {folder: name for name, folder in copies.items() if folder != topic.location}
+    owners: dict[str, str | None] = dict.fromkeys([topic.location])
+    owners |= {location: name for name, location in copies.items() if location != topic.location}
     for made in topic.versions:
         for file in made.removed:
-            for folder, other in folders.items():
-                if not _is_there(cluster.store.at(folder), file.path):
-                    continue
-                why = f"maintenance removes it from {utc_text(certificate.gone_after_ms)} on"
-                if other is not None:
-                    why = f"forget the keys in {other} too"
-                message = f"{folder}/{file.path} is there still: {why}"
-                yield Finding(kind="file-not-gone", message=message, topic=topic.topic, partition=made.partition)
+            for location, other in owners.items():
+                for root, folder in checked.folders(location):
+                    if not _is_there(root.store.at(folder), file.path):
+                        continue
+                    why = f"maintenance removes it from {utc_text(checked.certificate.gone_after_ms)} on"
+                    if other is not None:
+                        why = f"forget the keys in {other} too"
+                    place = folder if len(checked.roots) == 1 else f"{root.store.uri}/{folder}"
+                    message = f"{place}/{file.path} is there still: {why}"
+                    yield Finding(kind="file-not-gone", message=message, topic=topic.topic, partition=made.partition)
 
 
 def _live(log: DeltaTopicLog, partition: int, offsets: Sequence[range]) -> list[Any]:

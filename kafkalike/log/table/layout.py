@@ -7,6 +7,7 @@ members: `<root>/__leases/`.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import pyarrow as pa
@@ -42,6 +43,22 @@ DAMAGED: Final = "__damaged"
 
 BROKERS: Final = "__brokers"
 """A file of each root of a cluster that has several: which cluster, which broker, and where the others are."""
+
+
+_LIFE: Final = re.compile(r"~\d{1,19}")
+"""What follows a table's location in the folder of a replica with another life."""
+
+
+def is_folder_of(folder: str, location: str) -> bool:
+    """Whether a folder of a root is where a table lies, or a replica of it, of whatever life.
+
+    Args:
+        folder: its name.
+        location: the table's.
+    """
+    return folder == location or (
+        folder.startswith(location) and _LIFE.fullmatch(folder.removeprefix(location)) is not None
+    )
 
 
 def _field(name: str, kind: object, *, nullable: bool = True) -> dict[str, Any]:

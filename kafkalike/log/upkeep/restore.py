@@ -1,7 +1,8 @@
 """Restore: a topic and a version of its table in, a new topic with what it held then out: restored, or forked.
 
-A copy has names of its own for the files: hard links on a disk, copies made by the storage in an object store. So each
-topic's vacuum, and that of any other engine, removes what is its own, and asks nobody (decision 066).
+A copy has names of its own for the files: hard links on a disk, copies made by the storage in an object store; of
+several roots on each, beside the replica that is there. So each topic's vacuum, and that of any other engine, removes
+what is its own, and asks nobody (decision 066).
 
 Never in place: the offsets above that version were given out, and every consumer, checkpoint and copy that has seen
 them would take the next records for the ones it knows. A new topic has an id of its own, so no offset is mistaken.
@@ -10,7 +11,7 @@ them would take the next records for the ones it knows. A new topic has an id of
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -71,7 +72,7 @@ def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: s
     belong to the other topic's id.
 
     Args:
-        cluster: on a local root.
+        cluster: with the topic; the new one has its replicas on the same brokers.
         topic: an existing topic.
         version: a version of its table, as `kafkalike history` lists them.
         new: name of the new topic; it gets the settings and partitions that `topic` has now.
@@ -158,7 +159,10 @@ def _copied(
     within = {p: Move(start) for p, end in earlier.ends.items() if (start := min(starts.get(p, 0), end))}
     # From the first moment on: what was deleted must not be seen again, wherever this is cut off.
     begins = LogStartsMoved(moves=within, reason=work, run=run) if within else None
-    made = cluster.create_topic(new, info.num_partitions, info.configs, begins=begins)
+    factor, assignments = _placed(cluster, info)
+    made = cluster.create_topic(
+        new, info.num_partitions, info.configs, begins=begins, replication_factor=factor, assignments=assignments
+    )
     target = cluster.files_of(made)
     facts = {"forked" if work == "fork" else "restored": f"{topic} version {version}", "files": len(adds)}
     log = cluster.log(new)
@@ -197,6 +201,21 @@ def _copied(
             )
             raise KafkaStorageError(message)
     return Copied(info=made, version=version, files=len(adds), shared=shared)
+
+
+def _placed(cluster: DeltaCluster, info: TopicInfo) -> tuple[int, Mapping[int, Sequence[int]] | None]:
+    """Where the copy of a topic has its replicas: on the same brokers, as files are shared there.
+
+    Returns:
+        How many replicas, or -1; and their brokers by partition, unless these may be chosen.
+    """
+    brokers = cluster.replication.brokers()
+    if len(brokers) == 1:
+        return -1, None
+    placed = cluster.replication.replicas(info.name).replicas
+    if any(broker.draining for broker in brokers if broker.id in placed):
+        return len(placed), None
+    return -1, dict.fromkeys(info.partitions, placed)
 
 
 def _note_copy(source: DeltaTopicLog, made: TopicInfo, what: str, version: int, run: str) -> None:

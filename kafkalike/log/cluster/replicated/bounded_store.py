@@ -18,7 +18,7 @@ from kafkalike.log.store.bounded.kept import Kept
 from kafkalike.log.store.bounded.quick_lock import quick_lock
 from kafkalike.log.store.local import LOCKS
 from kafkalike.log.store.lock import TableLock
-from kafkalike.log.store.port import NOW, Entry, Pace
+from kafkalike.log.store.port import NOW, Entry, Pace, Store
 from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
@@ -141,6 +141,11 @@ class BoundedStore(BrokerStore):
         """Make a folder."""
         make = super().make_folder
         self._calls.call(lambda: make(folder))
+
+    def copy(self, source: str, target: Store, name: str) -> bool:
+        """Give a file to another store."""
+        copy = super().copy
+        return self._calls.call(lambda: copy(source, target, name), LONG)
 
     def discard(self, name: str) -> None:
         """Try to remove a file that nobody names."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaConfigurationError, LogCorruptError
 from kafkalike.log.cluster.replicated.broker_store import Founding, Sign
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
@@ -24,6 +25,7 @@ def open_several(
     server: ServerConfig | None = None,
     storage_options: StorageOptions | None = None,
     environ: Mapping[str, str] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> ReplicatedCluster:
     """Open the cluster of several roots; nothing is made before the first write.
 
@@ -32,6 +34,7 @@ def open_several(
         server: server defaults; those of a root's own file when None.
         storage_options: of roots in object stores.
         environ: environment variables, which say what these do not; None takes the process's own.
+        clock: time and waiting.
 
     Raises:
         KafkaConfigurationError: they are not of one cluster, or cannot be brokers.
@@ -51,18 +54,18 @@ def open_several(
         raise KafkaConfigurationError("storage_options are for object stores, and these are folders of this machine")
     begun = next((sign for root in silent if (sign := claimed_by(places, root)) is not None), None)
     if begun is not None:
-        return _cluster(places, begun, Founding(done=False), server)
+        return _cluster(places, begun, Founding(done=False), server, clock)
     if not signs:
         for root in named:
             check_unused(places, root)
-        return _cluster(places, Sign("", 1, dict(enumerate(named, start=1))), Founding(done=False), server)
+        return _cluster(places, Sign("", 1, dict(enumerate(named, start=1))), Founding(done=False), server, clock)
     if len({sign.cluster for sign in signs.values()}) > 1:
         message = f"the roots {', '.join(sorted(signs))} are of different clusters"
         raise KafkaConfigurationError(message)
     known = _places(dict(zip(named, real, strict=True)), signs)
     said = next(iter(signs.values()))
     founding = Founding(done=True, voters=said.voters, cluster=said.cluster)
-    return _cluster(places, said._replace(roots=known), founding, server)
+    return _cluster(places, said._replace(roots=known), founding, server, clock)
 
 
 def _signs(places: Places, named: Sequence[str]) -> tuple[dict[str, Sign], list[str]]:
@@ -122,9 +125,11 @@ def _stranger(root: str, signs: Mapping[str, Sign]) -> KafkaConfigurationError:
     return KafkaConfigurationError(message)
 
 
-def _cluster(places: Places, sign: Sign, founding: Founding, server: ServerConfig | None) -> ReplicatedCluster:
+def _cluster(
+    places: Places, sign: Sign, founding: Founding, server: ServerConfig | None, clock: Clock
+) -> ReplicatedCluster:
     roots = dict(sorted(sign.roots.items()))
-    return ReplicatedCluster(roots, founding, places=places, reopen=reopened, server=server)
+    return ReplicatedCluster(roots, founding, places=places, reopen=reopened, server=server, clock=clock)
 
 
 def reopened(roots: str, options: StorageOptions | None = None) -> Store:

@@ -15,7 +15,7 @@ from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import registered_row
 from kafkalike.log.cluster.replicated.roots import folder_of
 from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.layout import CONTROL_TABLES
+from kafkalike.log.table.layout import CONTROL_TABLES, is_folder_of
 from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.replicas.version_file import newest_configuration
 from kafkalike.log.table.replicas.voter_files import Voter
@@ -260,13 +260,13 @@ class Recoveries:
 
     def _of_strangers(self, state: ClusterState, alive: Sequence[int]) -> list[str]:
         """Tables that roots have and the metadata do not name: made, or deleted, by what may be missing."""
-        known = {folder_of(t.location, r) for t in state.replicas.values() for r in t.registration.chain}
+        known = {table.location for table in state.replicas.values()}
         known |= {info.location for info in (*state.topics.values(), *state.gone.values())}
         said: dict[str, list[int]] = {}
         for broker in alive:
             root = self._cluster.store.root_of(broker)
             for name in root.folders():
-                if name.startswith("_") or name in known or name.partition("~")[0] in known:
+                if name.startswith("_") or any(is_folder_of(name, location) for location in known):
                     continue
                 if root.at(name).list("_delta_log"):
                     said.setdefault(name, []).append(broker)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -313,10 +314,32 @@ class ReplicatedStore(NearStore):
         """Nothing: a version's put makes what it needs."""
 
     def copy(self, source: str, target: Store, name: str) -> bool:
-        """Give a file to another store."""
+        """Give a file to another store; to another table with replicas, on each root beside this one's replica."""
+        if isinstance(target, ReplicatedStore):
+            return target._take(self, source, name)  # noqa: SLF001 - another of the same class
         with target.open_output(name) as stream:
             stream.write(self.read(source))
         return False
+
+    def _take(self, origin: ReplicatedStore, source: str, name: str) -> bool:
+        """Give each member a file of another table: its root shares or copies it, or another root's is brought.
+
+        Returns:
+            Whether it takes no room of its own anywhere.
+        """
+        size = origin.size(source)
+        beside = {replica.broker: origin.replicas.store_of(replica) for replica in origin.replicas.members()}
+        shared = True
+        for replica in self.replicas.members():
+            store, near = self.replicas.store_of(replica), beside.get(replica.broker)
+            with contextlib.suppress(FileNotFoundError):
+                if near is not None and near.size(source) == size:
+                    shared = near.copy(source, store, name) and shared
+                    continue
+            shared = False
+            store.make_folder(posixpath.dirname(name))
+            store.replace(name, origin.read(source))
+        return shared
 
     def discard(self, name: str) -> None:
         """Try to remove a file that nobody names."""
