@@ -74,6 +74,10 @@ def _clear_leftovers(cluster: DeltaCluster, report: MaintenanceReport, clock: Cl
     except (KafkaError, OSError) as error:
         report.problems.append(f"{DELETED}: {type(error).__name__}: {error}")
     try:
+        report.cleared_replicas = cluster.replication.clear_former()
+    except (KafkaError, OSError) as error:
+        report.problems.append(f"former replicas: {type(error).__name__}: {error}")
+    try:
         clear_staging(cluster.store, Deadline(clock, COMMIT_TIMEOUT_MS), clock)
     except KafkaError as error:
         report.problems.append(f"{STAGING}: {type(error).__name__}: {error}")

@@ -97,6 +97,8 @@ class MaintenanceReport:
     """Committed offsets of groups that were empty for longer than `offsets.retention.minutes`."""
     cleared_folders: int = 0
     """Folders of deleted topics, and of creations that did not come to be, whose files were removed."""
+    cleared_replicas: int = 0
+    """Replicas that are not assigned any more, or were given up, whose data files were removed."""
     finished_transactions: int = 0
     """Committed transactions that were brought into the topics that did not have them."""
     aborted_transactions: int = 0

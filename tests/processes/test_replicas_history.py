@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+from kafkalike.log.cluster.replicated.roots import folder_of
 from kafkalike.log.connect import connect
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.layout import CLUSTER_METADATA
@@ -34,7 +35,7 @@ from tests.tools.trial_roots import BucketRoot, FolderRoot, Root, Undo
 
 WORKER = "tests.processes.workers.replicas"
 PARTITIONS = [0, 1]
-FIRST = ("write", "write", "replicate", "elect", "control")
+FIRST = ("write", "write", "replicate", "elect", "move", "control")
 LAG_MS = 500
 SOAK_SECONDS = float(os.environ.get("KAFKALIKE_TRIAL_SECONDS", "600"))
 """How long the long trial of each kind of roots is."""
@@ -57,7 +58,8 @@ class Trial:
         settings.write_text(f"replica.lag.time.max.ms={LAG_MS}\n")
         self.env = {"KAFKALIKE_SERVER_PROPERTIES": str(settings)}
         os.environ.update(self.env)
-        self.open().create_topic("t", len(PARTITIONS), {}, replication_factor=3)
+        at_once = {"kafkalike.replaced.file.delay.ms": "0"}
+        self.open().create_topic("t", len(PARTITIONS), at_once, replication_factor=3)
         self.live: dict[str, Child] = {}
         self.killed: list[Child] = []
         self.count = 0
@@ -169,6 +171,7 @@ class Trial:
             child.kill()
         self.live.clear()
         cluster, deadline = self.open(), time.monotonic() + PATIENCE
+        cluster.replication.reassign("t", [1, 2, 3])
         while True:
             failed = cluster.replication.replicate().failed
             if not failed and len(cluster.replication.replicas("t").isr) == len(self.roots):
@@ -196,20 +199,23 @@ class Trial:
     def compare(self, cluster: ReplicatedCluster) -> None:
         """All replicas have the same versions and data files."""
         location = cluster.topic("t").location
-        for name in (location, CLUSTER_METADATA):
+        replicas = {replica.broker: replica for replica in cluster.store.replicas(location).in_sync()}
+        folders = [folder_of(location, replicas[broker]) for broker in (1, 2, 3)]
+        self.note(f"other names {sum(folder != location for folder in folders)}")
+        for names in (folders, [CLUSTER_METADATA] * 3):
             seen: dict[str, bytes] = {}
-            for root in self.places:
+            for root, name in zip(self.places, names, strict=True):
                 for file in sorted((root.files / name).rglob("*")):
                     part = str(file.relative_to(root.files / name))
                     if file.is_file() and part.endswith((".json", ".parquet")) and "/_" not in part:
                         content = file.read_bytes()
                         if "checkpoint" not in part:
                             assert seen.setdefault(part, content) == content, (root.uri, part)
-        states = [load_table(cluster.store.roots[n].at(location), segment_of) for n in (1, 2, 3)]
+        states = [load_table(cluster.store.roots[n].at(folders[n - 1]), segment_of) for n in (1, 2, 3)]
         assert len({state.version for state in states}) == 1
-        for root, state in zip(self.places, states, strict=True):
+        for root, folder, state in zip(self.places, folders, states, strict=True):
             for segment in state.index:
-                assert (root.files / location / segment.path).stat().st_size == segment.size_bytes
+                assert (root.files / folder / segment.path).stat().st_size == segment.size_bytes
         lasts = {member.version for member in cluster.replication.quorum().members}
         assert len(lasts) == 1, lasts
         assert (self.places[0].files / CLUSTER_METADATA / log_name(lasts.pop() or 0)).exists()

@@ -166,6 +166,11 @@ class Actor:
         self.reach(act.replica)
         return self.world.missing(act.replica)
 
+    def fill(self, act: acts.Fill) -> None:
+        self.reach(act.replica)
+        self.reach(act.source)
+        self.world.fill(act.replica, act.source)
+
     def new_life(self, _act: acts.NewLife) -> int:
         self.world.lives += 1
         return self.world.lives
@@ -232,6 +237,7 @@ CARRIED_OUT: dict[type, Callable[[Actor, Any], Any]] = {
     acts.Discard: Actor.discard,
     acts.NewSeal: Actor.new_seal,
     acts.Missing: Actor.missing,
+    acts.Fill: Actor.fill,
     acts.NewLife: Actor.new_life,
     Call: lambda _actor, act: act.work(),
 }
@@ -324,7 +330,7 @@ def writer(world: Roots, actor: Actor) -> Steps:  # noqa: C901
         if done and view is not None:
             version = next(n for n, c in enumerate(known) if c.append_id == append_id)
             tell(world, view, known, 0)
-            if life_of(view) == world.registered.life:
+            if world.is_true(life_of(view)):
                 world.acknowledged[version] = known[version]
             world.counts["ack"] += 1
             actor.memory["acknowledged"] = True
@@ -404,7 +410,7 @@ def cleaner(world: Roots, actor: Actor) -> Steps:
 def reader(world: Roots, actor: Actor) -> Steps:
     """Read what leaders show; it asks the controller who that is, and takes nobody out."""
     shown: list[Content] = []
-    life = 0
+    lineage = 0
     while world.faulty:
         try:
             view, known = yield from opening(world, repair=False)
@@ -414,11 +420,12 @@ def reader(world: Roots, actor: Actor) -> Steps:
                 view = yield from course.following(view, seen)
                 take(world, known, seen)
                 tell(world, view, known, before)
-                if life_of(view) == life:
+                found = world.lineages[life_of(view)]
+                if found == lineage:
                     both = min(len(shown), len(known))
                     assert known[:both] == shown[:both], "a reader saw the log change"
-                if life_of(view) != life or len(known) > len(shown):
-                    shown, life = list(known), life_of(view)
+                if found != lineage or len(known) > len(shown):
+                    shown, lineage = list(known), found
                 yield Call(lambda: None)
                 if world.random() < 0.1:
                     break
@@ -472,6 +479,37 @@ def vacuum(world: Roots, actor: Actor) -> Steps:
             yield Call(lambda: None)
 
 
+def emptier(world: Roots, actor: Actor) -> Steps:
+    """Remove the data files of replicas that are out, and will not come back under their names."""
+    while world.faulty:
+        try:
+            registered = yield acts.LookAtController()
+            out = [r for r in world.tables if all(m.broker != r.broker for m in registered.chain)]
+            if out:
+                chosen = out[int(world.random() * len(out))]
+                yield from given_up(world, chosen)
+                registered = yield acts.LookAtController()
+                for file in sorted(world.table(chosen).files):
+                    if may_be_emptied(registered, chosen):
+                        yield acts.End(chosen)
+                        yield Call(partial(world.table(chosen).files.discard, file))
+        except (FellBehindError, ReplicaError, ControllerError):
+            pass
+        for _ in range(int(world.random() * 100)):
+            yield Call(lambda: None)
+
+
+def given_up(world: Roots, chosen: Replica) -> Steps:
+    """Say that a replica will not come back under its name."""
+    if (yield from joining.giving_up(chosen.broker)) is not None:
+        world.counts["given up"] += 1
+
+
+def may_be_emptied(registered: Registration, replica: Replica) -> bool:
+    """Whether a replica is not in the chain, and will not be."""
+    return replica not in registered.chain and replica != registered.name(replica.broker)
+
+
 def fenced(world: Roots, view: View, known: list[Content]) -> Steps:
     """Make a version without content, and know all up to it."""
     ours = False
@@ -488,7 +526,7 @@ def elector(world: Roots, actor: Actor) -> Steps:
         try:
             registered = yield acts.LookAtController()
             out = [r for r in world.tables if all(m.broker != r.broker for m in registered.chain)]
-            out = [r for r in out if r.life == registered.life]
+            out = [r for r in out if r == registered.name(r.broker)]
             gone = all(r.broker in world.dead for r in registered.in_sync)
             if out and (gone or world.random() < 0.5):
                 ends = {}

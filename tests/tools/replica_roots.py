@@ -117,7 +117,8 @@ class Roots:
             table = self.table(replica)
             table.log[0], table.last = first, 0
         self.lives = 0
-        self.known_lives = {0}
+        self.lineages = {0: 0}
+        """Which log replicas of a life have: the epoch of the unclean election that it began with."""
         self.files = 0
         self.tick = 0
         self.late: list[tuple[Replica, int, Content]] = []
@@ -136,6 +137,7 @@ class Roots:
                 *("ack", "epoch", "join", "unclean", "files", "late", "behind", "clean", "refused", "evict", "vacuum"),
                 "ahead",
                 "move",
+                "given up",
             ),
             0,
         )
@@ -156,7 +158,7 @@ class Roots:
         assert before or table.checkpoint >= version - 1, (replica, version, "is put after a hole")
         table.log[version] = content
         table.last = max(table.last, version)
-        if content.configuration is not None and replica.life in self.known_lives:
+        if content.configuration is not None and replica.life in self.lineages:
             seal = self.seals.setdefault(content.configuration.epoch, content.configuration)
             assert seal == content.configuration, (content, "two configurations of an epoch")
         return True
@@ -175,7 +177,7 @@ class Roots:
             return
         table.state = self.state_of(table, version)
         table.checkpoint = version
-        if self.registered.life == replica.life:
+        if self.is_true(replica.life):
             for number, content in enumerate(table.state.contents):
                 assert self.truth.get(number, content) == content, (replica, number, "a checkpoint of something else")
 
@@ -183,6 +185,15 @@ class Roots:
         """Live files of a replica's log that it lacks."""
         table = self.table(replica)
         return tuple(sorted(live_files(self.contents_of(table)) - table.files))
+
+    def fill(self, replica: Replica, source: Replica) -> None:
+        """Bring what it lacks."""
+        table = self.table(replica)
+        for file in self.missing(replica):
+            if file in self.table(source).files:
+                table.files.add(file)
+            else:
+                assert self.is_dead(source, file), (source, file, "was removed, and is to be copied")
 
     def contents_of(self, table: Table) -> tuple[Content, ...]:
         return self.state_of(table, table.last).contents
@@ -225,14 +236,20 @@ class Roots:
         assert after.epoch > before.epoch or after.configuration == before.configuration
         self.registered = after
         self.counts["epoch"] += after.epoch > before.epoch
+        for replica in after.renamed:
+            self.lineages.setdefault(replica.life, before.lineage)
         if after.life != before.life:
-            self.known_lives.add(after.life)
+            self.lineages[after.life] = after.epoch
             assert self.seals.setdefault(after.epoch, after.configuration) == after.configuration
             self.give_up(after)
         self.check_registration("registered")
         return True
 
     # --- the book ----------------------------------------------------------------------------------
+
+    def is_true(self, life: int) -> bool:
+        """Whether replicas of a life have the log that counts."""
+        return self.lineages[life] == self.registered.lineage
 
     def live(self) -> set[str]:
         return live_files(self.truth.values())
@@ -254,7 +271,7 @@ class Roots:
 
     def publish(self, version: int, content: Content, life: int) -> None:
         """Somebody was told what a version is."""
-        if life != self.registered.life:
+        if not self.is_true(life):
             # They still reach the roots whose log was given up: that loss is in the book of the controller.
             assert self.registered.losses, "a log was given up, and nobody wrote it down"
             return

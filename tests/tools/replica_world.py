@@ -11,8 +11,11 @@ from typing import Final
 
 from kafkalike.model.replication import acts, course, joining
 from tests.tools.histories import played
-from tests.tools.replica_actors import Actor, cleaner, elector, healer, helper, mover, reader, vacuum, writer
+from tests.tools.replica_actors import Actor, cleaner, elector, emptier, healer, helper, mover, reader, vacuum, writer
 from tests.tools.replica_roots import Roots
+
+EMPTIED: Final = 2
+"""Which of four histories has somebody who removes files of replicas that are out."""
 
 FEW: Final = 8
 """Versions that are read ahead at most."""
@@ -39,6 +42,9 @@ class World(Roots):
         ]
         if self.faults.unclean:
             self.actors.append(Actor(self, "u", elector))
+        if seed % 4 == EMPTIED:
+            # By the seed: those that are known to show a rare fault go on to show it.
+            self.actors.append(Actor(self, "e", emptier))
 
     # --- the schedule ------------------------------------------------------------------------------
 

@@ -62,13 +62,14 @@ def _written(registration: Registration) -> bytes:
 
 
 def _read(content: bytes) -> Registration:
-    epoch, chain, newcomer, life, losses = json.loads(content)
+    epoch, chain, newcomer, life, losses, renamed = json.loads(content)
     return Registration(
         epoch,
         tuple(Replica(*r) for r in chain),
         Replica(*newcomer) if newcomer else None,
         life,
         tuple(Loss(e, Replica(*r), kept, tuple(Replica(*c) for c in old), *f) for e, r, kept, old, *f in losses),
+        tuple(Replica(*r) for r in renamed),
     )
 
 

@@ -47,6 +47,7 @@ def test_no_history_breaks_an_obligation() -> None:
     assert counts["late"] > WORLDS // 50
     assert counts["clean"] > WORLDS // 4
     assert counts["ahead"] > WORLDS // 4
+    assert counts["given up"] > WORLDS // 50
 
 
 def test_a_seed_plays_the_same_again() -> None:
@@ -344,6 +345,26 @@ def vacuum_has_no_fence(patch: pytest.MonkeyPatch) -> None:
         yield from ()
 
     patch.setattr(replica_actors, "fenced", fenced)
+
+
+@mutant
+def a_replica_that_was_emptied_comes_back(patch: pytest.MonkeyPatch) -> None:
+    """Under its name: who removes its files may do so when it is in sync again."""
+
+    def given_up(*_: Any) -> Steps:
+        yield from ()
+
+    def may_be_emptied(registered: Registration, replica: Replica) -> bool:
+        return replica not in registered.chain
+
+    patch.setattr(replica_actors, "given_up", given_up)
+    patch.setattr(replica_actors, "may_be_emptied", may_be_emptied)
+
+
+@mutant
+def who_joins_does_not_ask_for_its_name(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Registration, "name", lambda self, broker: Replica(broker, self.life))
+    patch.setattr(replica_actors, "may_be_emptied", lambda registered, replica: replica not in registered.chain)
 
 
 RARE = {"an_unclean_leader_names_files_that_nobody_has": (40_113_583,)}

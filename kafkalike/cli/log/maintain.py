@@ -198,6 +198,7 @@ def _beside_topics(report: MaintenanceReport) -> Iterator[tuple[int, str]]:
     yield report.forgotten_transactional_ids, "transactional ids forgotten"
     yield report.expired_offsets, "offsets expired"
     yield report.cleared_folders, "folders of topics that are gone"
+    yield report.cleared_replicas, "replicas that are not assigned any more"
 
 
 Row = tuple[str, str, str, str, str, str]

@@ -109,6 +109,10 @@ class SingleBroker:
         del topics, timeout_ms
         return ReplicateReport(joined={}, left={}, led={}, failed=())
 
+    def clear_former(self) -> int:
+        """There are none."""
+        return 0
+
     def add_broker(self, uri: str, *, rack: str | None = None, id: int | None = None) -> Broker:  # noqa: A002
         """Make it a cluster of several roots."""
         add_root = self._add_root()

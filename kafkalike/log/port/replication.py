@@ -105,6 +105,20 @@ class Replication(Protocol):
         """
         ...
 
+    def clear_former(self) -> int:
+        """Remove the data files that replicas have left where they are not assigned any more.
+
+        That is `kafkalike.replaced.file.delay.ms` after the replicas of their table were changed last. Such a replica
+        never comes back under its name, so that nobody takes what is left of it for whole.
+
+        Returns:
+            How many replicas had some.
+
+        Raises:
+            KafkaStorageError, OSError: a root, or the controller, gave no answer; the next run goes on.
+        """
+        ...
+
     def add_broker(self, uri: str, *, rack: str | None = None, id: int | None = None) -> Broker:  # noqa: A002 - Kafka's word
         """Add a root.
 

@@ -54,6 +54,7 @@ def replicas_value(table: ReplicatedTable) -> str:
         "joining": None if registered.joining is None else list(registered.joining),
         "life": registered.life,
         **({"adding": list(table.adding)} if table.adding else {}),
+        **({"renamed": list(map(list, registered.renamed))} if registered.renamed else {}),
         "losses": [
             [loss.epoch, loss.replica, loss.kept, loss.chain, *([loss.files] if loss.files else [])]
             for loss in registered.losses
@@ -81,6 +82,7 @@ def replicas_of(value: Mapping[str, Any]) -> ReplicatedTable:
             )
             for epoch, replica, kept, chain, *files in value["losses"]
         ),
+        renamed=tuple(map(_replica, value.get("renamed", ()))),
     )
     if not registration.in_sync:
         message = "nobody is in sync"

@@ -101,6 +101,16 @@ class Missing(NamedTuple):
     replica: Replica
 
 
+class Fill(NamedTuple):
+    """See that a replica has the data files that its log names, as of its last version. Comes to nothing.
+
+    Files that maintenance has removed from the log since are left out.
+    """
+
+    replica: Replica
+    source: Replica
+
+
 class Discard(NamedTuple):
     """Remove the versions' files that a checkpoint of this replica makes unnecessary, from the oldest on.
 
@@ -151,6 +161,7 @@ Act = (
     | MakeCheckpoint
     | CopyCheckpoint
     | Missing
+    | Fill
     | Discard
     | LookAtController
     | Register

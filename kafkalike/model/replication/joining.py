@@ -17,6 +17,7 @@ from kafkalike.model.replication.acts import (
     CopyCheckpoint,
     Discard,
     End,
+    Fill,
     LookAtController,
     MakeCheckpoint,
     Missing,
@@ -28,7 +29,7 @@ from kafkalike.model.replication.acts import (
     Supply,
 )
 from kafkalike.model.replication.course import Seen, check_not_cleaned, following, is_right, sealing
-from kafkalike.model.replication.membership import chosen_unclean, confirmed, with_joining, without
+from kafkalike.model.replication.membership import chosen_unclean, confirmed, renamed, with_joining, without
 from kafkalike.model.replication.values import Registration, Replica, View
 
 
@@ -105,9 +106,11 @@ def joining(
         view = yield from sealing(view, registered, seen)
         if view.configuration != registered.configuration:
             return None
-        replica = Replica(broker, registered.life)
+        replica = registered.name(broker)
         if not (yield from catching_up(replica, registered.leader, view)):
             return None
+        # What it had before may have lost data files while nobody looked after it.
+        yield Fill(replica, registered.leader)
         larger = with_joining(registered, broker, leads=leads)
         if not (yield Register(registered, larger)):
             return None
@@ -125,6 +128,22 @@ def leaving(replica: Replica, registered: Registration, view: View, seen: Seen) 
     if not (yield Register(registered, smaller)):
         return None
     return (yield from sealing(view, smaller, seen))
+
+
+def giving_up(broker: int) -> Generator[Act, Any, Registration | None]:
+    """Give up what a broker that is not in the chain has of a table, so that its data files may be removed.
+
+    The controller says first that no replica comes back under that name. So it does no harm if whoever removes the
+    files has slept for a year. The log stays: it keeps out writers of old configurations.
+
+    Returns:
+        What is registered then; None: the broker is in the chain, or the controller says something else by now.
+    """
+    registered = yield LookAtController()
+    if any(replica.broker == broker for replica in registered.chain):
+        return None
+    after = renamed(registered, broker, (yield NewLife()))
+    return after if (yield Register(registered, after)) else None
 
 
 def choosing_unclean(replica: Replica) -> Generator[Act, Any, Registration | None]:

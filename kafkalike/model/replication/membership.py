@@ -39,11 +39,23 @@ def with_joining(registration: Registration, broker: int, *, leads: bool = False
         broker: not in the chain.
         leads: whether it is to be the leader.
     """
-    joining = Replica(broker, registration.life)
+    joining = registration.name(broker)
     chain = registration.chain
     last = leads or len(chain) == 1
     chain = (*chain, joining) if last else (*chain[:-1], joining, chain[-1])
     return registration._replace(epoch=registration.epoch + 1, chain=chain, joining=joining)
+
+
+def renamed(registration: Registration, broker: int, life: int) -> Registration:
+    """Never let a broker's replica back under the name that it had: then its files may be removed, however late.
+
+    Args:
+        registration: as it is; the broker is not in its chain.
+        broker: whose replica.
+        life: the next one's; nobody else has it.
+    """
+    others = tuple(replica for replica in registration.renamed if replica.broker != broker)
+    return registration._replace(renamed=(*others, Replica(broker, life)))
 
 
 def confirmed(registration: Registration) -> Registration:

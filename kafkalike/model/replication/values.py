@@ -10,7 +10,8 @@ class Replica(NamedTuple):
 
     broker: int
     life: int = 0
-    """Which of the copies there have been: after an unclean election copies are made anew, under another name."""
+    """Which of the copies there have been: copies are made anew, under another name, after an unclean election, and
+    where the files of a former one were removed."""
 
 
 class Configuration(NamedTuple):
@@ -57,6 +58,17 @@ class Registration(NamedTuple):
     life: int = 0
     """Life of replicas that are to join: it changes with an unclean election."""
     losses: tuple[Loss, ...] = ()
+    renamed: tuple[Replica, ...] = ()
+    """What replicas of some brokers are called from now on when they join, since files of the former ones may go."""
+
+    def name(self, broker: int) -> Replica:
+        """What a broker's replica is called when it joins."""
+        return next((replica for replica in self.renamed if replica.broker == broker), Replica(broker, self.life))
+
+    @property
+    def lineage(self) -> int:
+        """Which log it is: the epoch of the last unclean election, or 0."""
+        return self.losses[-1].epoch if self.losses else 0
 
     @property
     def configuration(self) -> Configuration:

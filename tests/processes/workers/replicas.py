@@ -91,6 +91,24 @@ def elect(asked: dict[str, Any]) -> None:
         time.sleep(0.3 + asked["pause_ms"] / 20)
 
 
+def move(asked: dict[str, Any]) -> None:
+    """Take a replica away from a broker, remove what it has left there, and have it there again, again and again."""
+    cluster = connect(asked["roots"], asked["options"])
+    chance = random.Random(asked["name"])
+    wait_for_go()
+    while True:
+        left = chance.sample([1, 2, 3], 2)
+        with contextlib.suppress(KafkaError, OSError):
+            cluster.replication.reassign(asked["topic"], left)
+            cluster.replication.replicate([asked["topic"]])
+            cluster.replication.clear_former()
+        with contextlib.suppress(KafkaError):
+            cluster.replication.reassign(asked["topic"], [1, 2, 3])
+        time.sleep(0.5 + asked["pause_ms"] / 10)
+
+
+ROLES = {"write": write, "replicate": replicate, "control": control, "elect": elect, "move": move}
+
 if __name__ == "__main__":
     given = orders()
-    {"write": write, "replicate": replicate, "control": control, "elect": elect}[given["role"]](given)
+    ROLES[given["role"]](given)

@@ -19,6 +19,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import owner
+from kafkalike.log.cluster.replicated.former import FormerReplicas
 from kafkalike.log.cluster.replicated.founding import is_cluster
 from kafkalike.log.cluster.replicated.places import rack_of
 from kafkalike.log.cluster.replicated.recovery import Recoveries
@@ -217,6 +218,10 @@ class Brokers:
         return ReplicateReport(joined=joined, left=left, led=led, failed=failed)
 
     # --- brokers -------------------------------------------------------------------------------
+
+    def clear_former(self) -> int:
+        """Remove the data files that replicas have left where they are not assigned any more."""
+        return FormerReplicas(self._cluster).clear()
 
     def add_broker(self, uri: str, *, rack: str | None = None, id: int | None = None) -> Broker:  # noqa: A002
         """Add a root."""

@@ -215,8 +215,8 @@ class Recoveries:
 
     def _ends(self, table: ReplicatedTable, alive: Collection[int]) -> list[_End]:
         found: list[_End] = []
-        life = table.registration.life
-        members = dict.fromkeys((*table.registration.chain, *(Replica(broker, life) for broker in table.assigned)))
+        registered = table.registration
+        members = dict.fromkeys((*registered.chain, *(registered.name(broker) for broker in table.assigned)))
         for replica in members:
             if replica.broker not in alive:
                 continue
@@ -296,7 +296,7 @@ class Recoveries:
         before, newest = table.registration, max(self._ends(table, alive), default=None)
         if newest is not None and newest.epoch > before.epoch:
             # It has the seal of that epoch, so it has all that was acknowledged; the others come back.
-            return Registration(newest.epoch + 1, (newest.replica,), None, before.life, before.losses)
+            return Registration(newest.epoch + 1, (newest.replica,), None, before.life, before.losses, before.renamed)
         after = before
         if any(replica.broker in alive for replica in before.in_sync):
             for replica in before.chain:

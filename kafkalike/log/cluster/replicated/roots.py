@@ -374,3 +374,8 @@ class SeveralRoots(NearStore):
 def folder_of(location: str, replica: Replica) -> str:
     """Folder of a replica below its root."""
     return f"{location}~{replica.life}" if replica.life else location
+
+
+def replica_in(folder: str, location: str, broker: int) -> Replica:
+    """The replica of a table that has a folder, which is one of that table."""
+    return Replica(broker, int(folder.removeprefix(location).removeprefix("~") or 0))

@@ -69,7 +69,7 @@ class TableHelper:
         None where it gives no answer; the time also where the log has a checkpoint in that version's place.
         """
         registered = self._table().registration
-        replica = next((r for r in registered.chain if r.broker == broker), Replica(broker, registered.life))
+        replica = next((r for r in registered.chain if r.broker == broker), registered.name(broker))
         store = self._replicas.store_of(replica)
         try:
             version: int = self._roots.do(End(replica))
@@ -155,7 +155,7 @@ class TableHelper:
             registered = self._controller.look()
             if any(replica.broker == broker for replica in registered.in_sync):
                 return
-            self._roots.make_replica(Replica(broker, registered.life))
+            self._roots.make_replica(registered.name(broker))
             if self._location == CONSUMER_OFFSETS:
                 self._copy_staged(broker)
             view = self._fresh_view()
@@ -248,7 +248,7 @@ class TableHelper:
             raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: somebody in sync answers")
         found: list[tuple[int, Replica]] = []
         for broker in table.assigned:
-            replica = Replica(broker, registered.life)
+            replica = registered.name(broker)
             with contextlib.suppress(OSError, ReplicaError):
                 if self._alive(broker) and all(broker != member.broker for member in registered.chain):
                     found.append((self._roots.do(End(replica)), replica))

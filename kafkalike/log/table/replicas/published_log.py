@@ -257,7 +257,8 @@ class PublishedLog:
                 return None if self._is_unmade(registered) else self._repaired(failed)
             except FellBehindError:
                 continue
-            self._note_lineage(view)
+            if not self._is_of_this_log(view):
+                continue
             self.advance(view)
             return view
         raise OSError(errno.EAGAIN, f"{self._replicas.uri} is being cleaned up faster than it can be read")
@@ -282,14 +283,21 @@ class PublishedLog:
                 raise self._nobody(failed) from None
             except KafkaError as cause:
                 raise OSError(errno.EIO, f"broker {failed.replica.broker} gives no answer, and {cause}") from cause
+            if not self._is_of_this_log(view):
+                continue
             self.advance(view)
             return view
         raise OSError(errno.EAGAIN, f"{self._replicas.uri} is being cleaned up faster than it can be read")
 
-    def _note_lineage(self, view: View) -> None:
-        life = view.configuration.leader.life if view.configuration.chain else 0
-        if life != self.lineage:
-            self.lineage = life
+    def _is_of_this_log(self, view: View) -> bool:
+        """Take note of which log it is. False: this view is of one that was given up meanwhile."""
+        registered = self._replicas.controller.known()
+        if registered is None:
+            return True
+        if view.configuration.epoch < registered.lineage:
+            return False
+        self.lineage = registered.lineage
+        return True
 
     def advance(self, view: View) -> None:
         """Take note of what is published, unless more of it is known."""

@@ -120,6 +120,7 @@ class ReplicaRoots:
             acts.MakeCheckpoint: self._make_checkpoint,
             acts.CopyCheckpoint: self._copy_checkpoint,
             acts.Missing: self._missing,
+            acts.Fill: self._fill,
             acts.Discard: self._discard,
         }
 
@@ -365,6 +366,10 @@ class ReplicaRoots:
 
     def _missing(self, act: acts.Missing) -> tuple[LostFile, ...]:
         return self.supplies.missing(act.replica)
+
+    def _fill(self, act: acts.Fill) -> None:
+        lacking = [lost.add for lost in self.supplies.missing(act.replica)]
+        self.supplies.supply(act.replica, lacking, act.source, partly=False, durable=self.durable)
 
     def _make_checkpoint(self, act: acts.MakeCheckpoint) -> None:
         store = self.logs.there(act.replica)

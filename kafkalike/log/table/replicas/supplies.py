@@ -154,7 +154,8 @@ class Supplies:
         """Data files that a replica's log names, as of its last version, and that it lacks."""
         store = self._there(replica)
         snapshot = load_snapshot(store)
-        lacking = [add for _, add in sorted(live_files(snapshot).items()) if not _has(store, add)]
+        sizes = {entry.name: entry.size for entry in store.list(deep=True)}
+        lacking = [add for path, add in sorted(live_files(snapshot).items()) if sizes.get(path) != add.size]
         if not lacking:
             return ()
         txns = {str(txn["appId"]): int(txn["version"]) for txn in snapshot.of_kind("txn")}

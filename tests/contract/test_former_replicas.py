@@ -1,0 +1,220 @@
+"""Replicas that are not assigned any more: their data files go, and they come back whole, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalike import KafkaAdminClient, forget
+from kafkalike.admin import ConfigResource, ConfigResourceType
+from kafkalike.cli import main
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+from kafkalike.log.cluster.replicated.former import FormerReplicas
+from kafkalike.log.inspect.certificate import check_certificate
+from kafkalike.log.inspect.replica_check import check_replicas
+from kafkalike.log.inspect.verify import verify
+from kafkalike.retention import maintain
+from tests.tools.away import away, back
+from tests.tools.clusters import on_three_disks
+from tests.tools.consumer import texts
+from tests.tools.records import batch_now
+
+AT_ONCE = {"kafkalike.replaced.file.delay.ms": "0"}
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> list[Path]:
+    return [tmp_path / str(n) for n in (1, 2, 3)]
+
+
+def opened(roots: list[Path]) -> ReplicatedCluster:
+    """As another process would."""
+    return on_three_disks(roots[0].parent, **{"replica.lag.time.max.ms": "200"})
+
+
+@pytest.fixture
+def cluster(roots: list[Path]) -> ReplicatedCluster:
+    """A topic with three replicas and three appends."""
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, AT_ONCE)
+    for value in "abc":
+        cluster.log("t").append(batch_now(value))
+    return cluster
+
+
+def assign(cluster: ReplicatedCluster, *brokers: int) -> None:
+    cluster.replication.reassign("t", brokers)
+    assert not cluster.replication.replicate().failed
+
+
+def held(roots: list[Path]) -> list[int]:
+    """How many data files of the topic each root has, whatever its replica is called."""
+    return [len(list(root.glob("t~*/partition=*/*.parquet"))) for root in roots]
+
+
+def folders(root: Path) -> list[str]:
+    return sorted(folder.name for folder in root.glob("t~*"))
+
+
+def assert_same(roots: list[Path]) -> None:
+    cluster = opened(roots)
+    assert list(check_replicas(cluster)) == []
+    assert verify(cluster, ["t"]).findings == []
+
+
+def test_the_files_of_a_replica_go_that_is_not_assigned_any_more(
+    roots: list[Path], cluster: ReplicatedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As Kafka removes them; its log stays."""
+    assign(cluster, 1, 2)
+    assert held(roots) == [3, 3, 3]
+    (log,) = roots[2].glob("t~*/_delta_log")
+    before = sorted(log.iterdir())
+
+    assert main(["maintain", "--bootstrap-server", ",".join(map(str, roots))]) == 0
+
+    assert "1 replicas that are not assigned any more" in capsys.readouterr().out
+    assert held(roots)[2] == 0
+    assert sorted(log.iterdir()) == before
+    assert texts(opened(roots), "t") == ["a", "b", "c"]
+    assert maintain(opened(roots), clock=SYSTEM_CLOCK).cleared_replicas == 0
+
+
+def test_one_that_is_assigned_again_has_another_name_and_all_files(
+    roots: list[Path], cluster: ReplicatedCluster
+) -> None:
+    """Whoever removes files of the former one has never to ask whether it is back."""
+    before = folders(roots[2])
+    assign(cluster, 1, 2)
+    assert cluster.replication.clear_former() == 1
+    cluster.log("t").append(batch_now("d"))
+
+    assign(opened(roots), 1, 2, 3)
+
+    assert len(folders(roots[2])) == 2
+    assert set(before) < set(folders(roots[2]))
+    assert held(roots) == [4, 4, 4]
+    assert_same(roots)
+    # The name counts for that broker alone; and the one that has it now goes as the first one did.
+    assign(opened(roots), 3, 2)
+    assert opened(roots).replication.clear_former() == 1
+    assert (held(roots), len(folders(roots[0]))) == ([0, 4, 4], 1)
+    assign(opened(roots), 1, 2)
+    assert opened(roots).replication.clear_former() == 1
+    assert held(roots) == [4, 4, 0]
+    assert_same(roots)
+    assert texts(opened(roots), "t") == ["a", "b", "c", "d"]
+
+
+def test_readers_go_on_when_another_name_leads(roots: list[Path], cluster: ReplicatedCluster) -> None:
+    """It is the same log: only an unclean election gives one up."""
+    reader = opened(roots)
+    assert texts(reader, "t") == ["a", "b", "c"]
+    assign(cluster, 1, 2)
+    assert cluster.replication.clear_former() == 1
+    assign(cluster, 3, 1)
+    assert cluster.replication.replicas("t").leader == 3
+    cluster.log("t").append(batch_now("d"))
+
+    assert texts(reader, "t") == ["a", "b", "c", "d"]
+
+
+def test_one_that_is_assigned_and_away_keeps_its_files(roots: list[Path], cluster: ReplicatedCluster) -> None:
+    """It gets what it lacks when it is back, and may have to be chosen where nobody else is left."""
+    away(roots[2])
+    cluster.log("t").append(batch_now("d"))
+    assert opened(roots).replication.clear_former() == 0
+    back(roots[2])
+    assert opened(roots).replication.clear_former() == 0
+    assert held(roots) == [4, 4, 3]
+
+    assert not opened(roots).replication.replicate().failed
+
+    assert held(roots) == [4, 4, 4]
+    assert len(folders(roots[2])) == 1
+    assert_same(roots)
+
+
+def test_queries_that_began_before_have_a_while(roots: list[Path], cluster: ReplicatedCluster) -> None:
+    KafkaAdminClient(bootstrap_servers=cluster).alter_configs(
+        [ConfigResource(ConfigResourceType.TOPIC, "t", {"kafkalike.replaced.file.delay.ms": "600000"})]
+    )
+    assign(cluster, 1, 2)
+
+    assert cluster.replication.clear_former() == 0
+    assert held(roots) == [3, 3, 3]
+
+
+def test_one_that_is_let_in_meanwhile_keeps_its_files(
+    roots: list[Path], cluster: ReplicatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at who is out and the removal."""
+    assign(cluster, 1, 2)
+    found = FormerReplicas._found
+
+    def and_comes_back(self: FormerReplicas) -> list[object]:
+        former = list(found(self))
+        assert former
+        assign(opened(roots), 1, 2, 3)
+        return former  # type: ignore[return-value]
+
+    monkeypatch.setattr(FormerReplicas, "_found", and_comes_back)
+
+    assert cluster.replication.clear_former() == 0
+    assert held(roots) == [3, 3, 3]
+    assert_same(roots)
+
+
+def test_a_run_that_ends_after_the_name_was_given_up_is_gone_on_with(
+    roots: list[Path], cluster: ReplicatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assign(cluster, 1, 2)
+    monkeypatch.setattr("kafkalike.log.cluster.replicated.former._remove", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cluster.replication.clear_former()
+    monkeypatch.undo()
+    assert held(roots) == [3, 3, 3]
+
+    assert opened(roots).replication.clear_former() == 1
+
+    assert held(roots) == [3, 3, 0]
+
+
+def test_a_replica_that_lost_files_while_it_was_out_gets_them_when_it_joins(
+    roots: list[Path], cluster: ReplicatedCluster
+) -> None:
+    """A root that was restored from a backup of its logs, for instance: it must not count as in sync without them."""
+    away(roots[2])
+    cluster.log("t").append(batch_now("d"))
+    back(roots[2])
+    for file in roots[2].glob("t~*/partition=*/*.parquet"):
+        file.unlink()
+
+    assert not opened(roots).replication.replicate().failed
+
+    assert held(roots) == [4, 4, 4]
+    assert_same(roots)
+
+
+def test_forgotten_records_are_named_where_a_former_replica_has_them(
+    roots: list[Path], cluster: ReplicatedCluster
+) -> None:
+    """Until maintenance was there."""
+    log = cluster.log("t")
+    made = batch_now("e")
+    made.add(0, b"forget-me-0123456789", b"v", SYSTEM_CLOCK.now_ms())
+    log.append(made)
+    assign(cluster, 1, 2)
+    named = [str(root) for root in roots]
+
+    report = forget("t", named, keys="forget-me-0123456789", execute=True, now=True)
+
+    certificate = report.certificate
+    assert certificate is not None
+    found = check_certificate(opened(roots), certificate, [b"forget-me-0123456789"]).findings
+    assert {f.kind for f in found} == {"file-not-gone", "key-not-gone"}
+    assert all(str(roots[2]) in f.message for f in found)
+    assert opened(roots).replication.clear_former() == 1
+    assert not check_certificate(opened(roots), certificate, [b"forget-me-0123456789"]).findings
