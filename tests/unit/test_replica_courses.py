@@ -250,6 +250,31 @@ def test_who_would_join_while_the_controller_says_something_else_does_not() -> N
     assert roots.asked(acts.NewSeal) == []
 
 
+def test_a_replica_that_joins_has_the_files_of_its_log_before_it_is_registered() -> None:
+    roots = Roots(CHAIN, r1="a", r2="a", r3="a", r4="a")
+
+    roots.play(joining.joining(4, CHAIN, view(0), {}))
+
+    kinds = [type(act) for act in roots.acts]
+    assert roots.asked(acts.Fill) == [acts.Fill(FOUR, THREE)]
+    assert kinds.index(acts.Fill) < kinds.index(acts.Register)
+
+
+def test_a_replica_that_was_given_up_joins_under_another_name() -> None:
+    """That of other brokers stays; and what was given up is never named again."""
+    roots = Roots(Registration(1, (ONE, TWO, THREE), renamed=(Replica(5, 4),)), r1="a", r2="a", r3="a", r4="a")
+
+    after = roots.play(joining.giving_up(4))
+
+    new = roots.registered.name(4)
+    assert after == roots.registered == Registration(1, (ONE, TWO, THREE), renamed=(Replica(5, 4), new))
+    assert new.life > 0
+    assert (after.name(5), after.name(6)) == (Replica(5, 4), Replica(6))
+    roots.play(joining.joining(4, after, view(0), {}))
+    assert roots.registered.in_sync == (ONE, TWO, new, THREE)
+    assert roots.play(joining.giving_up(4)) is None
+
+
 def test_a_replica_leaves_with_a_seal_in_the_log_of_those_that_stay() -> None:
     roots = Roots(CHAIN, r1="ab", r2="ab", r3="ab")
 

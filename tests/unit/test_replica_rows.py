@@ -62,6 +62,16 @@ def of_mirror(mirrored: Mirrored = MIRRORED, info: TopicInfo = INFO) -> Metadata
 # --- one by one --------------------------------------------------------------------------------------
 
 
+def test_names_of_replicas_that_were_given_up_are_written_down() -> None:
+    registered = Registration(3, TABLE.registration.chain, renamed=(Replica(3, 9), Replica(4, 2**62)))
+    row = replicas_row(1, 1, replace(TABLE, registration=registered), "x", topic="t", topic_id="id")
+
+    found = state(of_topic(), of_broker(ONE), of_broker(TWO), row).replicas["t-1"]
+
+    assert found.registration == registered
+    assert "renamed" not in replicas_value(TABLE)
+
+
 def test_each_kind_of_row_says_what_it_is_about() -> None:
     assert broker_row(3, 9, TWO, "added") == MetadataRow(
         seq=3, time_ms=9, kind=BROKER, topic="", topic_id="", change="added", value=broker_value(TWO)

@@ -77,6 +77,7 @@ def test_a_controller_that_says_something_else_by_now_is_asked_again() -> None:
 
     assert answered(joining.leaving(TWO, registered, View(registered.configuration, 5), {}), changed) is None
     assert answered(joining.choosing_unclean(ONE), registered) is None
+    assert answered(joining.giving_up(3), registered, 7, changed) is None
 
 
 def test_the_log_of_a_replica_that_left_is_not_cleaned_up() -> None:
