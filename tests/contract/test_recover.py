@@ -144,6 +144,20 @@ def test_two_of_three_roots_are_lost_for_good(roots: Roots) -> None:
     cluster.create_topic("new", 1, {}, replication_factor=1)
 
 
+def test_folders_of_tables_that_the_metadata_do_not_name_are_said_and_no_others(roots: Roots) -> None:
+    """A replica that was given up lies under another name, and is no table of its own."""
+    location = roots.open().topic("orders").location
+    root = Path(roots.uris[0])
+    for name in (f"{location}~7", "stranger~0123456789abcdef0123456789abcdef"):
+        shutil.copytree(root / location, root / name)
+    roots.lose(2, 3)
+
+    planned = call(roots.open(1), "recover", "--from", roots.uris[0], "--dry-run")
+
+    assert "stranger~0123456789abcdef0123456789abcdef: a table on brokers 1" in planned.out
+    assert planned.out.count("a table on brokers") == 1
+
+
 def test_of_two_roots_the_one_without_a_vote_has_a_copy(tmp_path: Path) -> None:
     first, second = str(tmp_path / "a"), str(tmp_path / "b")
     cluster = connect([first, second])
