@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, forget, fork
 from kafkalike.cli import main
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.config.server import ServerConfig
@@ -17,6 +17,7 @@ from kafkalike.errors import KafkaConfigurationError
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.opening import open_several
 from kafkalike.log.connect import connect
+from kafkalike.log.inspect.certificate import check_certificate
 from kafkalike.log.inspect.replica_check import check_replicas
 from kafkalike.log.inspect.verify import verify
 from kafkalike.retention.run import maintain
@@ -219,3 +220,48 @@ def test_the_command_line_takes_options_by_root(place: Cluster, tmp_path: Path) 
     assert main(["topics", "--create", "--topic", "t", *named]) == 0
 
     assert place.open().topic("t").num_partitions == 1
+
+
+def test_a_topic_is_forked_and_keys_are_forgotten_at_all_roots(place: Cluster) -> None:
+    """Buckets copy files by themselves, a folder links them; the fork has all of it at each root."""
+    cluster = place.open()
+    cluster.create_topic("t", 1, {"kafkalike.replaced.file.delay.ms": "0"})
+    for value in "ab":
+        made = batch_now(value)
+        made.add(0, b"forget-me-0123456789", b"v", SYSTEM_CLOCK.now_ms())
+        cluster.log("t").append(made)
+
+    forked = fork("t", "new", cluster)
+    report = forget("t", cluster, keys="forget-me-0123456789", execute=True, now=True)
+
+    assert forked.files == 2
+    assert values(place.open(), "new") == ["a", "v", "b", "v"]
+    assert values(place.open()) == ["a", "b"]
+    assert not list(check_replicas(place.open()))
+    assert report.copies == ("new",)
+    assert report.certificate is not None
+    found = check_certificate(place.open(), report.certificate, [b"forget-me-0123456789"]).findings
+    assert {f.kind for f in found} == {"file-not-gone", "key-not-gone"}
+    assert all("/new~" in f.message for f in found)
+    assert forget("new", cluster, keys="forget-me-0123456789", execute=True, now=True).records == 2
+    assert not check_certificate(place.open(), report.certificate, [b"forget-me-0123456789"]).findings
+
+
+def test_a_replica_that_was_moved_away_is_emptied_and_comes_back_whole(place: Cluster) -> None:
+    cluster = place.open()
+    cluster.create_topic("t", 1, {"kafkalike.replaced.file.delay.ms": "0"})
+    cluster.log("t").append(batch_now("a"))
+    location = cluster.topic("t").location
+    cluster.replication.reassign("t", [1, 2])
+    assert not cluster.replication.replicate().failed
+
+    assert maintain(place.open(), clock=SYSTEM_CLOCK).cleared_replicas == 1
+
+    left = place.open().store.root_of(3).at(location)
+    assert [entry.name for entry in left.list(deep=True)] == []
+    assert left.list("_delta_log")
+    cluster.replication.reassign("t", [3, 1])
+    assert not cluster.replication.replicate().failed
+    assert_sound(place)
+    place.away(1)
+    assert values(place.open()) == ["a"]
