@@ -32,7 +32,8 @@ class Mirror:
     Args:
         source: root of the cluster that is copied; see `kafkalike.log.connect.connect`. Its records are only read; a
             decided transaction that is not in all of its topics is brought there first.
-        target: root of the cluster that gets the copies. Of one storage root, of any kind.
+        target: root of the cluster that gets the copies, of any kind. Where it has several, all mirrors are at one of
+            them, and have one replica until they are promoted.
         topics: which ones; all by default. A topic that exists at the target and is no mirror is left alone, and said.
         groups: whose committed offsets, of the mirrored topics, are copied; all by default, `()` for none. A group that
             has members at the target, or offsets of its own there, keeps what it has.
@@ -41,7 +42,7 @@ class Mirror:
 
     Raises:
         KafkaConfigurationError, KafkaConnectionError, UnsafeStorageError: see `kafkalike.log.connect.connect`.
-        MirrorError: both are the same cluster, or the target has several roots.
+        MirrorError: both are the same cluster.
     """
 
     def __init__(

@@ -46,9 +46,9 @@ def source(tmp_path: Path) -> DeltaCluster:
 
 
 @pytest.fixture
-def target(any_root: str) -> DeltaCluster:
-    """An empty one: on a disk, and in object stores."""
-    return connect_delta(any_root)
+def target(root_or_roots: str) -> DeltaCluster:
+    """An empty one: on a disk, on several, and in object stores."""
+    return connect_delta(root_or_roots)
 
 
 def fill(cluster: DeltaCluster, *given: str, topic: str = "t") -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -27,6 +28,7 @@ from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.retention import maintain
+from tests.tools.clusters import on_three_disks
 from tests.tools.records import batch
 from tests.tools.transactional import values
 from tests.tools.upkeep import AT_ONCE, EAGER, pairs_of
@@ -48,9 +50,11 @@ class MirrorWorld:
 
     Args:
         seed: of its random choices.
+        roots: a folder in which the target is to have three roots; None: it has one, in memory.
     """
 
     seed: int
+    roots: Path | None = None
     source: MemoryStore = field(default_factory=lambda: MemoryStore("memory://source"))
     target: MemoryStore = field(default_factory=lambda: MemoryStore("memory://target"))
     written: dict[tuple[str, int, int], str | None] = field(default_factory=dict)
@@ -144,10 +148,14 @@ class MirrorWorld:
 
     # --- the mirrors ---------------------------------------------------------------------------
 
+    def opened(self) -> DeltaCluster:
+        """The target, as another process has it."""
+        if self.roots is None:
+            return DeltaCluster(self.target)
+        return on_three_disks(self.roots, **{"replica.lag.time.max.ms": "200"})
+
     def mirroring(self) -> Mirroring:
-        return Mirroring(
-            DeltaCluster(self.source), DeltaCluster(self.target), lambda name: name in NAMES, lambda _: True
-        )
+        return Mirroring(DeltaCluster(self.source), self.opened(), lambda name: name in NAMES, lambda _: True)
 
     def advance(self) -> None:
         """Some acts of one of the mirrors; another process's each time that it begins."""
@@ -219,7 +227,8 @@ class MirrorWorld:
             producer.commit_transaction()
         for name, end in ends.items():
             assert values(cluster, name, 1)[end:] == [b"new"]
-        DeltaCluster(cluster.store).transactions.cut(["a", "b"], _deadline())
+        again = DeltaCluster(cluster.store) if self.roots is None else self.opened()
+        again.transactions.cut(["a", "b"], _deadline())
 
     def promote_beside(self, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Promote the target itself, cut off again and again, while mirrors go on, and the source; then it is written.
@@ -240,14 +249,14 @@ class MirrorWorld:
             elif what < 16:
                 promotion = None
             elif not done:
-                promotion = promotion or promoting(DeltaCluster(self.target), self.left())
+                promotion = promotion or promoting(self.opened(), self.left())
                 try:
                     next(promotion)
                 except StopIteration:
                     done = True
             done = done or not self.left()
-        promote(DeltaCluster(self.target), self.left())
-        cluster = DeltaCluster(self.target)
+        promote(self.opened(), self.left())
+        cluster = self.opened()
         self._check_moment(cluster)
         self._check_goes_on(cluster)
         for _ in range(30):
@@ -257,7 +266,7 @@ class MirrorWorld:
 
     def left(self) -> list[str]:
         """Topics of the target that are mirrors."""
-        return [name for name, info in DeltaCluster(self.target).topics().items() if info.mirror is not None]
+        return [name for name, info in self.opened().topics().items() if info.mirror is not None]
 
     def check_same(self) -> None:
         """Without faults the target comes to be as its source."""
@@ -267,7 +276,7 @@ class MirrorWorld:
         last = mirroring.run()
         assert last.sound
         assert not last.offsets
-        mine, theirs = DeltaCluster(self.target), DeltaCluster(self.source)
+        mine, theirs = self.opened(), DeltaCluster(self.source)
         for name in NAMES:
             ours, own = mine.topic(name), theirs.topic(name)
             assert (ours.topic_id, ours.configs, ours.num_partitions) == (own.topic_id, own.configs, own.num_partitions)

@@ -222,9 +222,8 @@ class DeltaCluster(ClusterBase):
 
         Raises:
             TopicAlreadyExistsError: there is a topic of that name.
-            MirrorError: files of a deleted topic of the same id are still there, or the cluster has several roots.
+            MirrorError: files of a deleted topic of the same id are still there.
         """
-        self.check_may_mirror()
         made: list[TopicInfo] = []
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
@@ -233,7 +232,8 @@ class DeltaCluster(ClusterBase):
                 raise TopicAlreadyExistsError(message)
             self._check_gone(source, state)
             location = self._location(source.name, used_before=state.was_used(source.name))
-            topic_id = self._tables.make(source.name, location, source.topic_id, first)
+            placed = self._place_mirror(state, location)
+            topic_id = self._mirror_tables(placed).make(source.name, location, source.topic_id, first)
             if topic_id != source.topic_id:
                 message = f"topic {source.name!r} is being created by somebody else"
                 raise TopicAlreadyExistsError(message)
@@ -242,16 +242,42 @@ class DeltaCluster(ClusterBase):
             return [
                 topic_row(state.seq + 1, mirrored.time_ms, info, "created"),
                 mirror_row(state.seq + 2, info, mirrored, f"made a mirror of {mirrored.source}"),
+                *self._placed_rows(state.seq + 3, info, placed),
             ]
 
         return self._landed(plan, made)
 
-    def check_may_mirror(self) -> None:
-        """Refuse to have mirrors, where a table cannot be a copy version by version.
+    def _place_mirror(self, state: ClusterState, location: str) -> ReplicatedTable | None:
+        """Where the table of a mirror is to be; None: at the one root."""
+        del state, location
+        return None
+
+    def _mirror_tables(self, placed: ReplicatedTable | None) -> RootTables:
+        """Makes it there."""
+        del placed
+        return self._tables
+
+    def _placed_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
+        """The row that says where it is."""
+        del seq, info, placed
+        return ()
+
+    @property
+    def mirror_root(self) -> Store:
+        """The root where mirrors are, and what their passes stage."""
+        return self.store
+
+    def mirror_files(self, info: TopicInfo) -> Store:
+        """Files of a mirror's table, at the root where mirrors are; those of another topic, too."""
+        return self.files_of(info)
+
+    def adopt_mirror(self, info: TopicInfo) -> None:
+        """Make the table of a mirror that is being promoted ready for those who write to topics here. Done once.
 
         Raises:
-            MirrorError: the cluster has several roots.
+            KafkaStorageError, LogCorruptError, OSError: it cannot be now.
         """
+        del info
 
     def _check_gone(self, source: TopicInfo, state: ClusterState) -> None:
         """Refuse an id that was deleted here as long as its files are there: nobody could tell the two apart."""

@@ -43,7 +43,7 @@ def finish_all(target: DeltaCluster, problems: dict[str, KafkaError]) -> Iterato
     with storage_errors(target.store.uri):
         state = target.metadata.refresh()
         for run in sorted({mirrored.run for mirrored in state.mirrors.values() if mirrored.run}):
-            content = target.store.at(MIRRORS).look(pass_name(run))
+            content = target.mirror_root.at(MIRRORS).look(pass_name(run))
             if content is not None:
                 try:
                     manifest = load_manifest(content, f"{target.store.uri}/{MIRRORS}/{pass_name(run)}")
@@ -67,9 +67,9 @@ def find_lost(target: DeltaCluster, problems: dict[str, KafkaError]) -> None:
             if name in problems or mirror is None or not mirror.run:
                 continue
             # In this order: who brings a pass to its end removes its file last.
-            if target.store.at(MIRRORS).look(pass_name(mirror.run)) is not None:
+            if target.mirror_root.at(MIRRORS).look(pass_name(mirror.run)) is not None:
                 continue
-            if not has_version(target.files_of(info), max(mirror.version, 0)):
+            if not has_version(target.mirror_files(info), max(mirror.version, 0)):
                 problems[name] = _lost(name, f"{target.store.uri}/{MIRRORS}/{pass_name(mirror.run)} is gone")
 
 
@@ -116,7 +116,7 @@ def finish(target: DeltaCluster, manifest: Manifest, problems: dict[str, KafkaEr
     if failed:
         return
     faults.point("mirror.before_removal")
-    mirrors = target.store.at(MIRRORS)
+    mirrors = target.mirror_root.at(MIRRORS)
     for part in manifest.parts:
         if part.checkpoint:
             mirrors.remove(part.checkpoint)
@@ -143,7 +143,7 @@ def _bring_offsets(target: DeltaCluster, manifest: Manifest) -> None:
 
 
 def _publish(target: DeltaCluster, info: TopicInfo, part: Part) -> Iterator[str]:
-    files = target.files_of(info)
+    files = target.mirror_files(info)
     looked = SYSTEM_CLOCK.monotonic()
     found = LogFiles.listed(files)
     end = max((*found.commits, *found.checkpoints), default=-1)
@@ -175,7 +175,7 @@ def _publish(target: DeltaCluster, info: TopicInfo, part: Part) -> Iterator[str]
 
 def _restart(target: DeltaCluster, files: Store, part: Part) -> Iterator[str]:
     """Put a checkpoint; those who follow the table see that its version is there, and load anew."""
-    content = target.store.at(MIRRORS).look(part.checkpoint)
+    content = target.mirror_root.at(MIRRORS).look(part.checkpoint)
     if content is None:
         # Somebody else has finished the pass, and cleaned up.
         if checkpoint_name(part.first).rpartition("/")[2] in {e.name for e in files.list("_delta_log")}:

@@ -65,7 +65,7 @@ class Mirroring:
         groups: which groups' committed offsets, by id.
 
     Raises:
-        MirrorError: both are the same cluster, or the target has several roots.
+        MirrorError: both are the same cluster.
     """
 
     def __init__(
@@ -78,7 +78,6 @@ class Mirroring:
         if source.root == target.root:
             message = f"source and target are the same cluster, {source.root}"
             raise MirrorError(message)
-        target.check_may_mirror()
         self._source = source
         self._target = target
         self._topics = topics
@@ -217,17 +216,17 @@ class Mirroring:
     def _reading(self, info: TopicInfo, theirs: TopicInfo, *, run: str, number: int, now_ms: int) -> Reading:
         if theirs.topic_id != info.topic_id:
             raise TopicDeletedError(info.name, info.topic_id, theirs.topic_id)
-        source, target = self._source.files_of(theirs), self._target.files_of(info)
+        source, target = self._source.files_of(theirs), self._target.mirror_files(info)
         data = self._data.get(info.topic_id)
         if data is None or data.target.uri != target.uri:
-            data = self._data[info.topic_id] = DataFiles(source, target, self._target.store)
+            data = self._data[info.topic_id] = DataFiles(source, target, self._target.mirror_root)
         data.copied = 0
         effective = self._target.server.effective(theirs.configs)
         return Reading(
             info=info,
             source=source,
             target=target,
-            root=self._target.store,
+            root=self._target.mirror_root,
             data=data,
             run=run,
             number=number,
@@ -257,7 +256,7 @@ class Mirroring:
         changed = {n for n, info in mirrors.items() if n in touched or differs(info, theirs[n])}
         if not changed:
             return
-        mirror_files, name = self._target.store.at(MIRRORS), pass_name(manifest.run)
+        mirror_files, name = self._target.mirror_root.at(MIRRORS), pass_name(manifest.run)
         if touched:
             mirror_files.make_folder("")
             faults.point("mirror.before_manifest")
@@ -318,14 +317,14 @@ class Mirroring:
         if not passed.topics or passed.overtaken:
             return
         key = zlib.crc32("\n".join([self._source.root, *sorted(passed.topics)]).encode())
-        files = self._target.store.at(MIRRORS)
+        files = self._target.mirror_root.at(MIRRORS)
         files.make_folder("")
         files.replace(f"{key:08x}.seen", json.dumps(said).encode())
 
     def _forget_stale(self, named: Iterable[str]) -> None:
         """Remove what passes have staged that were never decided."""
-        files, kept = self._target.store.at(MIRRORS), set(named)
-        horizon = self._target.store.now_ns() // 1_000_000 - STALE_MS
+        files, kept = self._target.mirror_root.at(MIRRORS), set(named)
+        horizon = self._target.mirror_root.now_ns() // 1_000_000 - STALE_MS
         stale = [e.name for e in files.list() if not e.name.endswith(".seen") and e.modified_ms < horizon]
         due = [name for name in stale if name.partition(".")[0] not in kept]
         files.beside([partial(files.discard, name) for name in due])

@@ -83,6 +83,9 @@ def promoting(
             versions[name] = max(min(mirror.version, log.version) if name in problems else mirror.version, 0)
             log.seal_mirror(SEAL + mirror.seal, Deadline(target.clock, TIMEOUT_MS))
             yield "sealed"
+            faults.point("mirror.before_adoption")
+            target.adopt_mirror(info)
+            yield "adopted"
         faults.point("mirror.before_promoted")
         yield from _mark(target, wanted, Phase.PROMOTED, "")
         return versions

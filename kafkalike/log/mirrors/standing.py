@@ -61,7 +61,7 @@ def standings(
     Raises:
         KafkaStorageError, LogCorruptError: the target cannot be read.
     """
-    seen, problems = _seen(target.store.at(MIRRORS))
+    seen, problems = _seen(target.mirror_root.at(MIRRORS))
     found = []
     for name, info in sorted(target.topics().items()):
         mirror = info.mirror

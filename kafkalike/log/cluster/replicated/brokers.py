@@ -21,6 +21,7 @@ from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import owner
 from kafkalike.log.cluster.replicated.former import FormerReplicas
 from kafkalike.log.cluster.replicated.founding import is_cluster
+from kafkalike.log.cluster.replicated.mirrored import mirror_at
 from kafkalike.log.cluster.replicated.places import rack_of
 from kafkalike.log.cluster.replicated.recovery import Recoveries
 from kafkalike.log.cluster.replicated.tables import TableHelper
@@ -128,6 +129,7 @@ class Brokers:
     def elect_leader(self, topic: str, kind: Literal["preferred", "unclean"] = "preferred") -> Replicas:
         """Let another replica lead."""
         table = self._table(topic)
+        self._check_no_mirror(self._cluster.metadata.state, table.location)
         helper = TableHelper(self._cluster, table.location)
         if kind == "unclean":
             helper.elect_unclean(topic)
@@ -149,6 +151,7 @@ class Brokers:
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             table = state.replicas[location]
+            self._check_no_mirror(state, location)
             wanted = self._kept(topic, table) if assigned is None else tuple(assigned)
             self._check(state, topic, table, wanted)
             if wanted == table.assigned:
@@ -157,6 +160,17 @@ class Brokers:
 
         self._cluster.metadata.transact(plan)
         return self.replicas(topic)
+
+    @staticmethod
+    def _check_no_mirror(state: ClusterState, location: str) -> None:
+        """Refuse to change the replicas of a mirror: its log gets no version of its own.
+
+        Raises:
+            MirrorTopicError: it is one.
+        """
+        info = mirror_at(state, location)
+        if info is not None:
+            info.check_own()
 
     @staticmethod
     def _kept(topic: str, table: ReplicatedTable) -> tuple[int, ...]:
@@ -207,6 +221,9 @@ class Brokers:
                 failed.append(f"{name}: there was no time left")
                 continue
             before = self._table(name)
+            if mirror_at(self._cluster.metadata.state, before.location) is not None:
+                # It has one replica until it is promoted.
+                continue
             failed += (f"{name}: {why}" for why in TableHelper(self._cluster, before.location).replicate())
             after = self._table(name)
             if come := sorted(set(after.isr) - set(before.isr)):
@@ -287,6 +304,7 @@ class Brokers:
                     if any(replica.broker == broker for replica in table.registration.chain):
                         tables.append(owner(state, table.location)[0])
                     continue
+                self._check_no_mirror(state, table.location)
                 others = [other for other in sorted(usable) if other not in table.assigned]
                 check_factor(len(table.assigned), len(table.assigned) - 1 + len(others))
                 tables.append(owner(state, table.location)[0])

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
-from kafkalike.errors import InvalidReplicationFactorError, KafkaConnectionError, KafkaStorageError, MirrorError
+from kafkalike.errors import InvalidReplicationFactorError, KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, spark_uri
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot, Founding
 from kafkalike.log.cluster.replicated.brokers import Brokers
@@ -16,20 +16,26 @@ from kafkalike.log.cluster.replicated.controller import MetadataController, Plac
 from kafkalike.log.cluster.replicated.founding import found_cluster
 from kafkalike.log.cluster.replicated.home import BrokerHome
 from kafkalike.log.cluster.replicated.metadata import PatientControlLog
+from kafkalike.log.cluster.replicated.mirrored import mirror_at, mirrors_broker, seal_table
 from kafkalike.log.cluster.replicated.placement import Placement
 from kafkalike.log.cluster.replicated.places import Places, is_folder, rack_of, settings_of
 from kafkalike.log.cluster.replicated.roots import SeveralRoots
 from kafkalike.log.cluster.replicated.topic_tables import RefusingRootError, TopicTables
 from kafkalike.log.cluster.replicated.voters import first_voters, metadata_root
+from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.log.store.bounded.calls import calls_of
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import CONTROL_TABLES, METADATA_TABLE_PROPERTIES
+from kafkalike.log.table.loading import load_table
+from kafkalike.log.table.replicas.supplies import MARK
+from kafkalike.log.table.replicas.version_file import newest_configuration
 from kafkalike.log.table.root_format import check_root_format
-from kafkalike.model.brokers import Broker, ReplicatedTable
+from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.model.brokers import Broker, ReplicatedTable, first_replicas
 from kafkalike.model.brokers.reading import LEADER, ReadFrom
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, broker_row
+from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, broker_row, replicas_row
 from kafkalike.model.names import TopicId, TopicName
 
 if TYPE_CHECKING:
@@ -97,6 +103,8 @@ class ReplicatedCluster(DeltaCluster):
             to_send=places.to_send,
             is_near=self._is_near if read_from.rack else None,
             striped=read_from.striped,
+            known=lambda: self.metadata.state,
+            refreshed=self._refreshed,
         )
         self._placement = Placement(settings, lambda broker: several.root_of(broker).is_there())
         self._topic_tables = TopicTables(several, clock)
@@ -119,6 +127,9 @@ class ReplicatedCluster(DeltaCluster):
             clock=self.clock,
             read_from=read_from,
         )
+
+    def _refreshed(self) -> ClusterState:
+        return self.metadata.refresh()
 
     def _is_near(self, broker: int) -> bool:
         known = self.metadata.state.brokers.get(broker)
@@ -313,10 +324,51 @@ class ReplicatedCluster(DeltaCluster):
     def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         self._topic_tables.drop(info, forget)
 
-    def check_may_mirror(self) -> None:
-        """Refused: replicas write of themselves into the log."""
-        message = (
-            f"{self.root} has several roots: what they write into a table's log about its replicas would take versions "
-            "that belong to the source; mirror to a cluster of one root"
-        )
-        raise MirrorError(message)
+    # --- mirrors -------------------------------------------------------------------------------
+
+    def _place_mirror(self, state: ClusterState, location: str) -> ReplicatedTable | None:
+        """All mirrors are at one root: what a pass stages lies beside its tables."""
+        broker = mirrors_broker(state)
+        if broker is None:
+            broker = self._placement.of_topic(state, location, 1, 1, None).leader
+        return first_replicas(location, (broker,))
+
+    def _mirror_tables(self, placed: ReplicatedTable | None) -> RootTables:
+        assert placed is not None
+        root = self.store.root_of(placed.leader)
+        files = root.at(placed.location)
+        files.make_folder("_delta_log")
+        files.put_if_absent(MARK, str(tuple(placed.registration.leader)).encode())
+        return RootTables(root.uri, root, self.clock, self.metadata, self.metadata_on_disk)
+
+    def _placed_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
+        assert placed is not None
+        now = self.clock.now_ms()
+        return [replicas_row(seq, now, placed, "is a mirror", topic=info.name, topic_id=info.topic_id)]
+
+    @property
+    def mirror_root(self) -> Store:
+        """The root where mirrors are; any where there are none."""
+        broker = mirrors_broker(self.metadata.state)
+        return self.store.first() if broker is None else self.store.root_of(broker)
+
+    def mirror_files(self, info: TopicInfo) -> Store:
+        """Files of a mirror's table, at the root where mirrors are."""
+        state = self.metadata.state
+        table = state.replicas.get(info.location)
+        if mirror_at(state, info.location) is None or table is None:
+            return self.files_of(info)
+        return self.store.root_of(table.leader).at(info.location)
+
+    def adopt_mirror(self, info: TopicInfo) -> None:
+        """Make the table of a mirror that is being promoted one with a replica."""
+        files = self.mirror_files(info)
+        controller = self._controller_of(info.location)
+        while True:
+            registered = controller.look()
+            # Its source may have had replicas: their epochs are in the table.
+            known = newest_configuration(load_table(files, segment_of).txns)
+            if known is None or known.epoch < registered.epoch or known == registered.configuration:
+                break
+            controller.change(registered, registered._replace(epoch=known.epoch + 1))
+        seal_table(files, registered.configuration, segment_of, self.clock)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Clock
@@ -23,17 +23,15 @@ from kafkalike.log.cluster.replicated.broker_store import Founding, Sign, sign_o
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.controller import FixedController
 from kafkalike.log.cluster.replicated.founding import check_unused
+from kafkalike.log.cluster.replicated.mirrored import TRIES, seal_table
 from kafkalike.log.cluster.replicated.opening import open_several, reopened
 from kafkalike.log.cluster.replicated.places import Places, rack_of
 from kafkalike.log.cluster.replicated.voters import found_voter
 from kafkalike.log.table.actions import APPEND_KEY, log_name
-from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.commit_file import lines_of, writer_info
 from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA, CONSUMER_OFFSETS, CONTROL_TABLES, SCHEMAS
-from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
-from kafkalike.log.table.replicas.version_file import newest_configuration, seal
 from kafkalike.log.table.root_format import ROOT_FORMAT, SEVERAL_ROOTS
 from kafkalike.log.table.row_files import seq_segment
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
@@ -46,9 +44,6 @@ from kafkalike.version import engine_info
 if TYPE_CHECKING:
     from kafkalike.config.storage import StorageOptions
     from kafkalike.log.store.port import Store
-
-TRIES: Final = 100
-"""How often a version is put that others are faster with."""
 
 
 def grow(
@@ -171,18 +166,7 @@ def _seal(files: Store, location: str, clock: Clock) -> None:
     replicas = TableReplicas(location, lambda _: files, FixedController(registration), clock, lag_ms=0)
     replicas.roots.make_replica(registration.leader)
     to_segment = seq_segment if location in CONTROL_TABLES else segment_of
-    for _ in range(TRIES):
-        state = load_table(files, to_segment)
-        if newest_configuration(state.txns) is not None:
-            break
-        content = seal(registration.configuration, clock.now_ms()).data
-        if files.put_if_absent(log_name(state.version + 1), content, durable=True):
-            break
-    else:
-        raise OSError(f"others write {location} all the time")
-    faults.point("growing.after_seal")
-    # Who opens the table begins there, and must see the seal.
-    make_checkpoint(files, _sound(files), clock.now_ms())
+    seal_table(files, registration.configuration, to_segment, clock, point="growing.after_seal")
 
 
 def _sign(root: str, store: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import pyarrow as pa
 
@@ -19,11 +19,22 @@ from kafkalike.errors import (
     TopicAuthorizationFailedError,
 )
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
+from kafkalike.log.cluster.replicated.mirrored import MirrorStore, mirror_at, mirrors_broker
 from kafkalike.log.cluster.replicated.several_leases import SeveralLeases
 from kafkalike.log.cluster.replicated.voters import Voters
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
-from kafkalike.log.table.layout import CLUSTER_METADATA, CONSUMER_OFFSETS, DAMAGED, DELETED, LEASES, LOCKS, STAGING
+from kafkalike.log.table.layout import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    CONTROL_TABLES,
+    DAMAGED,
+    DELETED,
+    LEASES,
+    LOCKS,
+    MIRRORS,
+    STAGING,
+)
 from kafkalike.log.table.layout import TRANSACTIONS as STAGED_TRANSACTIONS
 from kafkalike.log.table.replicas.controllers import TableController
 from kafkalike.log.table.replicas.replicated_store import ReplicatedStore
@@ -34,6 +45,7 @@ from kafkalike.model.replication.values import Replica
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
+    from kafkalike.model.cluster_state import ClusterState
 
 T = TypeVar("T")
 
@@ -59,6 +71,8 @@ class SeveralRoots(NearStore):
         to_send: URIs → what other processes need to open them; None where these are folders.
         is_near: whether a broker is in the rack of those who read here; None: nobody has said where they are.
         striped: whether replicas take turns to give them data files.
+        known: the cluster's metadata, as this process remembers them.
+        refreshed: the same, looked up.
     """
 
     def __init__(
@@ -75,8 +89,12 @@ class SeveralRoots(NearStore):
         to_send: Callable[[list[str]], SentOptions | None],
         is_near: Callable[[int], bool] | None = None,
         striped: bool = False,
+        known: Callable[[], ClusterState],
+        refreshed: Callable[[], ClusterState],
     ) -> None:
         self.roots = dict(roots)
+        self._known = known
+        self._refreshed = refreshed
         self.metadata_root = metadata_root
         self._clock = clock
         self.lag_ms = lag_ms
@@ -216,8 +234,21 @@ class SeveralRoots(NearStore):
             return Spread(
                 self.replicas(CONSUMER_OFFSETS), lambda replica: self.root_of(replica.broker).at(folder), self._clock
             )
-        table = ReplicatedStore(self.replicas(first), self, self._is_near, striped=self._striped)
+        if first == MIRRORS:
+            broker = mirrors_broker(self._known())
+            return (self.first() if broker is None else self.root_of(broker)).at(folder)
+        table = self._table(first)
         return table.at(rest) if rest else table
+
+    def _table(self, location: str) -> Store:
+        table = ReplicatedStore(self.replicas(location), self, self._is_near, striped=self._striped)
+        state = self._known()
+        mirror = None if location in CONTROL_TABLES else mirror_at(state, location)
+        placed = state.replicas.get(location)
+        if mirror is None or placed is None:
+            return table
+        plain = self.root_of(placed.leader).at(location)
+        return cast("Store", MirrorStore(mirror, plain, table, self._known, self._refreshed))
 
     def _split(self, name: str) -> tuple[Store, str]:
         """The store that a name is in, and the name there."""
