@@ -40,7 +40,7 @@ from kafkalike.model.dead_letters.letters import OFFSET, PARTITION, TOPIC
 from kafkalike.partitioner import partition_for_key
 from kafkalike.testing import MemoryCluster
 from tests.tools.findings import errors_of, kinds_of
-from tests.tools.kinds import not_on_three_disks, only_on_disk
+from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records
 from tests.tools.upkeep import AT_ONCE, EAGER, ShiftedClock, keyed, open_cluster, pairs_of, topic, upkeep
 
@@ -616,7 +616,6 @@ def test_a_run_that_waited_for_nothing_has_done_nothing(root: str, tmp_path: Pat
         assert forget("t", root, keys=KEY).records == there
 
 
-@not_on_three_disks("root_or_roots")
 def test_a_mirror_gets_the_version_that_took_the_records_and_its_own_upkeep_removes_the_files(
     root: str, tmp_path: Path
 ) -> None:

@@ -23,6 +23,8 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.inspect.verify import verify
+from kafkalike.log.table.checkpoints.make import make_checkpoint
+from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.batch import RecordBatch
 from kafkalike.retention.run import maintain
 from tests.tools.away import away, back
@@ -236,6 +238,27 @@ def test_too_few_replicas_in_sync_are_refused_before_anything_is_written(roots: 
     cluster.replication.replicate()
     cluster.log("t").append(batch_now("d"))
     assert values(cluster) == ["a", "b", "d"]
+
+
+def test_a_reader_that_is_behind_goes_on_at_once_where_the_new_leader_began_at_a_checkpoint(roots: list[Path]) -> None:
+    """What it would read next is not there any more, as after clean-up; nobody has to wait for the next look at all."""
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {}, assignments={0: [1]})
+    cluster.log("t").append(batch_now("a"))
+    log = opened(roots).log("t")
+    log.refresh()
+    for value in "bc":
+        cluster.log("t").append(batch_now(value))
+    files = cluster.store.root_of(1).at(cluster.topic("t").location)
+    make_checkpoint(files, load_snapshot(files), SYSTEM_CLOCK.now_ms())
+    cluster.replication.reassign("t", [3])
+    assert not cluster.replication.replicate().failed
+    cluster.log("t").append(batch_now("d"))
+    away(roots[0])
+
+    log.refresh()
+
+    assert [value for _, value in records_of(log, 0)] == ["a", "b", "c", "d"]
 
 
 @pytest.mark.slow

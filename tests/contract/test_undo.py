@@ -22,7 +22,7 @@ from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
 from tests.tools.findings import errors_of
 from tests.tools.forked import killed
-from tests.tools.kinds import not_on_three_disks, only_on_disk
+from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch
 from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, keyed, open_cluster, pairs_of, topic, upkeep
 
@@ -200,7 +200,6 @@ def test_a_transaction_whose_producer_died_between_its_topics_is_undone_in_all_o
     assert (all_records(root, "a"), all_records(root, "b")) == ({0: [(0, "a0")]}, {0: [(0, "b0")]})
 
 
-@not_on_three_disks("root_or_roots")
 def test_a_transaction_of_a_mirrors_source_is_not_taken_for_one_of_its_own_cluster(root: str, tmp_path: Path) -> None:
     """Both clusters count theirs from the beginning."""
     source = str(tmp_path / "source")

@@ -66,15 +66,6 @@ def only_on_disk(fixture: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(fixture, [DISK], indirect=True)
 
 
-def not_on_three_disks(fixture: str) -> pytest.MarkDecorator:
-    """Marks a test of what a cluster of several roots does not have.
-
-    Args:
-        fixture: the one with several places as its `params`.
-    """
-    return pytest.mark.parametrize(fixture, [DISK, *OBJECT_STORES], indirect=True)
-
-
 ALL_STORES = ["local", "memory", *OBJECT_STORES]
 
 BUCKETS, MIXED = "three buckets", "two buckets and a folder"

@@ -355,6 +355,13 @@ class Store(Protocol):
         """
         ...
 
+    def is_past(self, name: str) -> bool:
+        """Whether a file of a log is known to have been there, as later ones are, though a look does not find it.
+
+        Then a checkpoint is in its place. False where that is not known without a request.
+        """
+        ...
+
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files of a folder; empty when there is no such folder.
 

@@ -25,6 +25,11 @@ class UnboundedStore:
         del long, key
         return work()
 
+    def is_past(self, name: str) -> bool:
+        """Not known."""
+        del name
+        return False
+
     def ahead(self, following: str, known: str = "") -> Sequence[Ahead]:
         """Nothing is gained."""
         del following, known

@@ -151,9 +151,13 @@ class FollowedTable:
             except DamagedFileError:
                 self._load()
                 return True
-            if not moved and self._clock.monotonic() - self._checked > self._recheck_seconds:
-                return self._recheck()
-            return moved
+            return self._recheck() if not moved and self._is_to_recheck() else moved
+
+    def _is_to_recheck(self) -> bool:
+        """Whether the log may have moved on past the next version: it does without a word, or some time has passed."""
+        return self._clock.monotonic() - self._checked > self._recheck_seconds or self.store.is_past(
+            log_name(self.state.version + 1)
+        )
 
     def _is_news(self) -> bool:
         """Whether the commit that was applied last was made just now: then another one is hardly there yet."""

@@ -113,6 +113,11 @@ class PublishedLog:
             return None
         return self._puts.get(version) if self._replicas.store_of(view.configuration.leader).far else None
 
+    def has(self, version: int) -> bool:
+        """Whether a version is published, as far as is known; asks nobody."""
+        view = self._view
+        return view is not None and version <= view.end
+
     def ahead(self, version: int) -> Ahead | None:
         """The call that `look` makes first, where it may be made ahead; None where it is not known."""
         view = self._view

@@ -174,6 +174,11 @@ class ReplicatedStore(NearStore):
             raise DamagedFileError(self.uri, name, "its log was given up by an unclean election")
         return found
 
+    def is_past(self, name: str) -> bool:
+        """Whether a version is published: who leads by now may have begun at a checkpoint above it."""
+        version = _version(name)
+        return version is not None and self.replicas.published.has(version)
+
     def ahead(self, following: str, known: str = "") -> Sequence[Ahead]:
         """The look at the leader, and the size of the file there."""
         version = _version(following)

@@ -1,0 +1,183 @@
+"""Mirrors in a cluster of several roots: they are all at one of them, and get replicas when they are promoted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalike import KafkaConsumer, KafkaProducer
+from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import KafkaStorageError, MirrorTopicError
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+from kafkalike.log.inspect.replica_check import check_replicas
+from kafkalike.log.inspect.verify import verify
+from kafkalike.log.mirrors.mirroring import Mirroring
+from kafkalike.log.mirrors.promoting import promoting
+from kafkalike.log.table.layout import MIRRORS
+from kafkalike.mirror import Mirror, describe, promote
+from kafkalike.retention import maintain
+from tests.tools.away import away, back
+from tests.tools.clusters import on_disk, on_three_disks
+from tests.tools.consumer import texts
+from tests.tools.records import batch_now
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> DeltaCluster:
+    """A cluster of one root with two topics."""
+    cluster = on_disk(tmp_path / "source")
+    for name in ("a", "b"):
+        cluster.create_topic(name, 1, {})
+        cluster.log(name).append(batch_now(name))
+    return cluster
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> list[Path]:
+    return [tmp_path / "target" / str(n) for n in (1, 2, 3)]
+
+
+def opened(roots: list[Path]) -> ReplicatedCluster:
+    """As another process would."""
+    return on_three_disks(roots[0].parent, **{"replica.lag.time.max.ms": "200"})
+
+
+def mirror(source: DeltaCluster, roots: list[Path]) -> None:
+    passed = Mirror(source, opened(roots)).run()
+    assert passed.sound, passed
+
+
+def test_all_mirrors_and_what_passes_stage_are_at_one_root(source: DeltaCluster, roots: list[Path]) -> None:
+    opened(roots).create_topic("own", 1, {}, assignments={0: [1, 2]})
+
+    mirror(source, roots)
+
+    cluster = opened(roots)
+    found = {cluster.replication.replicas(name).replicas for name in ("a", "b")}
+    assert len(found) == 1
+    (broker,) = found.pop()
+    assert [(root / MIRRORS).exists() for root in roots] == [n == broker for n in (1, 2, 3)]
+    assert [len(list(root.glob("[ab]~*"))) for root in roots] == [2 if n == broker else 0 for n in (1, 2, 3)]
+    assert {s.topic: s.problem for s in describe(cluster)} == {"a": "", "b": ""}
+    assert cluster.replication.replicate().failed == []
+    assert list(check_replicas(cluster)) == []
+    assert verify(cluster, ["a", "b"]).findings == []
+    assert not maintain(cluster, clock=SYSTEM_CLOCK).failed
+
+
+def test_replicas_of_a_mirror_cannot_be_changed(source: DeltaCluster, roots: list[Path]) -> None:
+    mirror(source, roots)
+    replication = opened(roots).replication
+    (broker,) = replication.replicas("a").replicas
+
+    for refused in (
+        lambda: replication.reassign("a", [1, 2, 3]),
+        lambda: replication.elect_leader("a"),
+        lambda: replication.elect_leader("a", "unclean"),
+        lambda: replication.drain(broker),
+    ):
+        with pytest.raises(MirrorTopicError, match="read-only mirror of"):
+            refused()
+
+    assert opened(roots).replication.replicas("a").replicas == (broker,)
+    assert not any(known.draining for known in opened(roots).replication.brokers())
+
+
+def test_a_promoted_mirror_gets_replicas_and_outlives_its_root(source: DeltaCluster, roots: list[Path]) -> None:
+    mirror(source, roots)
+    cluster = opened(roots)
+    (broker,) = cluster.replication.replicas("a").replicas
+
+    promote(cluster, ["a", "b"])
+    cluster.replication.reassign("a", [broker, *(n for n in (1, 2, 3) if n != broker)])
+    assert not cluster.replication.replicate().failed
+    opened(roots).log("a").append(batch_now("more"))
+    away(roots[broker - 1])
+
+    assert texts(opened(roots), "a") == ["a", "more"]
+    opened(roots).log("a").append(batch_now("last"))
+    assert texts(opened(roots), "a") == ["a", "more", "last"]
+
+
+def test_a_mirror_whose_root_is_away_says_so_and_goes_on_when_it_is_back(
+    source: DeltaCluster, roots: list[Path]
+) -> None:
+    mirror(source, roots)
+    (broker,) = opened(roots).replication.replicas("a").replicas
+    source.log("a").append(batch_now("more"))
+    away(roots[broker - 1])
+
+    with pytest.raises((KafkaStorageError, OSError)):
+        Mirror(source, opened(roots)).run()
+    back(roots[broker - 1])
+
+    mirror(source, roots)
+    assert texts(opened(roots), "a") == ["a", "more"]
+
+
+def test_clients_that_were_open_while_it_was_a_mirror_go_on_with_its_replicas(
+    source: DeltaCluster, roots: list[Path]
+) -> None:
+    """Who wrote past the chain would write what nobody else has."""
+    mirror(source, roots)
+    client = opened(roots)
+    log = client.log("a")
+    with (
+        KafkaProducer(bootstrap_servers=client) as producer,
+        KafkaConsumer("a", bootstrap_servers=client, auto_offset_reset="earliest") as consumer,
+    ):
+        assert [r.value for r in consumer.poll(2000).popitem()[1]] == [b"a"]
+        with pytest.raises(MirrorTopicError):
+            producer.send("a", b"refused").get(10)
+        other = opened(roots)
+        promote(other, ["a", "b"])
+        leader = other.replication.replicas("a").leader
+        first, second = (n for n in (1, 2, 3) if n != leader)
+        other.replication.reassign("a", [first, second])
+        assert not other.replication.replicate().failed
+
+        producer.send("a", b"sent").get(10)
+        log.append(batch_now("appended"))
+
+        assert [r.value for r in consumer.poll(5000).popitem()[1]] == [b"sent", b"appended"]
+    assert texts(opened(roots), "a") == ["a", "sent", "appended"]
+    assert list(check_replicas(opened(roots))) == []
+
+
+def test_a_mirror_that_wakes_up_after_the_promotion_brings_nothing(source: DeltaCluster, roots: list[Path]) -> None:
+    """Stopped between its decision and each of its versions."""
+    mirror(source, roots)
+    source.log("a").append(batch_now("more"))
+    late = Mirroring(source, opened(roots), lambda _: True, lambda _: True).steps()
+    while next(late) != "decided":
+        pass
+    promote(opened(roots), ["a", "b"])
+    cluster = opened(roots)
+    cluster.replication.reassign("a", [1, 2, 3])
+    assert not cluster.replication.replicate().failed
+    cluster.log("a").append(batch_now("own"))
+
+    list(late)
+
+    assert texts(opened(roots), "a") == ["a", "more", "own"]
+    assert list(check_replicas(opened(roots))) == []
+
+
+@pytest.mark.parametrize("stop", ["promoting", "sealed", "adopted"])
+def test_a_promotion_that_ends_in_between_is_gone_on_with(source: DeltaCluster, roots: list[Path], stop: str) -> None:
+    mirror(source, roots)
+    begun = promoting(opened(roots), ["a", "b"])
+    while next(begun) != stop:
+        pass
+    del begun
+    with pytest.raises(MirrorTopicError):
+        opened(roots).log("a").append(batch_now("refused"))
+
+    promote(opened(roots), ["a", "b"])
+
+    for name in ("a", "b"):
+        opened(roots).log(name).append(batch_now("own"))
+        assert texts(opened(roots), name) == [name, "own"]
+    assert list(check_replicas(opened(roots))) == []
