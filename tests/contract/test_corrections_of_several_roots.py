@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafkalike import forget, fork, undo
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.errors import BrokerNotAvailableError
+from kafkalike.errors import BrokerNotAvailableError, KafkaStorageError
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.inspect.certificate import check_certificate
 from kafkalike.log.inspect.history import topic_history
+from kafkalike.log.inspect.key_bytes import _Search
 from kafkalike.log.inspect.verify import verify
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.corrections.certificate import Certificate
@@ -160,3 +163,48 @@ def one(key: bytes) -> RecordBatch:
     made = RecordBatch()
     made.add(0, key, b"", SYSTEM_CLOCK.now_ms())
     return made
+
+
+@pytest.fixture
+def strayed(roots: list[Path], named: list[str]) -> Certificate:
+    """A certificate, and a file with the key that has found its way to the third root since."""
+    certificate = forget("t", named, keys=KEY, execute=True, now=True).certificate
+    assert certificate is not None
+    cluster = opened(roots)
+    cluster.create_topic("u", 1, {})
+    cluster.log("u").append(one(KEY))
+    (roots[2] / "stray").mkdir()
+    shutil.copy(next(roots[2].glob("u~*/partition=*/*.parquet")), roots[2] / "stray" / "x.parquet")
+    assert [kind for kind, _ in kinds(roots, certificate)] == ["key-not-gone"]
+    return certificate
+
+
+def test_a_certificate_names_a_root_that_goes_away_while_others_are_asked(
+    roots: list[Path], strayed: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_broker = ReplicatedCluster.roots_by_broker
+
+    def late(self: ReplicatedCluster) -> Any:
+        away(roots[2])
+        return by_broker(self)
+
+    monkeypatch.setattr(ReplicatedCluster, "roots_by_broker", late)
+
+    assert ("broker-away", "broker 3 gives no answer: nobody knows what its root has") in kinds(roots, strayed)
+
+
+def test_a_root_that_goes_away_while_it_is_searched_is_not_clean(
+    roots: list[Path], strayed: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was listed and is gone is no sign that maintenance was there."""
+    found = _Search.found
+
+    def late(self: _Search, name: str, size: int, topic: str | None) -> Any:
+        if name == "x.parquet" and roots[2].exists():
+            away(roots[2])
+        return found(self, name, size, topic)
+
+    monkeypatch.setattr(_Search, "found", late)
+
+    with pytest.raises(KafkaStorageError, match="is not there"):
+        kinds(roots, strayed)

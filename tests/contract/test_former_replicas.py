@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,11 +15,20 @@ from kafkalike import KafkaAdminClient, forget
 from kafkalike.admin import ConfigResource, ConfigResourceType
 from kafkalike.cli import main
 from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.errors import ElectionNotNeededError, KafkaStorageError
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+from kafkalike.log.cluster.replicated.controller import MetadataController
 from kafkalike.log.cluster.replicated.former import FormerReplicas
+from kafkalike.log.connect import connect
 from kafkalike.log.inspect.certificate import check_certificate
 from kafkalike.log.inspect.replica_check import check_replicas
 from kafkalike.log.inspect.verify import verify
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.layout import CLUSTER_METADATA
+from kafkalike.log.table.replicas.version_file import seal
+from kafkalike.model.replication import joining
+from kafkalike.model.replication.values import Configuration, Registration, Replica
 from kafkalike.retention import maintain
 from tests.tools.away import away, back
 from tests.tools.clusters import on_three_disks
@@ -154,8 +168,8 @@ def test_one_that_is_let_in_meanwhile_keeps_its_files(
     assign(cluster, 1, 2)
     found = FormerReplicas._found
 
-    def and_comes_back(self: FormerReplicas) -> list[object]:
-        former = list(found(self))
+    def and_comes_back(self: FormerReplicas, failed: list[Any]) -> list[object]:
+        former = list(found(self, failed))
         assert former
         assign(opened(roots), 1, 2, 3)
         return former  # type: ignore[return-value]
@@ -218,3 +232,189 @@ def test_forgotten_records_are_named_where_a_former_replica_has_them(
     assert all(str(roots[2]) in f.message for f in found)
     assert opened(roots).replication.clear_former() == 1
     assert not check_certificate(opened(roots), certificate, [b"forget-me-0123456789"]).findings
+
+
+# --- what else goes on meanwhile -----------------------------------------------------------------
+
+
+def with_older_metadata(roots: list[Path], kept: Path) -> ReplicatedCluster:
+    """The cluster of the third root alone, whose metadata are those of a moment before, after `recover`."""
+    shutil.rmtree(roots[2] / CLUSTER_METADATA)
+    shutil.copytree(kept, roots[2] / CLUSTER_METADATA)
+    cluster = connect([str(roots[2])])
+    assert isinstance(cluster, ReplicatedCluster)
+    cluster.replication.recover(str(roots[2]))
+    again = connect([str(roots[2])])
+    assert isinstance(again, ReplicatedCluster)
+    return again
+
+
+def test_a_replica_of_a_name_that_the_metadata_have_lost_is_recovered_and_stays(
+    roots: list[Path], cluster: ReplicatedCluster, tmp_path: Path
+) -> None:
+    """Not the one that was emptied, though it is that one of which the older metadata tell."""
+    kept = Path(shutil.copytree(roots[2] / CLUSTER_METADATA, tmp_path / "kept"))
+    assign(cluster, 1, 2)
+    assert cluster.replication.clear_former() == 1
+    assign(opened(roots), 1, 2, 3)
+    opened(roots).log("t").append(batch_now("d"))
+    assign(opened(roots), 3, 2)
+    away(roots[0])
+    away(roots[1])
+
+    recovered = with_older_metadata(roots, kept)
+
+    assert texts(recovered, "t") == ["a", "b", "c", "d"]
+    recovered.log("t").append(batch_now("e"))
+    recovered.replication.clear_former()
+    assert texts(only_third(roots), "t") == ["a", "b", "c", "d", "e"]
+
+
+def only_third(roots: list[Path]) -> ReplicatedCluster:
+    """As another process opens the one that was recovered."""
+    found = connect([str(roots[2])])
+    assert isinstance(found, ReplicatedCluster)
+    return found
+
+
+def test_an_unclean_leader_that_the_metadata_have_lost_is_recovered(roots: list[Path], tmp_path: Path) -> None:
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {**AT_ONCE, "unclean.leader.election.enable": "true"}, assignments={0: [1, 3]})
+    cluster.log("t").append(batch_now("a"))
+    kept = Path(shutil.copytree(roots[2] / CLUSTER_METADATA, tmp_path / "kept"))
+    away(roots[2])
+    opened(roots).log("t").append(batch_now("lost"))
+    away(roots[0])
+    back(roots[2])
+    elected_unclean(roots)
+    opened(roots).log("t").append(batch_now("b"))
+    away(roots[1])
+
+    recovered = with_older_metadata(roots, kept)
+
+    recovered.replication.clear_former()
+    assert texts(only_third(roots), "t") == ["a", "b"]
+
+
+def elected_unclean(roots: list[Path]) -> None:
+    """Nobody in sync answers for `replica.lag.time.max.ms`; then another one is chosen."""
+    cluster = opened(roots)
+    until = time.monotonic() + 30
+    while cluster.replication.replicas("t").leader == -1:
+        assert time.monotonic() < until
+        with contextlib.suppress(ElectionNotNeededError):
+            cluster.replication.elect_leader("t", "unclean")
+
+
+def test_files_of_a_later_epoch_than_the_metadata_know_stay(roots: list[Path], cluster: ReplicatedCluster) -> None:
+    """Whatever has become of the metadata: nobody can say that these records are anywhere else."""
+    assign(cluster, 1, 2)
+    (folder,) = roots[2].glob("t~*")
+    store = cluster.store.root_of(3).at(folder.name)
+    assert store.put_if_absent(log_name(4), seal(Configuration(99, (Replica(3),)), 1).data)
+
+    with pytest.raises(KafkaStorageError, match=r"is of epoch 99, and the metadata know of none above \d: "):
+        opened(roots).replication.clear_former()
+
+    assert held(roots) == [3, 3, 3]
+
+
+def test_one_that_is_assigned_meanwhile_keeps_its_files(
+    roots: list[Path], cluster: ReplicatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assign(cluster, 1, 2)
+    found = FormerReplicas._found
+
+    def and_is_assigned(self: FormerReplicas, failed: list[Any]) -> list[object]:
+        former = list(found(self, failed))
+        opened(roots).replication.reassign("t", (1, 2, 3))
+        return former  # type: ignore[return-value]
+
+    monkeypatch.setattr(FormerReplicas, "_found", and_is_assigned)
+
+    assert cluster.replication.clear_former() == 0
+    assert held(roots) == [3, 3, 3]
+
+
+def test_one_that_is_assigned_before_its_name_is_given_up_keeps_its_files(
+    roots: list[Path], cluster: ReplicatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last moment: the metadata refuse that."""
+    assign(cluster, 1, 2)
+    change = MetadataController.change
+
+    def late(self: MetadataController, before: Registration, after: Registration) -> bool:
+        monkeypatch.undo()
+        opened(roots).replication.reassign("t", (1, 2, 3))
+        return change(self, before, after)
+
+    monkeypatch.setattr(MetadataController, "change", late)
+
+    assert cluster.replication.clear_former() == 0
+    assert held(roots) == [3, 3, 3]
+    assert not opened(roots).replication.replicate().failed
+    assert (len(folders(roots[2])), held(roots)) == (1, [3, 3, 3])
+
+
+def test_who_is_chosen_unclean_is_not_emptied_and_who_is_emptied_not_chosen(
+    roots: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Maintenance that has slept since goes on in the middle of the election."""
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {**AT_ONCE, "unclean.leader.election.enable": "true"}, assignments={0: [1, 3]})
+    for value in "abc":
+        cluster.log("t").append(batch_now(value))
+    assign(cluster, 1)
+    late = FormerReplicas(opened(roots).replication._cluster)
+    former = list(late._found([]))
+    assert former
+    opened(roots).replication.reassign("t", (1, 3))
+    away(roots[0])
+    choosing = joining.choosing_unclean
+
+    def interrupted(replica: Replica) -> Any:
+        assert [late._emptied(one) for one in former] == [False]
+        return choosing(replica)
+
+    monkeypatch.setattr(joining, "choosing_unclean", interrupted)
+
+    elected_unclean(roots)
+
+    assert texts(opened(roots), "t") == ["a", "b", "c"]
+
+
+def test_a_file_that_nobody_has_any_more_keeps_no_replica_out(roots: list[Path], cluster: ReplicatedCluster) -> None:
+    lost = min(file.name for file in roots[0].glob("t~*/partition=*/*.parquet"))
+    for root in roots:
+        next(root.glob(f"t~*/partition=*/{lost}")).unlink()
+    away(roots[2])
+    cluster.log("t").append(batch_now("d"))
+    back(roots[2])
+
+    assert not opened(roots).replication.replicate().failed
+
+    assert set(opened(roots).replication.replicas("t").isr) == {1, 2, 3}
+    assert held(roots) == [3, 3, 3]
+
+
+def test_a_root_that_refuses_removals_keeps_no_other_one_full(
+    roots: list[Path], cluster: ReplicatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic("u", 1, AT_ONCE)
+    cluster.log("u").append(batch_now("a"))
+    cluster.replication.reassign("u", (2, 3))
+    assign(cluster, 1, 2)
+    assert not cluster.replication.replicate().failed
+    remove = LocalStore.remove
+
+    def refused(self: LocalStore, name: str) -> None:
+        if str(roots[0]) in self.uri and name.endswith(".parquet"):
+            raise OSError(errno.EROFS, "Read-only file system")
+        remove(self, name)
+
+    monkeypatch.setattr(LocalStore, "remove", refused)
+
+    with pytest.raises(OSError, match="Read-only file system"):
+        opened(roots).replication.clear_former()
+
+    assert held(roots)[2] == 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from deltalake import DeltaTable
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import (
+    ElectionNotNeededError,
     InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
     KafkaConfigurationError,
@@ -462,3 +465,34 @@ def test_maintenance_keeps_replicas_the_same(roots: list[Path]) -> None:
     back(roots[0])
     assert not cluster.replication.replicate().failed
     assert_same(roots, cluster)
+
+
+def test_a_client_that_knows_a_log_that_was_given_up_begins_anew(roots: list[Path]) -> None:
+    """Though the log that counts has gone on past the end that it knows, with a seal there."""
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {"unclean.leader.election.enable": "true"}, assignments={0: [1, 3]})
+    cluster.log("t").append(batch_now("a"))
+    away(roots[2])
+    for value in "bcde":
+        opened(roots).log("t").append(batch_now(*(f"{value}{n}" for n in range(5))))
+    log = opened(roots).log("t")
+    log.refresh()
+    away(roots[0])
+    back(roots[2])
+    electing, until = opened(roots), time.monotonic() + 30
+    while electing.replication.replicas("t").leader == -1:
+        assert time.monotonic() < until
+        with contextlib.suppress(ElectionNotNeededError):
+            electing.replication.elect_leader("t", "unclean")
+    for value in "vwxyz":
+        opened(roots).log("t").append(batch_now(value))
+    back(roots[0])
+    assert not opened(roots).replication.replicate().failed
+    for value in "12":
+        opened(roots).log("t").append(batch_now(value))
+
+    log.append(batch_now("new"))
+
+    assert values(opened(roots)) == ["a", *"vwxyz", *"12", "new"]
+    assert [value for _, value in records_of(log, 0)] == ["a", *"vwxyz", *"12", "new"]
+    assert not verify(opened(roots), ["t"]).findings

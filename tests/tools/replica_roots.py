@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from kafkalike.model.replication import acts
-from kafkalike.model.replication.values import Configuration, Registration, Replica, View
+from kafkalike.model.replication.values import Configuration, Registration, Replica, UnreachableError, View
 
 Steps = Generator[Any, Any, Any]
 
@@ -167,7 +167,7 @@ class Roots:
         if not content.file:
             return
         if source is not None and content.file not in self.table(source).files:
-            assert partly or self.is_dead(source, content.file), (source, content, "was removed, and is to be copied")
+            self.check_lacking(source, content.file, partly=partly)
             return
         self.table(replica).files.add(content.file)
 
@@ -188,12 +188,18 @@ class Roots:
 
     def fill(self, replica: Replica, source: Replica) -> None:
         """Bring what it lacks."""
-        table = self.table(replica)
-        for file in self.missing(replica):
-            if file in self.table(source).files:
-                table.files.add(file)
-            else:
-                assert self.is_dead(source, file), (source, file, "was removed, and is to be copied")
+        missing, there = set(self.missing(replica)), self.table(source).files
+        for file in sorted(missing - there):
+            self.check_lacking(source, file, partly=False)
+        self.table(replica).files |= missing & there
+
+    def check_lacking(self, source: Replica, file: str, *, partly: bool) -> None:
+        """A source that is asked for a file, and lacks it."""
+        registered = self.registered
+        if source not in registered.chain and source != registered.name(source.broker):
+            # It was given up, and this helper is late: somebody in sync is asked, or the copy fails.
+            raise UnreachableError(source)
+        assert partly or self.is_dead(source, file), (source, file, "was removed, and is to be copied")
 
     def contents_of(self, table: Table) -> tuple[Content, ...]:
         return self.state_of(table, table.last).contents
@@ -211,12 +217,11 @@ class Roots:
         mine, theirs = self.table(replica), self.table(source)
         if theirs.checkpoint > mine.checkpoint:
             assert theirs.state is not None
+            live = theirs.state.live()
+            for file in sorted(live - theirs.files):
+                self.check_lacking(source, file, partly=partly)
+            mine.files |= live & theirs.files
             mine.checkpoint, mine.state = theirs.checkpoint, theirs.state
-            for file in theirs.state.live():
-                if file in theirs.files:
-                    mine.files.add(file)
-                else:
-                    assert partly or self.is_dead(source, file), (source, file, "was removed, and is to be copied")
             mine.last = max(mine.last, mine.checkpoint)
         return mine.checkpoint
 

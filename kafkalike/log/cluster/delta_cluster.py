@@ -34,6 +34,7 @@ from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.log_cleaner import Helpers
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.root_format import check_root_format, grown_error
+from kafkalike.model.brokers import ONLY_BROKER
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
@@ -180,7 +181,11 @@ class DeltaCluster(ClusterBase):
 
     def places(self) -> Sequence[Store]:
         """The roots that answer, each for itself."""
-        return [self.store]
+        return list(self.roots_by_broker().values())
+
+    def roots_by_broker(self) -> Mapping[int, Store]:
+        """The same, by broker."""
+        return {ONLY_BROKER: self.store}
 
     def files_of(self, info: TopicInfo) -> Store:
         """Files of a topic's table."""

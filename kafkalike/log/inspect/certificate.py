@@ -11,6 +11,7 @@ from kafkalike.errors import CorruptRecordError, IllegalArgumentError
 from kafkalike.log.cluster.copies import relatives_of
 from kafkalike.log.inspect.findings import Finding, Report
 from kafkalike.log.inspect.key_bytes import keys_left
+from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES, LEASES, LOCKS, is_folder_of
 from kafkalike.log.topic.segment_files import sha256_of
 from kafkalike.log.topic.segment_rows import read_segment
@@ -62,8 +63,23 @@ def check_certificate(
     if not certificate.finished:
         message = "the run is not finished: give its file to `kafkalike forget` again"
         report.findings.append(Finding(kind="certificate-unfinished", message=message))
-    report.findings += _unheard(cluster)
-    checked = _Checked(certificate, [_Root(store, store.folders()) for store in cluster.places()])
+    with storage_errors(cluster.root):
+        _check(cluster, certificate, keys, report, progress)
+    return report
+
+
+def _check(
+    cluster: DeltaCluster,
+    certificate: Certificate,
+    keys: Collection[bytes],
+    report: Report,
+    progress: Callable[[int], None],
+) -> None:
+    brokers = {broker.id for broker in cluster.replication.brokers()}
+    # All of them are known from here on, and asked.
+    away = {broker for broker in brokers if not cluster.replication.alive(broker)}
+    roots = cluster.roots_by_broker()
+    checked = _Checked(certificate, [_Root(store, store.folders()) for store in roots.values()])
     known = cluster.topics()
     copies = {name: known[name].location for name in _relatives_now(cluster, certificate) if name in known}
     for topic in certificate.topics:
@@ -75,7 +91,9 @@ def check_certificate(
         for folder, location in checked.searched(owners, others):
             spared = _tombstones(certificate, location)
             report.findings += keys_left(folder, owners.get(location), keys, spared, progress)
-    return report
+    # One that went away meanwhile may have looked empty.
+    away |= brokers - roots.keys() | {broker for broker in brokers if not cluster.replication.alive(broker)}
+    report.findings += [_unheard(broker) for broker in sorted(away)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +132,8 @@ class _Checked:
                     yield root.store.at(folder), of
 
 
-def _unheard(cluster: DeltaCluster) -> list[Finding]:
-    """Brokers whose roots give no answer: nobody knows what they have."""
-    away = [str(broker.id) for broker in cluster.replication.brokers() if not cluster.replication.alive(broker.id)]
-    return [
-        Finding(kind="broker-away", message=f"broker {broker} gives no answer: nobody knows what its root has")
-        for broker in away
-    ]
+def _unheard(broker: int) -> Finding:
+    return Finding(kind="broker-away", message=f"broker {broker} gives no answer: nobody knows what its root has")
 
 
 def _relatives_now(cluster: DeltaCluster, certificate: Certificate) -> set[str]:

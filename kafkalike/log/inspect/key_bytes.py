@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,7 +57,9 @@ def keys_left(
         try:
             yield from search.found(name, size, topic)
         except FileNotFoundError:
-            # Maintenance was there meanwhile.
+            # Maintenance was there meanwhile; a root that is gone says so when it is asked for a size.
+            with contextlib.suppress(FileNotFoundError):
+                files.size(name)
             continue
         finally:
             progress(size)

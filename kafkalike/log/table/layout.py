@@ -45,8 +45,13 @@ BROKERS: Final = "__brokers"
 """A file of each root of a cluster that has several: which cluster, which broker, and where the others are."""
 
 
-_LIFE: Final = re.compile(r"~\d{1,19}")
+_LIFE: Final = re.compile(r"~\d{1,19}$")
 """What follows a table's location in the folder of a replica with another life."""
+
+
+def location_in(folder: str) -> str:
+    """Where the table lies of whose replica a folder would be, by its name."""
+    return _LIFE.sub("", folder)
 
 
 def is_folder_of(folder: str, location: str) -> bool:

@@ -158,6 +158,9 @@ def choosing_unclean(replica: Replica) -> Generator[Act, Any, Registration | Non
     registered = yield LookAtController()
     if any(replica.broker == member.broker for member in registered.chain):
         return None
+    if replica != registered.name(replica.broker):
+        # It was given up meanwhile: somebody removes its files.
+        return None
     life = yield NewLife()
     renamed = Replica(replica.broker, life)
     kept = yield End(replica)

@@ -274,9 +274,9 @@ class ReplicatedCluster(DeltaCluster):
         """Whether some root answers, and the cluster was made."""
         return bool(self.store.alive()) and bool(self.metadata.refresh().seq)
 
-    def places(self) -> Sequence[Store]:
+    def roots_by_broker(self) -> Mapping[int, Store]:
         """The roots that answer, each for itself."""
-        return [self.store.roots[broker] for broker in self.store.alive()]
+        return {broker: self.store.roots[broker] for broker in self.store.alive()}
 
     def check_there(self) -> None:
         """Refuse a cluster none of whose roots is there.

@@ -90,7 +90,7 @@ class MetadataController:
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             found = state.replicas.get(self._location)
-            made[:] = [found is not None and found.registration == before]
+            made[:] = [found is not None and found.registration == before and _may_change(found, after)]
             if found is None or not made[0]:
                 return []
             return [registered_row(state, self._clock.now_ms(), found, after, describe(before, after))]
@@ -113,6 +113,12 @@ class MetadataController:
 
         self._metadata.transact(plan)
         return self.look()
+
+
+def _may_change(table: ReplicatedTable, after: Registration) -> bool:
+    """Whether nobody is given up who is to have a replica."""
+    known = table.registration.renamed
+    return not any(replica.broker in table.assigned for replica in after.renamed if replica not in known)
 
 
 def registered_row(

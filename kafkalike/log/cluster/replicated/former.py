@@ -10,8 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.log.cluster.replicated.roots import replica_in
-from kafkalike.log.table.layout import is_folder_of
+from kafkalike.log.table.layout import CONTROL_TABLES, location_in
+from kafkalike.log.table.loading import load_table
+from kafkalike.log.table.replicas.version_file import newest_configuration
+from kafkalike.log.table.row_files import seq_segment
+from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.brokers.rows import REPLICAS
 from kafkalike.model.metadata_rows import parse_row
@@ -27,7 +32,7 @@ DELAY = "kafkalike.replaced.file.delay.ms"
 
 
 class _Former(NamedTuple):
-    table: ReplicatedTable
+    location: str
     replica: Replica
     folder: Store
     """Where it is."""
@@ -50,27 +55,36 @@ class FormerReplicas:
             How many replicas had some.
 
         Raises:
-            KafkaStorageError, OSError: a root, or the controller, gave no answer; the next run goes on.
+            KafkaStorageError, OSError: a root refused, or gave no answer, or the controller gave none: the first such
+                error. What could be done was done.
         """
-        return sum(map(self._emptied, list(self._found())))
+        count, failed = 0, list[KafkaError | OSError]()
+        for former in list(self._found(failed)):
+            try:
+                count += self._emptied(former)
+            except (KafkaError, OSError) as cause:
+                failed.append(cause)
+        if failed:
+            raise failed[0]
+        return count
 
-    def _found(self) -> Iterator[_Former]:
+    def _found(self, failed: list[KafkaError | OSError]) -> Iterator[_Former]:
         state = self._cluster.metadata.refresh_strictly()
         changed = self._changed()
-        due = [table for table in state.replicas.values() if self._is_due(table, changed)]
-        store = self._cluster.store
-        for broker in sorted(state.brokers):
-            root = store.root_of(broker)
-            folders = root.folders() if due and root.is_there() else ()
-            for table in due:
-                if broker in table.assigned and broker not in table.isr:
-                    # It is to come back, or to be chosen where nobody else is left.
-                    continue
-                for folder in folders:
-                    if is_folder_of(folder, table.location):
-                        replica = replica_in(folder, table.location, broker)
-                        if replica not in table.registration.chain:
-                            yield _Former(table, replica, root.at(folder))
+        due = {table.location: table for table in state.replicas.values() if self._is_due(table, changed)}
+        for broker in sorted(state.brokers) if due else ():
+            try:
+                root = self._cluster.store.root_of(broker)
+                folders = root.folders() if root.is_there() else ()
+            except (KafkaError, OSError) as cause:
+                failed.append(cause)
+                continue
+            for folder in folders:
+                table = due.get(location_in(folder)) or due.get(folder)
+                if table is not None:
+                    replica = replica_in(folder, table.location, broker)
+                    if not _is_kept(table, replica):
+                        yield _Former(table.location, replica, root.at(folder))
 
     def _changed(self) -> Mapping[str, int]:
         """When the replicas of tables were changed last, ms, by location."""
@@ -87,23 +101,47 @@ class FormerReplicas:
         return self._cluster.clock.now_ms() - changed.get(table.location, 0) >= int(settings[DELAY])
 
     def _emptied(self, former: _Former) -> bool:
-        table, replica, folder = former
+        location, replica, folder = former
         files = [entry.name for entry in folder.list(deep=True)]
-        if not files:
+        table = self._cluster.metadata.refresh_strictly().replicas.get(location)
+        if not files or table is None or _is_kept(table, replica):
+            # Perhaps somebody has let it in meanwhile, or is to.
             return False
-        controller = self._cluster.controller_of(table.location)
-        if replica == controller.look().name(replica.broker):
-            roots = self._cluster.store.replicas(table.location).roots
+        self._check_known(former, table)
+        if all(member.broker != replica.broker for member in table.registration.chain):
+            # Whatever its name: whoever is about to let it in, or to choose it, goes by what is registered.
+            roots = self._cluster.store.replicas(location).roots
             try:
-                roots.carry_out(giving_up(replica.broker))
+                if roots.carry_out(giving_up(replica.broker)) is None:
+                    return False
             except ReplicaError:
                 return False
-        registered = controller.look()
-        if replica in registered.chain or replica == registered.name(replica.broker):
-            # Somebody has let it in meanwhile.
-            return False
         _remove(folder, files)
         return True
+
+    def _check_known(self, former: _Former, table: ReplicatedTable) -> None:
+        """Refuse what may be newer than all that the metadata know, as after a recovery that lost some of them.
+
+        Raises:
+            KafkaStorageError: it is.
+        """
+        to_segment = seq_segment if former.location in CONTROL_TABLES else segment_of
+        try:
+            said = newest_configuration(load_table(former.folder, to_segment).txns)
+        except (KafkaError, FileNotFoundError):
+            # No log is there that can be read, and none is newer.
+            return
+        if said is not None and said.epoch > table.registration.epoch:
+            message = (
+                f"{former.folder.uri} is of epoch {said.epoch}, and the metadata know of none above "
+                f"{table.registration.epoch}: its files stay; see whether {former.location} lacks any record"
+            )
+            raise KafkaStorageError(message)
+
+
+def _is_kept(table: ReplicatedTable, replica: Replica) -> bool:
+    """Whether a replica is written, or its broker is to come back, or to be chosen where nobody else is left."""
+    return replica in table.registration.chain or (replica.broker in table.assigned and replica.broker not in table.isr)
 
 
 def _remove(folder: Store, files: Sequence[str]) -> None:

@@ -6,14 +6,14 @@ It is never run by itself: whoever starts it says that the roots that do not ans
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError, PolicyViolationError
 from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import registered_row
-from kafkalike.log.cluster.replicated.roots import folder_of
+from kafkalike.log.cluster.replicated.roots import replica_in
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.layout import CONTROL_TABLES, is_folder_of
 from kafkalike.log.table.loading import load_table
@@ -35,6 +35,7 @@ from kafkalike.model.replication.values import Registration, Replica
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.replicated.home import BrokerHome
+    from kafkalike.log.store.port import Store
     from kafkalike.log.table.replicas.quorum_store import QuorumStore
     from kafkalike.model.brokers import ReplicatedTable
     from kafkalike.model.cluster_state import ClusterState
@@ -46,6 +47,8 @@ class _End(NamedTuple):
 
     epoch: int
     """Of the last configuration that it knows."""
+    is_member: bool
+    """Whether it is in the chain of that one."""
     version: int
     replica: Replica
     ends: str
@@ -63,6 +66,8 @@ class Recoveries:
         self._cluster = cluster
         self._store: QuorumStore = cluster.store.metadata_root.table
         self._known = self._store.voters
+        self._folders: dict[int, Sequence[str]] = {}
+        """What roots have, by broker: nobody else changes anything while others take over."""
 
     def describe(self) -> MetadataQuorum:
         """Who votes, and how far each is, asked now.
@@ -117,6 +122,7 @@ class Recoveries:
         """
         before = self._voters()
         alive = self._cluster.store.alive()
+        self._folders.clear()
         if source is not None and all(self._cluster.store.roots[broker].uri != source for broker in alive):
             message = f"{source} is no root of this cluster that answers"
             raise KafkaConfigurationError(message)
@@ -141,7 +147,7 @@ class Recoveries:
         self._known.look()
         self._store.mark_observers()
         self._cluster.metadata.reload()
-        self._register(alive)
+        self._register(alive, sure=planned.sure)
         return Recovery(
             lost=lost,
             voters=planned.voters,
@@ -214,13 +220,9 @@ class Recoveries:
         )
 
     def _ends(self, table: ReplicatedTable, alive: Collection[int]) -> list[_End]:
+        """Of all replicas that roots have, also under names that the metadata which are left do not know."""
         found: list[_End] = []
-        registered = table.registration
-        members = dict.fromkeys((*registered.chain, *(registered.name(broker) for broker in table.assigned)))
-        for replica in members:
-            if replica.broker not in alive:
-                continue
-            store = self._cluster.store.root_of(replica.broker).at(folder_of(table.location, replica))
+        for replica, store in self._there(table.location, alive):
             try:
                 state = load_table(store, seq_segment if table.location in CONTROL_TABLES else segment_of)
             except (OSError, KafkaError):
@@ -229,8 +231,21 @@ class Recoveries:
             configuration = newest_configuration(state.txns)
             if configuration is not None:
                 ends = ", ".join(f"{p}: {state.end(p)}" for p in self._partitions(table))
-                found.append(_End(configuration.epoch, state.version, replica, ends))
+                files = {entry.name for entry in store.list(deep=True)}
+                if lost := sum(segment.path not in files for segment in state.index):
+                    ends += f"; {lost} of its data files are gone"
+                is_member = replica in configuration.chain
+                found.append(_End(configuration.epoch, is_member, state.version, replica, ends))
         return found
+
+    def _there(self, location: str, alive: Collection[int]) -> Iterator[tuple[Replica, Store]]:
+        for broker in sorted(alive):
+            root = self._cluster.store.root_of(broker)
+            if broker not in self._folders:
+                self._folders[broker] = root.folders()
+            for folder in self._folders[broker]:
+                if is_folder_of(folder, location):
+                    yield replica_in(folder, location, broker), root.at(folder)
 
     def _partitions(self, table: ReplicatedTable) -> Sequence[int]:
         topics = self._cluster.metadata.state.topics.values()
@@ -277,13 +292,18 @@ class Recoveries:
 
     # --- leaders -------------------------------------------------------------------------------
 
-    def _register(self, alive: Sequence[int]) -> None:
-        """Take the lost roots out, and register whoever a table's own log says was in sync where that is newer."""
+    def _register(self, alive: Sequence[int], *, sure: bool) -> None:
+        """Take the lost roots out, and register whoever a table's own log says was in sync where that is newer.
+
+        Args:
+            alive: brokers whose roots answer.
+            sure: whether nothing that was decided can be lost.
+        """
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             rows: list[MetadataRow] = []
             for table in state.replicas.values():
-                after = self._recovered(table, alive)
+                after = self._recovered(table, alive, sure=sure)
                 if after == table.registration:
                     continue
                 row = registered_row(state, self._cluster.clock.now_ms(), table, after, "recovered: roots are lost")
@@ -292,11 +312,16 @@ class Recoveries:
 
         self._cluster.metadata.transact(plan)
 
-    def _recovered(self, table: ReplicatedTable, alive: Collection[int]) -> Registration:
+    def _recovered(self, table: ReplicatedTable, alive: Collection[int], *, sure: bool) -> Registration:
         before, newest = table.registration, max(self._ends(table, alive), default=None)
+        if not sure and any(replica.broker in alive for replica in before.in_sync):
+            # Nobody knows which names were given up since: others come back under new ones, made anew.
+            before = before._replace(life=secrets.randbits(62) + 1, renamed=())
         if newest is not None and newest.epoch > before.epoch:
             # It has the seal of that epoch, so it has all that was acknowledged; the others come back.
-            return Registration(newest.epoch + 1, (newest.replica,), None, before.life, before.losses, before.renamed)
+            life = before.life if sure else secrets.randbits(62) + 1
+            renamed = before.renamed if sure else ()
+            return Registration(newest.epoch + 1, (newest.replica,), None, life, before.losses, renamed)
         after = before
         if any(replica.broker in alive for replica in before.in_sync):
             for replica in before.chain:

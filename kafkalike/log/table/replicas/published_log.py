@@ -196,6 +196,10 @@ class PublishedLog:
             OSError: nobody in sync answers.
         """
         registered = self._replicas.controller.registered()
+        if registered is not None and view.configuration.epoch < registered.lineage:
+            # The log that it knows was given up: what comes after its end is of another one.
+            self.forget()
+            return self._open() or view
         seen: Seen = {}
         self._read_ahead(view.configuration.leader, view.end)
         try:

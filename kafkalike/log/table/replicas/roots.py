@@ -369,7 +369,8 @@ class ReplicaRoots:
 
     def _fill(self, act: acts.Fill) -> None:
         lacking = [lost.add for lost in self.supplies.missing(act.replica)]
-        self.supplies.supply(act.replica, lacking, act.source, partly=False, durable=self.durable)
+        # One that nobody has any more keeps nobody out.
+        self.supplies.supply(act.replica, lacking, act.source, partly=True, durable=self.durable)
 
     def _make_checkpoint(self, act: acts.MakeCheckpoint) -> None:
         store = self.logs.there(act.replica)
