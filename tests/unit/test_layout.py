@@ -3,7 +3,7 @@
 import pytest
 
 from kafkalike.log.cluster.replicated.roots import folder_of, replica_in
-from kafkalike.log.table.layout import is_folder_of
+from kafkalike.log.table.layout import is_folder_of, location_in
 from kafkalike.model.replication.values import Replica
 
 
@@ -14,6 +14,7 @@ def test_a_replicas_folder_is_told_from_others(location: str, life: int) -> None
 
     assert is_folder_of(folder, location)
     assert replica_in(folder, location, 3) == Replica(3, life)
+    assert location_in(folder) == location
     others = ["", "t~", f"{location}x", f"x{location}", f"{location}~", f"{location}~x", f"{location}~7x"]
     assert not any(is_folder_of(other, location) for other in others)
 

@@ -77,6 +77,7 @@ def test_a_controller_that_says_something_else_by_now_is_asked_again() -> None:
 
     assert answered(joining.leaving(TWO, registered, View(registered.configuration, 5), {}), changed) is None
     assert answered(joining.choosing_unclean(ONE), registered) is None
+    assert answered(joining.choosing_unclean(Replica(3, 5)), registered) is None
     assert answered(joining.giving_up(3), registered, 7, changed) is None
 
 
