@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -9,12 +10,14 @@ import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.cli import main
-from kafkalike.errors import KafkaConfigurationError, KafkaError, UnsupportedVersionError
+from kafkalike.errors import KafkaConfigurationError, KafkaError, MirrorTopicError, UnsupportedVersionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.inspect.replica_check import check_replicas
 from kafkalike.log.inspect.verify import verify
+from kafkalike.log.mirrors.mirroring import Mirroring
+from kafkalike.mirror import Mirror, promote
 from kafkalike.model.group_state import OFFSET, GroupRow
 from tests.tools.consumer import texts
 from tests.tools.forked import killed
@@ -161,3 +164,40 @@ def test_what_cannot_be_done_is_refused_before_anything_is(tmp_path: Path) -> No
 
     connect(one).log("t").append(batch_now("b"))
     assert values(one) == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_mirrors_stay_mirrors_and_a_pass_of_before_brings_nothing_wrong(tmp_path: Path) -> None:
+    """Passes go on, into the same root; one that was decided before the other root came is brought to its end."""
+    source, one, two = connect(tmp_path / "source"), tmp_path / "one", tmp_path / "two"
+    assert isinstance(source, DeltaCluster)
+    source.create_topic("m", 1, {})
+    source.log("m").append(batch_now("a"))
+    made(one)
+    assert Mirror(source, str(one)).run().sound
+    source.log("m").append(batch_now("b"))
+    before = connect(one)
+    assert isinstance(before, DeltaCluster)
+    late = Mirroring(source, before, lambda _: True, lambda _: True).steps()
+    while next(late) != "decided":
+        pass
+
+    assert main(["brokers", "add", str(two), "--bootstrap-server", str(one)]) == 0
+
+    with contextlib.suppress(KafkaError):
+        list(late)
+    source.log("m").append(batch_now("c"))
+    passed = Mirror(source, several(one)).run()
+    assert passed.sound, passed
+    assert values(one, "m") == ["a", "b", "c"]
+    with pytest.raises(MirrorTopicError):
+        several(one).replication.reassign("m", [2])
+    with pytest.raises(UnsupportedVersionError):
+        Mirroring(source, before, lambda _: True, lambda _: True).run()
+    promote(several(one), ["m"])
+    several(one).log("m").append(batch_now("d"))
+    cluster = several(one)
+    cluster.replication.reassign("m", [2, 1])
+    assert not cluster.replication.replicate().failed
+    assert texts(several(two), "m") == ["a", "b", "c", "d"]
+    assert list(check_replicas(several(one))) == []

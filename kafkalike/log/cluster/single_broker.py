@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn
 
@@ -11,9 +10,7 @@ from kafkalike.errors import (
     ElectionNotNeededError,
     InvalidReplicationAssignmentError,
     KafkaConfigurationError,
-    MirrorError,
     NoReassignmentInProgressError,
-    UnsupportedVersionError,
 )
 from kafkalike.model.brokers import ONLY_BROKER, AddRoot, Broker, Replicas, ReplicateReport
 
@@ -118,14 +115,6 @@ class SingleBroker:
         add_root = self._add_root()
         if add_root is None:
             self._refuse()
-        topics: Mapping[str, TopicInfo] = {}
-        with contextlib.suppress(UnsupportedVersionError):
-            # That was begun before, and cut off.
-            topics = self._topics()
-        mirror = next((name for name, info in topics.items() if info.mirror is not None), None)
-        if mirror is not None:
-            message = f"topic {mirror!r} is a mirror, whose log gets no version of its own: promote or delete it first"
-            raise MirrorError(message)
         return add_root(uri, rack, id)
 
     def drain(self, broker: int) -> Sequence[str]:

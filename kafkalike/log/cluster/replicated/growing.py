@@ -44,6 +44,7 @@ from kafkalike.version import engine_info
 if TYPE_CHECKING:
     from kafkalike.config.storage import StorageOptions
     from kafkalike.log.store.port import Store
+    from kafkalike.model.replication.values import Registration
 
 
 def grow(
@@ -138,8 +139,13 @@ def _register(root: str, places: Places, clock: Clock) -> None:
     store = places.open(root)
     tables = [info.location for info in state.topics.values()]
     tables += [name for name in (CONSUMER_OFFSETS, SCHEMAS) if LogFiles.listed(store.at(name)).commits]
+    mirrors = {info.location for info in state.topics.values() if info.mirror is not None}
     for location in tables:
-        _seal(store.at(location), location, clock)
+        if location in mirrors:
+            # Its log gets no version of its own; what it needs instead, its promotion brings.
+            _mark(store.at(location), location, clock)
+        else:
+            _seal(store.at(location), location, clock)
 
     def plan(known: ClusterState) -> Sequence[MetadataRow]:
         now = clock.now_ms()
@@ -160,11 +166,17 @@ def _register(root: str, places: Places, clock: Clock) -> None:
     faults.point("growing.before_sign")
 
 
-def _seal(files: Store, location: str, clock: Clock) -> None:
-    """Put a version into a table that says who takes the next ones, and a checkpoint of it."""
+def _mark(files: Store, location: str, clock: Clock) -> Registration:
+    """Say in a table's folder that it is a replica; what is to be registered of it."""
     registration = first_replicas(location, (ONLY_BROKER,)).registration
     replicas = TableReplicas(location, lambda _: files, FixedController(registration), clock, lag_ms=0)
     replicas.roots.make_replica(registration.leader)
+    return registration
+
+
+def _seal(files: Store, location: str, clock: Clock) -> None:
+    """Put a version into a table that says who takes the next ones, and a checkpoint of it."""
+    registration = _mark(files, location, clock)
     to_segment = seq_segment if location in CONTROL_TABLES else segment_of
     seal_table(files, registration.configuration, to_segment, clock, point="growing.after_seal")
 
