@@ -15,10 +15,12 @@ from kafkalike import KafkaAdminClient, forget
 from kafkalike.admin import ConfigResource, ConfigResourceType
 from kafkalike.cli import main
 from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.config.server import ServerConfig
 from kafkalike.errors import ElectionNotNeededError, KafkaStorageError
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.controller import MetadataController
 from kafkalike.log.cluster.replicated.former import FormerReplicas
+from kafkalike.log.cluster.replicated.opening import open_several
 from kafkalike.log.connect import connect
 from kafkalike.log.inspect.certificate import check_certificate
 from kafkalike.log.inspect.replica_check import check_replicas
@@ -372,9 +374,9 @@ def test_who_is_chosen_unclean_is_not_emptied_and_who_is_emptied_not_chosen(
     away(roots[0])
     choosing = joining.choosing_unclean
 
-    def interrupted(replica: Replica) -> Any:
+    def interrupted(replica: Replica, name: Replica) -> Any:
         assert [late._emptied(one) for one in former] == [False]
-        return choosing(replica)
+        return choosing(replica, name)
 
     monkeypatch.setattr(joining, "choosing_unclean", interrupted)
 
@@ -418,3 +420,91 @@ def test_a_root_that_refuses_removals_keeps_no_other_one_full(
         opened(roots).replication.clear_former()
 
     assert held(roots)[2] == 0
+
+
+def aborted_election(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> ReplicatedCluster:
+    """Broker 1 alone is in sync; an unclean election of 2 ended just before it was registered, and 1 is back."""
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {**AT_ONCE, "unclean.leader.election.enable": "true"}, assignments={0: [1, 2]})
+    cluster.log("t").append(batch_now("a"))
+    away(roots[1])
+    opened(roots).log("t").append(batch_now("b"))
+    back(roots[1])
+    away(roots[0])
+    change = MetadataController.change
+
+    def killed(self: MetadataController, before: Registration, after: Registration) -> bool:
+        if len(after.losses) > len(before.losses):
+            raise ZeroDivisionError
+        return change(self, before, after)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetadataController, "change", killed)
+        with pytest.raises(ZeroDivisionError):
+            elected_unclean(roots)
+    back(roots[0])
+    return opened(roots)
+
+
+def test_a_copy_of_an_election_that_was_never_registered_is_not_recovered(
+    roots: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log says a later epoch; who is in sync has what was acknowledged since."""
+    aborted_election(roots, monkeypatch).log("t").append(batch_now("c"))
+    away(roots[2])
+
+    assert opened(roots).replication.recover(str(roots[0])).sure
+
+    assert texts(opened(roots), "t") == ["a", "b", "c"]
+
+
+def test_nor_where_metadata_may_be_lost(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    aborted_election(roots, monkeypatch).log("t").append(batch_now("c"))
+    fourth = str(roots[0].parent / "4")
+    opened(roots).replication.add_broker(fourth)
+    cluster = opened(roots)
+    assert not cluster.replication.recover(voters=[3]).lost
+    away(roots[2])
+
+    assert not opened(roots).replication.recover(str(roots[0])).sure
+
+    assert texts(opened(roots), "t") == ["a", "b", "c"]
+
+
+def test_a_copy_of_an_election_that_was_never_registered_is_removed(
+    roots: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assign(aborted_election(roots, monkeypatch), 1)
+
+    assert opened(roots).replication.clear_former() == 2
+
+    assert held(roots)[1] == 0
+    assert texts(opened(roots), "t") == ["a", "b"]
+
+
+def test_one_that_a_recovery_has_named_anew_can_be_chosen_unclean(tmp_path: Path) -> None:
+    """It has not come back under its new name, and nobody else is left."""
+    roots = [tmp_path / str(n) for n in (1, 2, 3, 4)]
+
+    def those(*numbers: int) -> ReplicatedCluster:
+        settings = ServerConfig.from_properties({"replica.lag.time.max.ms": "200"})
+        return open_several([str(roots[n - 1]) for n in numbers], server=settings)
+
+    cluster = those(1, 2, 3, 4)
+    cluster.create_topic("t", 1, {"unclean.leader.election.enable": "true"}, assignments={0: [1, 4]})
+    cluster.log("t").append(batch_now("a"))
+    away(roots[3])
+    those(1, 2, 3, 4).log("t").append(batch_now("b"))
+    back(roots[3])
+    away(roots[1])
+    away(roots[2])
+    assert not those(1, 4).replication.recover(str(roots[0])).sure
+    away(roots[0])
+    those(4).replication.recover()
+    until = time.monotonic() + 30
+    while those(4).replication.replicas("t").leader == -1:
+        assert time.monotonic() < until
+        with contextlib.suppress(ElectionNotNeededError):
+            those(4).replication.elect_leader("t", "unclean")
+
+    assert texts(those(4), "t") == ["a"]

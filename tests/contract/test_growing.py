@@ -12,6 +12,7 @@ from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.cli import main
 from kafkalike.errors import KafkaConfigurationError, KafkaError, MirrorTopicError, UnsupportedVersionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.replicated.brokers import Brokers
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.inspect.replica_check import check_replicas
@@ -19,6 +20,7 @@ from kafkalike.log.inspect.verify import verify
 from kafkalike.log.mirrors.mirroring import Mirroring
 from kafkalike.mirror import Mirror, promote
 from kafkalike.model.group_state import OFFSET, GroupRow
+from tests.tools.clusters import on_three_disks
 from tests.tools.consumer import texts
 from tests.tools.forked import killed
 from tests.tools.records import batch_now
@@ -200,4 +202,30 @@ def test_mirrors_stay_mirrors_and_a_pass_of_before_brings_nothing_wrong(tmp_path
     cluster.replication.reassign("m", [2, 1])
     assert not cluster.replication.replicate().failed
     assert texts(several(two), "m") == ["a", "b", "c", "d"]
+    assert list(check_replicas(several(one))) == []
+
+
+@pytest.mark.slow
+def test_a_topic_that_was_a_mirror_of_one_with_replicas_is_written_where_its_cluster_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its table has the epochs of its source, and replicas of brokers that are not there."""
+    source = on_three_disks(tmp_path / "source", **{"replica.lag.time.max.ms": "200"})
+    source.create_topic("m", 1, {})
+    source.log("m").append(batch_now("a"))
+    for brokers in ([3, 2], [3], [2, 3]):
+        source.replication.reassign("m", brokers)
+        assert not source.replication.replicate().failed
+    one = tmp_path / "one"
+    assert Mirror(source, str(one)).run().sound
+    promote(str(one), ["m"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Brokers, "recover", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            connect(one).replication.add_broker(str(tmp_path / "two"))
+
+    assert values(one, "m") == ["a"]
+    several(one).log("m").append(batch_now("b"))
+
+    assert values(one, "m") == ["a", "b"]
     assert list(check_replicas(several(one))) == []

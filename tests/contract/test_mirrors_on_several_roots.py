@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.errors import KafkaStorageError, MirrorTopicError
+from kafkalike.errors import KafkaError, KafkaStorageError, MirrorTopicError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
+from kafkalike.log.cluster.replicated.mirrored import seal_table
 from kafkalike.log.inspect.replica_check import check_replicas
 from kafkalike.log.inspect.verify import verify
 from kafkalike.log.mirrors.mirroring import Mirroring
 from kafkalike.log.mirrors.promoting import promoting
+from kafkalike.log.store.local import LocalStore
 from kafkalike.log.table.layout import MIRRORS
 from kafkalike.mirror import Mirror, describe, promote
 from kafkalike.retention import maintain
@@ -181,3 +186,151 @@ def test_a_promotion_that_ends_in_between_is_gone_on_with(source: DeltaCluster, 
         opened(roots).log(name).append(batch_now("own"))
         assert texts(opened(roots), name) == [name, "own"]
     assert list(check_replicas(opened(roots))) == []
+
+
+# --- two at once, and lives before ---------------------------------------------------------------
+
+
+def test_a_promotion_that_slept_makes_no_checkpoint_of_what_is_not_published(
+    source: DeltaCluster, roots: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one has ended it, replicas have joined, and the mirrors' root has a version that nobody else has."""
+    mirror(source, roots)
+    (broker,) = opened(roots).replication.replicas("a").replicas
+    others = [n for n in (1, 2, 3) if n != broker]
+
+    def late(*given: Any) -> None:
+        monkeypatch.undo()
+        promote(opened(roots), ["a", "b"])
+        cluster = opened(roots)
+        cluster.replication.reassign("a", [*others, broker])
+        assert not cluster.replication.replicate().failed
+        writer = opened(roots)
+        log = writer.log("a")
+        logs = writer.store.replicas(log.info.location).roots.logs
+        put = logs.put
+
+        def killed(*what: Any, **how: Any) -> bool:
+            put(*what, **how)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(logs, "put", killed)
+            with pytest.raises(KeyboardInterrupt):
+                log.append(batch_now("at the head alone"))
+        away(roots[broker - 1])
+        opened(roots).log("a").append(batch_now("acknowledged"))
+        back(roots[broker - 1])
+        seal_table(*given)
+
+    monkeypatch.setattr("kafkalike.log.cluster.replicated.cluster.seal_table", late)
+
+    promote(opened(roots), ["a", "b"])
+
+    cluster = opened(roots)
+    assert not cluster.replication.replicate().failed
+    cluster.replication.reassign("a", [broker])
+    assert not cluster.replication.replicate().failed
+    assert texts(opened(roots), "a") == ["a", "acknowledged"]
+
+
+def test_two_promotions_at_once_both_end(source: DeltaCluster, roots: list[Path]) -> None:
+    mirror(source, roots)
+    first = opened(roots)
+    steps = promoting(first, ["a", "b"])
+    while next(steps) != "sealed":
+        pass
+    promote(opened(roots), ["a", "b"])
+    first.metadata.refresh()
+    opened(roots).log("a").append(batch_now("own"))
+
+    list(steps)
+
+    assert texts(opened(roots), "a") == ["a", "own"]
+    assert list(check_replicas(opened(roots))) == []
+
+
+SEVERAL = pytest.mark.parametrize("several", [False, True], ids=["one root", "three roots"])
+
+
+def target(roots: list[Path], *, several: bool) -> DeltaCluster:
+    return opened(roots) if several else on_disk(roots[0].parent)
+
+
+@SEVERAL
+def test_a_pass_of_a_mirror_that_was_deleted_is_not_brought_to_the_next_one(
+    source: DeltaCluster, roots: list[Path], *, several: bool
+) -> None:
+    """It was decided and killed; another topic that it was for names it still."""
+    assert Mirror(source, target(roots, several=several)).run().sound
+    for name in ("a", "b"):
+        source.log(name).append(batch_now("more"))
+    killed = Mirroring(source, target(roots, several=several), lambda _: True, lambda _: True).steps()
+    while next(killed) != "decided":
+        pass
+    del killed
+    target(roots, several=several).delete_topic("a")
+
+    assert Mirror(source, target(roots, several=several)).run().sound
+
+    cluster = target(roots, several=several)
+    assert texts(cluster, "a") == ["a", "more"]
+    assert texts(cluster, "b") == ["b", "more"]
+    assert verify(cluster, ["a", "b"]).findings == []
+
+
+@SEVERAL
+def test_a_pass_whose_mirror_was_deleted_and_made_anew_is_not_decided(
+    source: DeltaCluster, roots: list[Path], *, several: bool
+) -> None:
+    """What it has copied is in the folder of the one before."""
+    late = Mirroring(source, target(roots, several=several), lambda _: True, lambda _: True).steps()
+    while next(late) != "manifest":
+        pass
+    for name in ("a", "b"):
+        target(roots, several=several).delete_topic(name)
+    other = Mirroring(source, target(roots, several=several), lambda _: True, lambda _: True).steps()
+    assert [next(other), next(other)] == ["created", "created"]
+
+    with contextlib.suppress(KafkaError):
+        list(late)
+    with contextlib.suppress(KafkaError):
+        list(other)
+
+    assert Mirror(source, target(roots, several=several)).run().sound
+    cluster = target(roots, several=several)
+    assert (texts(cluster, "a"), texts(cluster, "b")) == (["a"], ["b"])
+    assert verify(cluster, ["a", "b"]).findings == []
+
+
+def test_the_first_mirror_passes_over_a_root_that_does_not_take_it(
+    source: DeltaCluster, roots: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a new topic does."""
+    put, refused = LocalStore.put_if_absent, set[str]()
+
+    def full(self: LocalStore, name: str, content: bytes, *, durable: bool = False) -> bool:
+        first = next((root for root in roots if f"{root}/a~" in f"{self.uri}/{name}"), None)
+        if first is not None and (not refused or str(first) in refused):
+            refused.add(str(first))
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return put(self, name, content, durable=durable)
+
+    opened(roots).create_topic("own", 1, {})
+    monkeypatch.setattr(LocalStore, "put_if_absent", full)
+
+    mirror(source, roots)
+
+    assert len(refused) == 1
+    assert texts(opened(roots), "a") == ["a"]
+
+
+def test_mirrors_whose_root_is_away_are_described_all_the_same(source: DeltaCluster, roots: list[Path]) -> None:
+    mirror(source, roots)
+    (broker,) = opened(roots).replication.replicas("a").replicas
+    away(roots[broker - 1])
+
+    described = describe(opened(roots))
+
+    assert [standing.topic for standing in described] == ["a", "b"]
+    assert all("is not there" in standing.problem for standing in described)

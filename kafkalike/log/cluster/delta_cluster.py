@@ -238,7 +238,7 @@ class DeltaCluster(ClusterBase):
             self._check_gone(source, state)
             location = self._location(source.name, used_before=state.was_used(source.name))
             placed = self._place_mirror(state, location)
-            topic_id = self._mirror_tables(placed).make(source.name, location, source.topic_id, first)
+            topic_id = self._make_mirror(source, location, first, placed)
             if topic_id != source.topic_id:
                 message = f"topic {source.name!r} is being created by somebody else"
                 raise TopicAlreadyExistsError(message)
@@ -257,10 +257,12 @@ class DeltaCluster(ClusterBase):
         del state, location
         return None
 
-    def _mirror_tables(self, placed: ReplicatedTable | None) -> RootTables:
-        """Makes it there."""
+    def _make_mirror(
+        self, source: TopicInfo, location: str, first: bytes | None, placed: ReplicatedTable | None
+    ) -> TopicId:
+        """Make it there; the id of the table that is there then."""
         del placed
-        return self._tables
+        return self._tables.make(source.name, location, source.topic_id, first)
 
     def _placed_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
         """The row that says where it is."""

@@ -19,7 +19,10 @@ def as_seen(state: ClusterState, seen: Mapping[str, TopicInfo]) -> bool:
     """Whether mirrors stand as they did: neither promoted, nor brought further by another mirror."""
     for name, info in seen.items():
         known = state.topics.get(name)
-        if known is None or known.topic_id != info.topic_id or known.mirror is None or info.mirror is None:
+        if known is None or known.mirror is None or info.mirror is None:
+            return False
+        if (known.topic_id, known.location) != (info.topic_id, info.location):
+            # Deleted, and made anew: what was copied is in another folder.
             return False
         if known.mirror.phase is not Phase.FOLLOWING or known.mirror.run != info.mirror.run:
             return False

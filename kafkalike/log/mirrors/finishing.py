@@ -127,7 +127,10 @@ def finish(target: DeltaCluster, manifest: Manifest, problems: dict[str, KafkaEr
 def mirror_of(state: ClusterState, part: Part) -> TopicInfo | None:
     """The topic of a part, as long as it is a mirror."""
     info = state.topics.get(part.name)
-    return info if info is not None and info.topic_id == part.topic_id and info.mirror is not None else None
+    if info is None or info.mirror is None:
+        return None
+    # One that was deleted and made anew has the same id, and another folder.
+    return info if (info.topic_id, info.location) == (part.topic_id, part.location) else None
 
 
 def _bring_offsets(target: DeltaCluster, manifest: Manifest) -> None:

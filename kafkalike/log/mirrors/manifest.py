@@ -35,6 +35,8 @@ class Part:
 
     name: str
     topic_id: str
+    location: str
+    """Folder of the mirror's table."""
     first: int
     """Number of the first version in `versions`."""
     versions: tuple[str, ...]

@@ -148,6 +148,7 @@ class Reading:
         return Part(
             name=self.info.name,
             topic_id=self.info.topic_id,
+            location=self.info.location,
             first=commits[0].version,
             versions=tuple(contents[commit.version].decode() for commit in commits),
             durable=self.durable,
@@ -223,6 +224,7 @@ class Reading:
         return Part(
             name=self.info.name,
             topic_id=self.info.topic_id,
+            location=self.info.location,
             first=wanted,
             versions=(content.decode(),),
             checkpoint=name,

@@ -61,7 +61,12 @@ def standings(
     Raises:
         KafkaStorageError, LogCorruptError: the target cannot be read.
     """
-    seen, problems = _seen(target.mirror_root.at(MIRRORS))
+    seen, problems, away = dict[str, int](), dict[str, str](), ""
+    try:
+        seen, problems = _seen(target.mirror_root.at(MIRRORS))
+    except KafkaError as error:
+        # Of several roots the mirrors' may be away: that is to be said of them, and everything else too.
+        away = str(error)
     found = []
     for name, info in sorted(target.topics().items()):
         mirror = info.mirror
@@ -74,7 +79,7 @@ def standings(
             version=mirror.version,
             changed_ms=mirror.time_ms,
             seen_ms=seen.get(name),
-            problem=problems.get(name, ""),
+            problem=problems.get(name, away),
         )
         if source is not None and source.root == mirror.source:
             _ask(standing, source, info, target.clock.now_ms())

@@ -146,7 +146,7 @@ def giving_up(broker: int) -> Generator[Act, Any, Registration | None]:
     return after if (yield Register(registered, after)) else None
 
 
-def choosing_unclean(replica: Replica) -> Generator[Act, Any, Registration | None]:
+def choosing_unclean(replica: Replica, name: Replica | None = None) -> Generator[Act, Any, Registration | None]:
     """Make a replica out of sync the leader, and write down that records may be lost. None: others were faster.
 
     It gets another name before: helpers that woke up late could still bring it versions, or a checkpoint, of the log
@@ -154,11 +154,15 @@ def choosing_unclean(replica: Replica) -> Generator[Act, Any, Registration | Non
 
     Its log may name data files that it never got: while it joined they had left the log, and the disk, of the one that
     it was brought up from. Nobody has them any more, so its seal takes them out.
+
+    Args:
+        replica: which one.
+        name: what its broker's replica is called when it joins, as it was found; None: that.
     """
     registered = yield LookAtController()
     if any(replica.broker == member.broker for member in registered.chain):
         return None
-    if replica != registered.name(replica.broker):
+    if registered.name(replica.broker) != (name or replica):
         # It was given up meanwhile: somebody removes its files.
         return None
     life = yield NewLife()

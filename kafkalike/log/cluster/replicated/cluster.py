@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kafkalike.config.server import ServerConfig
     from kafkalike.config.storage import StorageOptions
     from kafkalike.log.store.port import Store
+    from kafkalike.model.mirrored import Mirrored
     from kafkalike.model.topic import TopicInfo
 
 LONGEST_NAME: Final = 220
@@ -230,21 +231,28 @@ class ReplicatedCluster(DeltaCluster):
         Raises:
             RefusingRootError: there are too few others, or it was named; nothing is left of the table.
         """
+        return self._passing_over(
+            lambda: super(ReplicatedCluster, self).create_topic(
+                name,
+                num_partitions,
+                configs,
+                validate_only=validate_only,
+                replication_factor=replication_factor,
+                assignments=assignments,
+                begins=begins,
+            ),
+            by_hand=bool(assignments),
+        )
+
+    def _passing_over(self, create: Callable[[], TopicInfo], *, by_hand: bool = False) -> TopicInfo:
+        """Make a topic where roots take its table."""
         refused: dict[int, RefusingRootError] = {}
         while True:
             try:
                 with self._placement.passing_over(refused):
-                    return super().create_topic(
-                        name,
-                        num_partitions,
-                        configs,
-                        validate_only=validate_only,
-                        replication_factor=replication_factor,
-                        assignments=assignments,
-                        begins=begins,
-                    )
+                    return create()
             except RefusingRootError as cause:
-                if assignments or cause.broker is None or cause.broker in refused:
+                if by_hand or cause.broker is None or cause.broker in refused:
                     raise
                 refused[cause.broker] = cause
             except InvalidReplicationFactorError:
@@ -333,13 +341,24 @@ class ReplicatedCluster(DeltaCluster):
             broker = self._placement.of_topic(state, location, 1, 1, None).leader
         return first_replicas(location, (broker,))
 
-    def _mirror_tables(self, placed: ReplicatedTable | None) -> RootTables:
+    def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
+        """See `DeltaCluster.create_mirror`. The first mirror passes over roots that do not take it."""
+        return self._passing_over(lambda: super(ReplicatedCluster, self).create_mirror(source, mirrored, first))
+
+    def _make_mirror(
+        self, source: TopicInfo, location: str, first: bytes | None, placed: ReplicatedTable | None
+    ) -> TopicId:
         assert placed is not None
         root = self.store.root_of(placed.leader)
-        files = root.at(placed.location)
-        files.make_folder("_delta_log")
-        files.put_if_absent(MARK, str(tuple(placed.registration.leader)).encode())
-        return RootTables(root.uri, root, self.clock, self.metadata, self.metadata_on_disk)
+        files = root.at(location)
+        try:
+            files.make_folder("_delta_log")
+            files.put_if_absent(MARK, str(tuple(placed.registration.leader)).encode())
+            tables = RootTables(root.uri, root, self.clock, self.metadata, self.metadata_on_disk)
+            return tables.make(source.name, location, source.topic_id, first)
+        except (OSError, KafkaStorageError) as cause:
+            message = f"the mirror {source.name!r} cannot be made: broker {placed.leader} does not take it: {cause}"
+            raise RefusingRootError(message, placed.leader) from cause
 
     def _placed_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
         assert placed is not None
@@ -362,6 +381,9 @@ class ReplicatedCluster(DeltaCluster):
 
     def adopt_mirror(self, info: TopicInfo) -> None:
         """Make the table of a mirror that is being promoted one with a replica."""
+        if mirror_at(self.metadata.state, info.location) is None:
+            # Another promotion has ended.
+            return
         files = self.mirror_files(info)
         controller = self._controller_of(info.location)
         while True:

@@ -30,8 +30,10 @@ from kafkalike.log.cluster.replicated.voters import found_voter
 from kafkalike.log.table.actions import APPEND_KEY, log_name
 from kafkalike.log.table.commit_file import lines_of, writer_info
 from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA, CONSUMER_OFFSETS, CONTROL_TABLES, SCHEMAS
+from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
+from kafkalike.log.table.replicas.version_file import newest_configuration
 from kafkalike.log.table.root_format import ROOT_FORMAT, SEVERAL_ROOTS
 from kafkalike.log.table.row_files import seq_segment
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
@@ -140,12 +142,15 @@ def _register(root: str, places: Places, clock: Clock) -> None:
     tables = [info.location for info in state.topics.values()]
     tables += [name for name in (CONSUMER_OFFSETS, SCHEMAS) if LogFiles.listed(store.at(name)).commits]
     mirrors = {info.location for info in state.topics.values() if info.mirror is not None}
+    sealed: dict[str, Registration] = {}
     for location in tables:
-        if location in mirrors:
-            # Its log gets no version of its own; what it needs instead, its promotion brings.
-            _mark(store.at(location), location, clock)
-        else:
-            _seal(store.at(location), location, clock)
+        if location in state.replicas:
+            # Somebody was here before.
+            continue
+        sealed[location] = registration = _mark(store.at(location), location, clock)
+        # A mirror's log gets no version of its own; what it needs instead, its promotion brings.
+        if location not in mirrors:
+            sealed[location] = _seal(store.at(location), location, registration, clock)
 
     def plan(known: ClusterState) -> Sequence[MetadataRow]:
         now = clock.now_ms()
@@ -157,7 +162,7 @@ def _register(root: str, places: Places, clock: Clock) -> None:
         for location in tables:
             if location not in known.replicas:
                 name, topic_id = names.get(location, (location, ""))
-                table = first_replicas(location, (ONLY_BROKER,))
+                table = first_replicas(location, (ONLY_BROKER,)).registered(sealed[location])
                 seq = known.seq + 1 + len(rows)
                 rows.append(replicas_row(seq, now, table, "has one replica", topic=name, topic_id=topic_id))
         return rows
@@ -174,11 +179,15 @@ def _mark(files: Store, location: str, clock: Clock) -> Registration:
     return registration
 
 
-def _seal(files: Store, location: str, clock: Clock) -> None:
+def _seal(files: Store, location: str, registration: Registration, clock: Clock) -> Registration:
     """Put a version into a table that says who takes the next ones, and a checkpoint of it."""
-    registration = _mark(files, location, clock)
     to_segment = seq_segment if location in CONTROL_TABLES else segment_of
+    known = newest_configuration(load_table(files, to_segment).txns)
+    if known is not None:
+        # Of a source of several roots, as it was a mirror; or of a call that was cut off.
+        registration = registration._replace(epoch=known.epoch + 1)
     seal_table(files, registration.configuration, to_segment, clock, point="growing.after_seal")
+    return registration
 
 
 def _sign(root: str, store: Store) -> None:

@@ -100,7 +100,8 @@ def seal_table(
 
     Args:
         files: the table.
-        configuration: who; its epoch is higher than any that the table has, or the table has it already.
+        configuration: who; its epoch is higher than any that the table has, or the table has it already. Where it has
+            a later one, nothing is done.
         to_segment: see `load_table`.
         clock: time.
         point: a fault point between the two.
@@ -112,16 +113,20 @@ def seal_table(
     for _ in range(TRIES):
         state = load_table(files, to_segment)
         known = newest_configuration(state.txns)
-        if known is not None and known.epoch >= configuration.epoch:
+        if known is not None and known.epoch > configuration.epoch:
+            # Somebody has gone on from this one: what is at this root by now may not be published.
+            return
+        version = state.version
+        if known == configuration:
             break
-        content = seal(configuration, clock.now_ms()).data
-        if files.put_if_absent(log_name(state.version + 1), content, durable=True):
+        version += 1
+        if files.put_if_absent(log_name(version), seal(configuration, clock.now_ms()).data, durable=True):
             break
     else:
         raise OSError(f"others write {files.uri} all the time")
     if point:
         faults.point(point)
-    snapshot = load_snapshot(files)
+    snapshot = load_snapshot(files, version)
     if snapshot.damage is not None:
         raise snapshot.damage.refuse()
     # Who opens the table begins there, and must see the seal.

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError, PolicyViolationError
 from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import registered_row
+from kafkalike.log.cluster.replicated.mirrored import mirror_at
 from kafkalike.log.cluster.replicated.roots import replica_in
+from kafkalike.log.cluster.replicated.unregistered import is_unregistered
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.layout import CONTROL_TABLES, is_folder_of
 from kafkalike.log.table.loading import load_table
@@ -132,12 +134,13 @@ class Recoveries:
         known = [
             last for voter in (*before.voters, *before.observers) if (last := self._known.last_of(voter)) is not None
         ]
+        sure = len(silent) <= len(before.voters) - majority(len(before.voters))
         planned = Recovery(
             lost=lost,
             voters=[voter.broker for voter in after.voters],
             version=max(known, default=-1),
-            sure=len(silent) <= len(before.voters) - majority(len(before.voters)),
-            findings=self._findings(before, silent, alive),
+            sure=sure,
+            findings=self._findings(before, silent, alive, sure=sure),
         )
         if not silent and voters is None and self._known.is_open(before):
             return planned
@@ -200,11 +203,11 @@ class Recoveries:
 
     # --- what is lost --------------------------------------------------------------------------
 
-    def _findings(self, before: VoterSet, silent: Sequence[Voter], alive: Sequence[int]) -> list[str]:
+    def _findings(self, before: VoterSet, silent: Sequence[Voter], alive: Sequence[int], *, sure: bool) -> list[str]:
         found = [self._of_metadata(before, silent)] if silent else []
         state = self._cluster.metadata.refresh()
         for table in sorted(state.replicas.values(), key=lambda table: table.location):
-            found += self._of_table(table, alive)
+            found += self._of_table(table, alive, sure=sure)
         found += self._of_strangers(state, alive)
         return found
 
@@ -219,17 +222,24 @@ class Recoveries:
             "Topics, settings, leaders and brokers are as of that version"
         )
 
-    def _ends(self, table: ReplicatedTable, alive: Collection[int]) -> list[_End]:
-        """Of all replicas that roots have, also under names that the metadata which are left do not know."""
+    def _ends(self, table: ReplicatedTable, alive: Collection[int], *, sure: bool) -> list[_End]:
+        """Of replicas that roots have.
+
+        Where metadata may be lost, those of names that the ones which are left do not know are among them.
+        """
         found: list[_End] = []
+        registered = table.registration
+        known = {*registered.chain, *(registered.name(broker) for broker in table.assigned)}
         for replica, store in self._there(table.location, alive):
+            if sure and replica not in known:
+                continue
             try:
                 state = load_table(store, seq_segment if table.location in CONTROL_TABLES else segment_of)
             except (OSError, KafkaError):
                 # It has no replica, or none that can be read.
                 continue
             configuration = newest_configuration(state.txns)
-            if configuration is not None:
+            if configuration is not None and (replica in known or not is_unregistered(store, state, replica)):
                 ends = ", ".join(f"{p}: {state.end(p)}" for p in self._partitions(table))
                 files = {entry.name for entry in store.list(deep=True)}
                 if lost := sum(segment.path not in files for segment in state.index):
@@ -237,6 +247,9 @@ class Recoveries:
                 is_member = replica in configuration.chain
                 found.append(_End(configuration.epoch, is_member, state.version, replica, ends))
         return found
+
+    def _is_mirror_there(self, table: ReplicatedTable, alive: Collection[int]) -> bool:
+        return mirror_at(self._cluster.metadata.state, table.location) is not None and table.leader in alive
 
     def _there(self, location: str, alive: Collection[int]) -> Iterator[tuple[Replica, Store]]:
         for broker in sorted(alive):
@@ -251,8 +264,10 @@ class Recoveries:
         topics = self._cluster.metadata.state.topics.values()
         return next((info.partitions for info in topics if info.location == table.location), (ROWS,))
 
-    def _of_table(self, table: ReplicatedTable, alive: Sequence[int]) -> list[str]:
-        registered, ends = table.registration, self._ends(table, alive)
+    def _of_table(self, table: ReplicatedTable, alive: Sequence[int], *, sure: bool) -> list[str]:
+        registered, ends = table.registration, self._ends(table, alive, sure=sure)
+        if self._is_mirror_there(table, alive):
+            return []
         said: list[str] = []
         newest = max(ends, default=None)
         if newest is not None and newest.epoch > registered.epoch:
@@ -313,7 +328,10 @@ class Recoveries:
         self._cluster.metadata.transact(plan)
 
     def _recovered(self, table: ReplicatedTable, alive: Collection[int], *, sure: bool) -> Registration:
-        before, newest = table.registration, max(self._ends(table, alive), default=None)
+        before, newest = table.registration, max(self._ends(table, alive, sure=sure), default=None)
+        if self._is_mirror_there(table, alive):
+            # Its log is its source's.
+            return before
         if not sure and any(replica.broker in alive for replica in before.in_sync):
             # Nobody knows which names were given up since: others come back under new ones, made anew.
             before = before._replace(life=secrets.randbits(62) + 1, renamed=())

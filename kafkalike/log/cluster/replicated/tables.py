@@ -14,9 +14,10 @@ from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
 )
+from kafkalike.log.cluster.replicated.roots import replica_in
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import Commit
-from kafkalike.log.table.layout import CONSUMER_OFFSETS, TRANSACTIONS
+from kafkalike.log.table.layout import CONSUMER_OFFSETS, TRANSACTIONS, is_folder_of
 from kafkalike.log.table.replicas.version_file import VersionFile
 from kafkalike.log.table.state import FENCE
 from kafkalike.model.replication import joining
@@ -248,10 +249,8 @@ class TableHelper:
             raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: somebody in sync answers")
         found: list[tuple[int, Replica]] = []
         for broker in table.assigned:
-            replica = registered.name(broker)
-            with contextlib.suppress(OSError, ReplicaError):
-                if self._alive(broker) and all(broker != member.broker for member in registered.chain):
-                    found.append((self._roots.do(End(replica)), replica))
+            if all(broker != member.broker for member in registered.chain):
+                found += self._ends_at(broker, registered.name(broker))
         if not found or max(found)[0] < 0:
             message = f"Failed to elect a leader of topic {topic}: no replica answers"
             raise EligibleLeadersNotAvailableError(message)
@@ -260,9 +259,27 @@ class TableHelper:
         def prepare(life: int) -> None:
             self._roots.make_replica(Replica(chosen.broker, life))
 
-        if self._roots.carry_out(_prepared(joining.choosing_unclean(chosen), prepare)) is None:
+        if (
+            self._roots.carry_out(_prepared(joining.choosing_unclean(chosen, registered.name(chosen.broker)), prepare))
+            is None
+        ):
             raise ElectionNotNeededError(f"topic {topic}: somebody else was faster")
         self._replicas.published.forget()
+
+    def _ends_at(self, broker: int, name: Replica) -> list[tuple[int, Replica]]:
+        """How far a broker's replica is; where a recovery has named it anew, all that the broker has of the table."""
+        found: list[tuple[int, Replica]] = []
+        with contextlib.suppress(OSError, ReplicaError):
+            if self._alive(broker):
+                found.append((self._roots.do(End(name)), name))
+        if not any(end >= 0 for end, _ in found):
+            with contextlib.suppress(OSError):
+                for folder in self._cluster.store.root_of(broker).folders():
+                    if is_folder_of(folder, self._location):
+                        replica = replica_in(folder, self._location, broker)
+                        with contextlib.suppress(OSError, ReplicaError):
+                            found.append((self._roots.do(End(replica)), replica))
+        return found
 
 
 def _prepared(course: Generator[Act, Any, T], prepare: Callable[[int], object]) -> Generator[Act, Any, T]:
