@@ -90,7 +90,12 @@ class OpenTransaction:
             staged: the file; its name comes with it, so that an interrupt leaves both or none.
             batch: what it holds, to be kept as long as there is room for it.
         """
-        self.files.setdefault(topic, {})[place] = staged
+        known = self.files.get(topic)
+        if known is None:
+            # In one step: a topic without a file would be a part that cannot be brought in.
+            self.files[topic] = {place: staged}
+        else:
+            known[place] = staged
         size = staged.file.size
         if batch is not None and self.held_bytes + size <= HELD_BYTES:
             self.held_bytes += size
