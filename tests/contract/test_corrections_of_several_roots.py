@@ -24,6 +24,8 @@ from tests.tools.clusters import on_three_disks
 KEY = b"forget-me-0123456789"
 FAST = {"replica.lag.time.max.ms": "200"}
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def roots(tmp_path: Path) -> list[Path]:

@@ -39,6 +39,8 @@ from tests.tools.records import batch_now
 
 AT_ONCE = {"kafkalike.replaced.file.delay.ms": "0"}
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def roots(tmp_path: Path) -> list[Path]:

@@ -28,6 +28,8 @@ from tests.tools.clusters import on_disk, on_three_disks
 from tests.tools.consumer import texts
 from tests.tools.records import batch_now
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> DeltaCluster:

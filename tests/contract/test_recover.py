@@ -144,6 +144,7 @@ def test_two_of_three_roots_are_lost_for_good(roots: Roots) -> None:
     cluster.create_topic("new", 1, {}, replication_factor=1)
 
 
+@pytest.mark.slow
 def test_folders_of_tables_that_the_metadata_do_not_name_are_said_and_no_others(roots: Roots) -> None:
     """A replica that was given up lies under another name, and is no table of its own."""
     location = roots.open().topic("orders").location

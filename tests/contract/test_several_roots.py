@@ -243,6 +243,7 @@ def test_too_few_replicas_in_sync_are_refused_before_anything_is_written(roots: 
     assert values(cluster) == ["a", "b", "d"]
 
 
+@pytest.mark.slow
 def test_a_reader_that_is_behind_goes_on_at_once_where_the_new_leader_began_at_a_checkpoint(roots: list[Path]) -> None:
     """What it would read next is not there any more, as after clean-up; nobody has to wait for the next look at all."""
     cluster = opened(roots)
@@ -467,6 +468,7 @@ def test_maintenance_keeps_replicas_the_same(roots: list[Path]) -> None:
     assert_same(roots, cluster)
 
 
+@pytest.mark.slow
 def test_a_client_that_knows_a_log_that_was_given_up_begins_anew(roots: list[Path]) -> None:
     """Though the log that counts has gone on past the end that it knows, with a seal there."""
     cluster = opened(roots)
