@@ -30,6 +30,7 @@ from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.replicas.version_file import seal
 from kafkalike.model.replication import joining
+from kafkalike.model.replication.course import sealing
 from kafkalike.model.replication.values import Configuration, Registration, Replica
 from kafkalike.retention import maintain
 from tests.tools.away import away, back
@@ -473,15 +474,149 @@ def test_nor_where_metadata_may_be_lost(roots: list[Path], monkeypatch: pytest.M
     assert texts(opened(roots), "t") == ["a", "b", "c"]
 
 
-def test_a_copy_of_an_election_that_was_never_registered_is_removed(
+def test_a_copy_of_an_election_that_was_never_registered_goes_when_the_epoch_has_passed_it(
     roots: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Until then nobody can tell it from one whose registration was lost."""
     assign(aborted_election(roots, monkeypatch), 1)
+    with pytest.raises(KafkaStorageError, match="is of epoch 2"):
+        opened(roots).replication.clear_former()
+    for brokers in ([1, 3], [1]):
+        assign(opened(roots), *brokers)
 
-    assert opened(roots).replication.clear_former() == 2
+    opened(roots).replication.clear_former()
 
     assert held(roots)[1] == 0
     assert texts(opened(roots), "t") == ["a", "b"]
+
+
+UNCLEAN = {**AT_ONCE, "unclean.leader.election.enable": "true"}
+
+
+def test_an_unclean_leader_stays_whose_source_was_cleared_and_whose_registration_is_lost(
+    roots: list[Path], tmp_path: Path
+) -> None:
+    """Nobody has written since the election: its log ends as that of one that was never registered."""
+    opened(roots).create_topic("t", 1, UNCLEAN, assignments={0: [1, 3]})
+    opened(roots).log("t").append(batch_now("a"))
+    kept = Path(shutil.copytree(roots[2] / CLUSTER_METADATA, tmp_path / "kept"))
+    away(roots[2])
+    opened(roots).log("t").append(batch_now("lost"))
+    away(roots[0])
+    back(roots[2])
+    elected_unclean(roots)
+    assert opened(roots).replication.clear_former() == 1
+    away(roots[1])
+
+    recovered = with_older_metadata(roots, kept)
+
+    assert texts(recovered, "t") == ["a"]
+    recovered.replication.clear_former()
+    assert texts(only_third(roots), "t") == ["a"]
+
+
+def test_an_unclean_leader_that_was_sealed_again_is_recovered(
+    roots: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log ends with a second seal of the same chain, as one that was to join went away; a record is before that."""
+    opened(roots).create_topic("t", 1, UNCLEAN, assignments={0: [1, 3]})
+    opened(roots).log("t").append(batch_now("a"))
+    kept = Path(shutil.copytree(roots[2] / CLUSTER_METADATA, tmp_path / "kept"))
+    away(roots[2])
+    opened(roots).log("t").append(batch_now("lost"))
+    away(roots[0])
+    back(roots[2])
+    elected_unclean(roots)
+    opened(roots).log("t").append(batch_now("b"))
+    back(roots[0])
+    calls: list[int] = []
+
+    def ends(*given: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 1:
+            raise OSError("gone")
+        return (yield from sealing(*given))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(joining, "sealing", ends)
+        assert opened(roots).replication.replicate().failed
+    away(roots[0])
+    until = time.monotonic() + 30
+    while len(opened(roots).metadata.refresh().replicas[opened(roots).topic("t").location].registration.chain) > 1:
+        assert time.monotonic() < until
+        opened(roots).replication.replicate()
+    assert texts(opened(roots), "t") == ["a", "b"]
+    away(roots[1])
+
+    recovered = with_older_metadata(roots, kept)
+
+    assert texts(recovered, "t") == ["a", "b"]
+
+
+def test_one_that_was_emptied_is_not_chosen_before_one_with_records(roots: list[Path]) -> None:
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, UNCLEAN, assignments={0: [1, 2, 3]})
+    for value in "abc":
+        cluster.log("t").append(batch_now(value))
+    away(roots[1])
+    for value in "defgh":
+        opened(roots).log("t").append(batch_now(value))
+    assign(opened(roots), 1)
+    assert opened(roots).replication.clear_former() == 1
+    back(roots[1])
+    opened(roots).replication.reassign("t", (1, 2, 3))
+    away(roots[0])
+
+    elected_unclean(roots)
+
+    assert texts(opened(roots), "t") == ["a", "b", "c"]
+
+
+def test_a_log_that_was_given_up_is_not_chosen_before_one_that_counts(roots: list[Path]) -> None:
+    """However long it is."""
+    opened(roots).create_topic("t", 1, UNCLEAN, assignments={0: [1, 2, 3]})
+    opened(roots).log("t").append(batch_now("a"))
+    away(roots[1])
+    opened(roots).log("t").append(batch_now("b"))
+    away(roots[2])
+    back(roots[1])
+    for value in "cdefghij":
+        opened(roots).log("t").append(batch_now(value))
+    away(roots[0])
+    back(roots[2])
+    elected_unclean(roots)
+    opened(roots).log("t").append(batch_now("x"))
+    assert not [why for why in opened(roots).replication.replicate().failed if "broker 2" in why]
+    opened(roots).log("t").append(batch_now("y"))
+    back(roots[0])
+    away(roots[1])
+    opened(roots).log("t").append(batch_now("z"))
+    back(roots[1])
+    away(roots[2])
+
+    elected_unclean(roots)
+
+    assert texts(opened(roots), "t") == ["a", "b", "x", "y"]
+
+
+def test_recovery_says_who_could_be_chosen_under_a_name_that_is_not_registered(roots: list[Path]) -> None:
+    opened(roots).create_topic("t", 1, UNCLEAN, assignments={0: [1, 2]})
+    for value in "ab":
+        opened(roots).log("t").append(batch_now(value))
+    away(roots[0])
+    opened(roots).log("t").append(batch_now("c"))
+    away(roots[1])
+    back(roots[0])
+    elected_unclean(roots)
+    back(roots[1])
+    away(roots[0])
+
+    planned = opened(roots).replication.recover(dry_run=True)
+
+    (said,) = [finding for finding in planned.findings if finding.startswith("t~")]
+    assert "broker 2 has records" in said
+    elected_unclean(roots)
+    assert texts(opened(roots), "t") == ["a", "b", "c"]
 
 
 def test_one_that_a_recovery_has_named_anew_can_be_chosen_unclean(tmp_path: Path) -> None:

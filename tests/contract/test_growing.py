@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -229,3 +230,45 @@ def test_a_topic_that_was_a_mirror_of_one_with_replicas_is_written_where_its_clu
 
     assert values(one, "m") == ["a", "b"]
     assert list(check_replicas(several(one))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_client_whose_append_meets_the_new_root_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, mirrored: bool
+) -> None:
+    """Between its look at the metadata and its look at the table; also where the table had a seal of that name."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    if mirrored:
+        source = on_three_disks(tmp_path / "source", **{"replica.lag.time.max.ms": "200"})
+        source.create_topic("m", 1, {}, assignments={0: [1]})
+        source.log("m").append(batch_now("a"))
+        for brokers in ([2], [1]):
+            source.replication.reassign("m", brokers)
+            assert not source.replication.replicate().failed
+        assert Mirror(source, str(one)).run().sound
+        promote(str(one), ["m"])
+    else:
+        connect(one).create_topic("m", 1, {})
+        connect(one).log("m").append(batch_now("a"))
+    client = connect(one)
+    log = client.log("m")
+    log.append(batch_now("b"))
+    refresh, grown = client.metadata.refresh, list[int]()
+
+    def late(*given: Any, **named: Any) -> Any:
+        found = refresh(*given, **named)
+        if not grown:
+            grown.append(1)
+            connect(one).replication.add_broker(str(two))
+            several(one).replication.reassign("m", [2])
+            assert not several(one).replication.replicate().failed
+        return found
+
+    monkeypatch.setattr(client.metadata, "refresh", late)
+
+    with pytest.raises(UnsupportedVersionError, match="has several roots by now"):
+        log.append(batch_now("late"))
+
+    several(one).log("m").append(batch_now("c"))
+    assert values(one, "m") == ["a", "b", "c"]

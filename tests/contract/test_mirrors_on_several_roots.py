@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from kafkalike.errors import KafkaError, KafkaStorageError, MirrorTopicError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.mirrored import seal_table
+from kafkalike.log.connect import connect_delta
 from kafkalike.log.inspect.replica_check import check_replicas
 from kafkalike.log.inspect.verify import verify
 from kafkalike.log.mirrors.mirroring import Mirroring
 from kafkalike.log.mirrors.promoting import promoting
 from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.layout import MIRRORS
+from kafkalike.log.table.layout import CLUSTER_METADATA, MIRRORS
 from kafkalike.mirror import Mirror, describe, promote
 from kafkalike.retention import maintain
 from tests.tools.away import away, back
@@ -207,19 +209,7 @@ def test_a_promotion_that_slept_makes_no_checkpoint_of_what_is_not_published(
         cluster = opened(roots)
         cluster.replication.reassign("a", [*others, broker])
         assert not cluster.replication.replicate().failed
-        writer = opened(roots)
-        log = writer.log("a")
-        logs = writer.store.replicas(log.info.location).roots.logs
-        put = logs.put
-
-        def killed(*what: Any, **how: Any) -> bool:
-            put(*what, **how)
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(logs, "put", killed)
-            with pytest.raises(KeyboardInterrupt):
-                log.append(batch_now("at the head alone"))
+        put_at_the_head_alone(opened(roots), monkeypatch)
         away(roots[broker - 1])
         opened(roots).log("a").append(batch_now("acknowledged"))
         back(roots[broker - 1])
@@ -234,6 +224,77 @@ def test_a_promotion_that_slept_makes_no_checkpoint_of_what_is_not_published(
     cluster.replication.reassign("a", [broker])
     assert not cluster.replication.replicate().failed
     assert texts(opened(roots), "a") == ["a", "acknowledged"]
+
+
+def test_a_promotion_that_slept_after_its_seal_makes_no_checkpoint_at_all(
+    source: DeltaCluster, roots: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It remembers the topic as a mirror, and the table has another registration by now."""
+    mirror(source, roots)
+    (broker,) = opened(roots).replication.replicas("a").replicas
+    steps = promoting(opened(roots), ["a", "b"])
+    while next(steps) != "sealed":
+        pass
+    promote(opened(roots), ["a", "b"])
+    cluster = opened(roots)
+    cluster.replication.reassign("a", [*(n for n in (1, 2, 3) if n != broker), broker])
+    assert not cluster.replication.replicate().failed
+    put_at_the_head_alone(opened(roots), monkeypatch)
+    away(roots[broker - 1])
+    opened(roots).log("a").append(batch_now("acknowledged"))
+    back(roots[broker - 1])
+
+    list(steps)
+
+    cluster = opened(roots)
+    assert not cluster.replication.replicate().failed
+    cluster.replication.reassign("a", [broker])
+    assert not cluster.replication.replicate().failed
+    assert texts(opened(roots), "a") == ["a", "acknowledged"]
+
+
+def put_at_the_head_alone(cluster: ReplicatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer of a record is killed when the first replica of the chain has it."""
+    log = cluster.log("a")
+    logs = cluster.store.replicas(log.info.location).roots.logs
+    put = logs.put
+
+    def killed(*what: Any, **how: Any) -> bool:
+        put(*what, **how)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(logs, "put", killed)
+        with pytest.raises(KeyboardInterrupt):
+            log.append(batch_now("at the head alone"))
+
+
+def test_a_promoted_mirror_is_recovered_though_the_metadata_that_are_left_call_it_one(
+    source: DeltaCluster, roots: list[Path], tmp_path: Path
+) -> None:
+    """It was moved and written since."""
+    mirror(source, roots)
+    (broker,) = opened(roots).replication.replicas("a").replicas
+    other, voter = (n for n in (1, 2, 3) if n != broker)
+    opened(roots).replication.recover(voters=[voter])
+    opened(roots).metadata.refresh()
+    kept = {n: shutil.copytree(roots[n - 1] / CLUSTER_METADATA, tmp_path / f"kept{n}") for n in (broker, other)}
+    promote(opened(roots), ["a", "b"])
+    cluster = opened(roots)
+    cluster.replication.reassign("a", [other])
+    assert not cluster.replication.replicate().failed
+    opened(roots).log("a").append(batch_now("own"))
+    away(roots[voter - 1])
+    for number, folder in kept.items():
+        shutil.rmtree(roots[number - 1] / CLUSTER_METADATA)
+        shutil.copytree(folder, roots[number - 1] / CLUSTER_METADATA)
+    left = [str(roots[n - 1]) for n in (broker, other)]
+
+    done = connect_delta(left).replication.recover(left[0])
+
+    assert not done.sure
+    assert any(f"broker {other} leads" in finding for finding in done.findings)
+    assert texts(connect_delta(left), "a") == ["a", "own"]
 
 
 def test_two_promotions_at_once_both_end(source: DeltaCluster, roots: list[Path]) -> None:

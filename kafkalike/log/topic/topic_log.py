@@ -67,6 +67,8 @@ class DeltaTopicLog(FollowedTopic):
         self._combined: CombinedTopic | None = None
         self._applications = 0
         """How many have written to the table, when it was looked at whether it has replicas."""
+        self._seals: dict[str, int] = {}
+        """Those of them that say who has replicas, and the epoch of each."""
         if self.files.combines:
             # Only there appends are combined: a process that has a local root need not load how.
             from kafkalike.log.topic.combined import CombinedTopic
@@ -270,10 +272,12 @@ class DeltaTopicLog(FollowedTopic):
     def _look_after_seals(self) -> None:
         """Where the table got replicas, look at the metadata once more: these say it to clients that know one root."""
         txns = self._table.state.txns
-        if len(txns) != self._applications:
-            if any(name.startswith(REPLICAS) for name in txns):
-                self.refresh_info()
-            self._applications = len(txns)
+        if len(txns) == self._applications and all(txns[name] == epoch for name, epoch in self._seals.items()):
+            return
+        seals = {name: epoch for name, epoch in txns.items() if name.startswith(REPLICAS)}
+        if seals:
+            self.refresh_info()
+        self._applications, self._seals = len(txns), seals
 
     def _append_refusal(self, state: TableState) -> str | None:
         """See `append_refusal`; worked out once for each of the table's metadata, which are never changed in place."""

@@ -388,6 +388,8 @@ class ReplicatedCluster(DeltaCluster):
         controller = self._controller_of(info.location)
         while True:
             registered = controller.look()
+            if mirror_at(self.metadata.state, info.location) is None:
+                return
             # Its source may have had replicas: their epochs are in the table.
             known = newest_configuration(load_table(files, segment_of).txns)
             if known is None or known.epoch < registered.epoch or known == registered.configuration:

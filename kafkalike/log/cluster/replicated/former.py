@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.log.cluster.replicated.roots import replica_in
-from kafkalike.log.cluster.replicated.unregistered import is_unregistered
 from kafkalike.log.table.layout import CONTROL_TABLES, location_in
 from kafkalike.log.table.loading import load_table
 from kafkalike.log.table.replicas.version_file import newest_configuration
@@ -128,14 +127,11 @@ class FormerReplicas:
         """
         to_segment = seq_segment if former.location in CONTROL_TABLES else segment_of
         try:
-            state = load_table(former.folder, to_segment)
+            said = newest_configuration(load_table(former.folder, to_segment).txns)
         except (KafkaError, FileNotFoundError):
             # No log is there that can be read, and none is newer.
             return
-        said = newest_configuration(state.txns)
-        if said is None or said.epoch <= table.registration.epoch:
-            return
-        if not is_unregistered(former.folder, state, former.replica):
+        if said is not None and said.epoch > table.registration.epoch:
             message = (
                 f"{former.folder.uri} is of epoch {said.epoch}, and the metadata know of none above "
                 f"{table.registration.epoch}: its files stay; see whether {former.location} lacks any record"

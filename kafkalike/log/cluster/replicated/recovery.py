@@ -57,6 +57,14 @@ class _End(NamedTuple):
     """Offsets after the last records, for people."""
 
 
+def _has_more(whole: Sequence[_End], copy: _End) -> bool:
+    """Whether a root has all that a copy was made of, as long as nobody has removed that."""
+    return any(
+        end.replica.broker == copy.replica.broker and end.replica != copy.replica and end.version >= copy.version - 1
+        for end in whole
+    )
+
+
 class Recoveries:
     """Describes the voters of a cluster, and has others take over.
 
@@ -228,6 +236,8 @@ class Recoveries:
         Where metadata may be lost, those of names that the ones which are left do not know are among them.
         """
         found: list[_End] = []
+        whole: list[_End] = []
+        copies: list[_End] = []
         registered = table.registration
         known = {*registered.chain, *(registered.name(broker) for broker in table.assigned)}
         for replica, store in self._there(table.location, alive):
@@ -239,17 +249,23 @@ class Recoveries:
                 # It has no replica, or none that can be read.
                 continue
             configuration = newest_configuration(state.txns)
-            if configuration is not None and (replica in known or not is_unregistered(store, state, replica)):
-                ends = ", ".join(f"{p}: {state.end(p)}" for p in self._partitions(table))
-                files = {entry.name for entry in store.list(deep=True)}
-                if lost := sum(segment.path not in files for segment in state.index):
-                    ends += f"; {lost} of its data files are gone"
-                is_member = replica in configuration.chain
-                found.append(_End(configuration.epoch, is_member, state.version, replica, ends))
-        return found
+            if configuration is None:
+                continue
+            ends = ", ".join(f"{p}: {state.end(p)}" for p in self._partitions(table))
+            files = {entry.name for entry in store.list(deep=True)}
+            if lost := sum(segment.path not in files for segment in state.index):
+                ends += f"; {lost} of its data files are gone"
+            end = _End(configuration.epoch, replica in configuration.chain, state.version, replica, ends)
+            found.append(end)
+            whole += [] if lost else [end]
+            copies += [end] if replica not in known and is_unregistered(store, state, replica) else []
+        return [end for end in found if end not in copies or not _has_more(whole, end)]
 
     def _is_mirror_there(self, table: ReplicatedTable, alive: Collection[int]) -> bool:
-        return mirror_at(self._cluster.metadata.state, table.location) is not None and table.leader in alive
+        if mirror_at(self._cluster.metadata.state, table.location) is None or table.leader not in alive:
+            return False
+        # A replica anywhere else: it was promoted, and the metadata that are left do not know it.
+        return all(replica == table.registration.leader for replica, _ in self._there(table.location, alive))
 
     def _there(self, location: str, alive: Collection[int]) -> Iterator[tuple[Replica, Store]]:
         for broker in sorted(alive):
@@ -277,6 +293,8 @@ class Recoveries:
             )
         elif all(replica.broker not in alive for replica in registered.in_sync):
             who = ", ".join(str(replica.broker) for replica in registered.in_sync)
+            # An unclean election looks at names that the metadata do not know, too, where no other one is left.
+            newest = newest or max(self._ends(table, alive, sure=False), default=None)
             if newest is None:
                 said.append(f"{table.location}: no replica is left; its records are lost")
             else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import secrets
 import uuid
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kafkalike.errors import (
     ElectionNotNeededError,
@@ -17,9 +17,12 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.replicated.roots import replica_in
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import Commit
-from kafkalike.log.table.layout import CONSUMER_OFFSETS, TRANSACTIONS, is_folder_of
-from kafkalike.log.table.replicas.version_file import VersionFile
+from kafkalike.log.table.layout import CONSUMER_OFFSETS, CONTROL_TABLES, TRANSACTIONS, is_folder_of
+from kafkalike.log.table.loading import load_table
+from kafkalike.log.table.replicas.version_file import VersionFile, newest_configuration
+from kafkalike.log.table.row_files import seq_segment
 from kafkalike.log.table.state import FENCE
+from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.replication import joining
 from kafkalike.model.replication.acts import Act, End, NewLife
 from kafkalike.model.replication.course import Seen, appending
@@ -41,6 +44,14 @@ T = TypeVar("T")
 
 TRIES: Final = 10
 """How often a replica is let in again that the log was faster than, or whose log is to be gone past."""
+
+
+class _End(NamedTuple):
+    """How far a replica's log is."""
+
+    epoch: int
+    version: int
+    replica: Replica
 
 
 class TableHelper:
@@ -247,14 +258,16 @@ class TableHelper:
         registered = table.registration
         if any(self._alive(replica.broker) for replica in registered.in_sync):
             raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: somebody in sync answers")
-        found: list[tuple[int, Replica]] = []
-        for broker in table.assigned:
-            if all(broker != member.broker for member in registered.chain):
-                found += self._ends_at(broker, registered.name(broker))
-        if not found or max(found)[0] < 0:
+        out = [broker for broker in table.assigned if all(broker != member.broker for member in registered.chain)]
+        found = [end for broker in out for end in self._ends_at(registered.name(broker))]
+        if not found:
+            # A recovery may have named all of them anew; whoever was given up by name may be losing its files.
+            named = {replica.broker for replica in registered.renamed}
+            found = [end for broker in out if broker not in named for end in self._former_ends_at(broker)]
+        if not found:
             message = f"Failed to elect a leader of topic {topic}: no replica answers"
             raise EligibleLeadersNotAvailableError(message)
-        chosen = max(found)[1]
+        chosen = max(found).replica
 
         def prepare(life: int) -> None:
             self._roots.make_replica(Replica(chosen.broker, life))
@@ -266,20 +279,26 @@ class TableHelper:
             raise ElectionNotNeededError(f"topic {topic}: somebody else was faster")
         self._replicas.published.forget()
 
-    def _ends_at(self, broker: int, name: Replica) -> list[tuple[int, Replica]]:
-        """How far a broker's replica is; where a recovery has named it anew, all that the broker has of the table."""
-        found: list[tuple[int, Replica]] = []
+    def _ends_at(self, replica: Replica) -> Iterator[_End]:
+        """How far a replica's log is that is registered by that name; nothing where it gives no answer, or has none."""
         with contextlib.suppress(OSError, ReplicaError):
-            if self._alive(broker):
-                found.append((self._roots.do(End(name)), name))
-        if not any(end >= 0 for end, _ in found):
-            with contextlib.suppress(OSError):
-                for folder in self._cluster.store.root_of(broker).folders():
-                    if is_folder_of(folder, self._location):
-                        replica = replica_in(folder, self._location, broker)
-                        with contextlib.suppress(OSError, ReplicaError):
-                            found.append((self._roots.do(End(replica)), replica))
-        return found
+            if self._alive(replica.broker) and (end := self._roots.do(End(replica))) >= 0:
+                yield _End(0, end, replica)
+
+    def _former_ends_at(self, broker: int) -> Iterator[_End]:
+        """The same of all that a broker has of the table. Their logs may be different ones: the epoch says which."""
+        folders: Sequence[str] = ()
+        with contextlib.suppress(OSError):
+            folders = self._cluster.store.root_of(broker).folders() if self._alive(broker) else ()
+        for folder in folders:
+            if not is_folder_of(folder, self._location):
+                continue
+            replica = replica_in(folder, self._location, broker)
+            with contextlib.suppress(OSError, ReplicaError, KafkaError):
+                files = self._replicas.store_of(replica)
+                state = load_table(files, seq_segment if self._location in CONTROL_TABLES else segment_of)
+                known = newest_configuration(state.txns)
+                yield _End(-1 if known is None else known.epoch, self._roots.do(End(replica)), replica)
 
 
 def _prepared(course: Generator[Act, Any, T], prepare: Callable[[int], object]) -> Generator[Act, Any, T]:
