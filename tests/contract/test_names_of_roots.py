@@ -9,11 +9,10 @@ import pytest
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.config.server import ServerConfig
-from kafkalike.errors import KafkaConfigurationError, LogCorruptError, MirrorError
+from kafkalike.errors import KafkaConfigurationError, LogCorruptError
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.opening import open_several
 from kafkalike.log.connect import connect_delta
-from kafkalike.mirror import Mirror
 from kafkalike.model.structs import NewTopic
 from tests.tools.records import fill, open_log, records_of
 
@@ -130,16 +129,12 @@ def test_a_removed_root_comes_back_as_a_new_broker(roots: list[Path], tmp_path: 
     assert opened(tmp_path / "4").store.root_of(5).is_there()
 
 
-def test_mirrors_in_several_roots_are_refused_before_anything_is_written(roots: list[Path], tmp_path: Path) -> None:
-    """And a cluster of one root is not told to be mirrored there."""
+def test_a_cluster_of_one_root_and_a_new_root_are_not_named_together(roots: list[Path], tmp_path: Path) -> None:
     single = connect_delta(str(tmp_path / "single"))
     single.create_topic("x", 1, {})
-    with pytest.raises(MirrorError, match="mirror to a cluster of one root"):
-        Mirror(str(tmp_path / "single"), ",".join(map(str, roots))).run()
+
     with pytest.raises(KafkaConfigurationError, match="name it alone"):
         opened(tmp_path / "single", tmp_path / "new")
-
-    assert not list(tmp_path.glob("*/__mirrors"))
 
 
 @pytest.mark.parametrize("damaged", [0, 1, 2])

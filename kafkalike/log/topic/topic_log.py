@@ -272,7 +272,7 @@ class DeltaTopicLog(FollowedTopic):
     def _look_after_seals(self) -> None:
         """Where the table got replicas, look at the metadata once more: these say it to clients that know one root."""
         txns = self._table.state.txns
-        if len(txns) == self._applications and all(txns[name] == epoch for name, epoch in self._seals.items()):
+        if len(txns) == self._applications and all(txns.get(name) == epoch for name, epoch in self._seals.items()):
             return
         seals = {name: epoch for name, epoch in txns.items() if name.startswith(REPLICAS)}
         if seals:
