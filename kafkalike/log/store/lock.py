@@ -111,6 +111,23 @@ class TableLock:
         queue = FileLock(self._path + TURN, thread_local=False)
         table = FileLock(self._path, thread_local=False)
         try:
+            try:
+                self._acquire(queue, table, limit, meanwhile)
+                yield
+            finally:
+                self._free(queue, table)
+        finally:
+            # An interrupt may have come in the middle of that, and its traceback keeps both.
+            self._free(queue, table)
+
+    def _free(self, *locks: FileLock) -> None:
+        for lock in locks:
+            if lock.is_locked:
+                self._let_go(lock)
+
+    def _acquire(self, queue: FileLock, table: FileLock, limit: Deadline, meanwhile: Callable[[], object]) -> None:
+        """Queue, and take the lock; see `held`."""
+        try:
             self._take(queue, limit, meanwhile, FIRST_POLL_SECONDS)
             try:
                 self._take(table, limit, meanwhile, POLL_SECONDS)
@@ -128,10 +145,6 @@ class TableLock:
                 raise TopicAuthorizationFailedError(f"the root is read-only: {cause}") from cause
             message = f"the lock {self._called} cannot be taken, so nothing was written: {cause}"
             raise KafkaStorageError(message) from cause
-        try:
-            yield
-        finally:
-            self._let_go(table)
 
     def _take(self, lock: FileLock, limit: Deadline, meanwhile: Callable[[], object], pause: float) -> None:
         """Try again and again, more often with time.

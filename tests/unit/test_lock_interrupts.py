@@ -1,0 +1,40 @@
+"""A lock that is interrupted before any of its instructions is free afterwards, whoever still has the interrupt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.log.store.lock import TableLock
+from tests.tools.instructions import interrupted_at
+
+LAST = 2_000
+"""More instructions than taking a lock and letting it go has."""
+
+CODES = [
+    TableLock.held.__wrapped__.__code__,  # type: ignore[attr-defined]
+    *(vars(TableLock)[name].__code__ for name in ("_acquire", "_free", "_take", "_try", "_let_go")),
+]
+
+
+def test_a_lock_that_was_interrupted_is_free(tmp_path: Path) -> None:
+    """Its traceback keeps what the lock has opened, so no garbage collection lets it go."""
+
+    def hold() -> None:
+        with TableLock(str(tmp_path), "t").held(Deadline(SYSTEM_CLOCK, 5_000)):
+            pass
+
+    kept: list[BaseException] = []
+    for instruction in range(LAST):
+        interrupt = interrupted_at(CODES, instruction, hold)
+        if interrupt is None:
+            break
+        kept.append(interrupt)
+        with TableLock(str(tmp_path), "t").held(Deadline(SYSTEM_CLOCK, 0)):
+            pass
+    else:
+        pytest.fail("it has more instructions than were tried")
+
+    assert len(kept) > 100
