@@ -19,10 +19,9 @@ from kafkalike.log.inspect.verify import verify
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.corrections.certificate import Certificate
 from tests.tools.away import away, back
-from tests.tools.clusters import on_three_disks
+from tests.tools.three_roots import opened
 
 KEY = b"forget-me-0123456789"
-FAST = {"replica.lag.time.max.ms": "200"}
 
 pytestmark = pytest.mark.slow
 
@@ -30,11 +29,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def roots(tmp_path: Path) -> list[Path]:
     return [tmp_path / str(n) for n in (1, 2, 3)]
-
-
-def opened(roots: list[Path]) -> ReplicatedCluster:
-    """As another process would."""
-    return on_three_disks(roots[0].parent, **FAST)
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from kafkalike.admin import ConfigResource, ConfigResourceType
 from kafkalike.cli import main
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.config.server import ServerConfig
-from kafkalike.errors import ElectionNotNeededError, KafkaStorageError
+from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.controller import MetadataController
 from kafkalike.log.cluster.replicated.former import FormerReplicas
@@ -34,11 +34,12 @@ from kafkalike.model.replication.course import sealing
 from kafkalike.model.replication.values import Configuration, Registration, Replica
 from kafkalike.retention import maintain
 from tests.tools.away import away, back
-from tests.tools.clusters import on_three_disks
 from tests.tools.consumer import texts
 from tests.tools.records import batch_now
+from tests.tools.three_roots import elected_unclean, opened
 
 AT_ONCE = {"kafkalike.replaced.file.delay.ms": "0"}
+UNCLEAN = {**AT_ONCE, "unclean.leader.election.enable": "true"}
 
 pytestmark = pytest.mark.slow
 
@@ -46,11 +47,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def roots(tmp_path: Path) -> list[Path]:
     return [tmp_path / str(n) for n in (1, 2, 3)]
-
-
-def opened(roots: list[Path]) -> ReplicatedCluster:
-    """As another process would."""
-    return on_three_disks(roots[0].parent, **{"replica.lag.time.max.ms": "200"})
 
 
 @pytest.fixture
@@ -81,6 +77,19 @@ def assert_same(roots: list[Path]) -> None:
     cluster = opened(roots)
     assert list(check_replicas(cluster)) == []
     assert verify(cluster, ["t"]).findings == []
+
+
+def after_the_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Do something when maintenance has looked at who is out, and has removed nothing."""
+    found = FormerReplicas._found
+
+    def and_then(self: FormerReplicas, failed: list[Any]) -> list[Any]:
+        former = list(found(self, failed))
+        assert former
+        act()
+        return former
+
+    monkeypatch.setattr(FormerReplicas, "_found", and_then)
 
 
 def test_the_files_of_a_replica_go_that_is_not_assigned_any_more(
@@ -171,15 +180,7 @@ def test_one_that_is_let_in_meanwhile_keeps_its_files(
 ) -> None:
     """Between the look at who is out and the removal."""
     assign(cluster, 1, 2)
-    found = FormerReplicas._found
-
-    def and_comes_back(self: FormerReplicas, failed: list[Any]) -> list[object]:
-        former = list(found(self, failed))
-        assert former
-        assign(opened(roots), 1, 2, 3)
-        return former  # type: ignore[return-value]
-
-    monkeypatch.setattr(FormerReplicas, "_found", and_comes_back)
+    after_the_look(monkeypatch, lambda: assign(opened(roots), 1, 2, 3))
 
     assert cluster.replication.clear_former() == 0
     assert held(roots) == [3, 3, 3]
@@ -282,16 +283,21 @@ def only_third(roots: list[Path]) -> ReplicatedCluster:
     return found
 
 
-def test_an_unclean_leader_that_the_metadata_have_lost_is_recovered(roots: list[Path], tmp_path: Path) -> None:
-    cluster = opened(roots)
-    cluster.create_topic("t", 1, {**AT_ONCE, "unclean.leader.election.enable": "true"}, assignments={0: [1, 3]})
-    cluster.log("t").append(batch_now("a"))
+def with_an_unclean_leader(roots: list[Path], tmp_path: Path) -> Path:
+    """Broker 3 is chosen for the topic, which has one record there; its metadata of before are kept."""
+    opened(roots).create_topic("t", 1, UNCLEAN, assignments={0: [1, 3]})
+    opened(roots).log("t").append(batch_now("a"))
     kept = Path(shutil.copytree(roots[2] / CLUSTER_METADATA, tmp_path / "kept"))
     away(roots[2])
     opened(roots).log("t").append(batch_now("lost"))
     away(roots[0])
     back(roots[2])
-    elected_unclean(roots)
+    elected_unclean(opened(roots))
+    return kept
+
+
+def test_an_unclean_leader_that_the_metadata_have_lost_is_recovered(roots: list[Path], tmp_path: Path) -> None:
+    kept = with_an_unclean_leader(roots, tmp_path)
     opened(roots).log("t").append(batch_now("b"))
     away(roots[1])
 
@@ -299,16 +305,6 @@ def test_an_unclean_leader_that_the_metadata_have_lost_is_recovered(roots: list[
 
     recovered.replication.clear_former()
     assert texts(only_third(roots), "t") == ["a", "b"]
-
-
-def elected_unclean(roots: list[Path]) -> None:
-    """Nobody in sync answers for `replica.lag.time.max.ms`; then another one is chosen."""
-    cluster = opened(roots)
-    until = time.monotonic() + 30
-    while cluster.replication.replicas("t").leader == -1:
-        assert time.monotonic() < until
-        with contextlib.suppress(ElectionNotNeededError):
-            cluster.replication.elect_leader("t", "unclean")
 
 
 def test_files_of_a_later_epoch_than_the_metadata_know_stay(roots: list[Path], cluster: ReplicatedCluster) -> None:
@@ -328,14 +324,7 @@ def test_one_that_is_assigned_meanwhile_keeps_its_files(
     roots: list[Path], cluster: ReplicatedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assign(cluster, 1, 2)
-    found = FormerReplicas._found
-
-    def and_is_assigned(self: FormerReplicas, failed: list[Any]) -> list[object]:
-        former = list(found(self, failed))
-        opened(roots).replication.reassign("t", (1, 2, 3))
-        return former  # type: ignore[return-value]
-
-    monkeypatch.setattr(FormerReplicas, "_found", and_is_assigned)
+    after_the_look(monkeypatch, lambda: opened(roots).replication.reassign("t", (1, 2, 3)))
 
     assert cluster.replication.clear_former() == 0
     assert held(roots) == [3, 3, 3]
@@ -366,7 +355,7 @@ def test_who_is_chosen_unclean_is_not_emptied_and_who_is_emptied_not_chosen(
 ) -> None:
     """Maintenance that has slept since goes on in the middle of the election."""
     cluster = opened(roots)
-    cluster.create_topic("t", 1, {**AT_ONCE, "unclean.leader.election.enable": "true"}, assignments={0: [1, 3]})
+    cluster.create_topic("t", 1, UNCLEAN, assignments={0: [1, 3]})
     for value in "abc":
         cluster.log("t").append(batch_now(value))
     assign(cluster, 1)
@@ -383,7 +372,7 @@ def test_who_is_chosen_unclean_is_not_emptied_and_who_is_emptied_not_chosen(
 
     monkeypatch.setattr(joining, "choosing_unclean", interrupted)
 
-    elected_unclean(roots)
+    elected_unclean(opened(roots))
 
     assert texts(opened(roots), "t") == ["a", "b", "c"]
 
@@ -428,7 +417,7 @@ def test_a_root_that_refuses_removals_keeps_no_other_one_full(
 def aborted_election(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> ReplicatedCluster:
     """Broker 1 alone is in sync; an unclean election of 2 ended just before it was registered, and 1 is back."""
     cluster = opened(roots)
-    cluster.create_topic("t", 1, {**AT_ONCE, "unclean.leader.election.enable": "true"}, assignments={0: [1, 2]})
+    cluster.create_topic("t", 1, UNCLEAN, assignments={0: [1, 2]})
     cluster.log("t").append(batch_now("a"))
     away(roots[1])
     opened(roots).log("t").append(batch_now("b"))
@@ -444,7 +433,7 @@ def aborted_election(roots: list[Path], monkeypatch: pytest.MonkeyPatch) -> Repl
     with monkeypatch.context() as patch:
         patch.setattr(MetadataController, "change", killed)
         with pytest.raises(ZeroDivisionError):
-            elected_unclean(roots)
+            elected_unclean(opened(roots))
     back(roots[0])
     return opened(roots)
 
@@ -490,21 +479,11 @@ def test_a_copy_of_an_election_that_was_never_registered_goes_when_the_epoch_has
     assert texts(opened(roots), "t") == ["a", "b"]
 
 
-UNCLEAN = {**AT_ONCE, "unclean.leader.election.enable": "true"}
-
-
 def test_an_unclean_leader_stays_whose_source_was_cleared_and_whose_registration_is_lost(
     roots: list[Path], tmp_path: Path
 ) -> None:
     """Nobody has written since the election: its log ends as that of one that was never registered."""
-    opened(roots).create_topic("t", 1, UNCLEAN, assignments={0: [1, 3]})
-    opened(roots).log("t").append(batch_now("a"))
-    kept = Path(shutil.copytree(roots[2] / CLUSTER_METADATA, tmp_path / "kept"))
-    away(roots[2])
-    opened(roots).log("t").append(batch_now("lost"))
-    away(roots[0])
-    back(roots[2])
-    elected_unclean(roots)
+    kept = with_an_unclean_leader(roots, tmp_path)
     assert opened(roots).replication.clear_former() == 1
     away(roots[1])
 
@@ -519,14 +498,7 @@ def test_an_unclean_leader_that_was_sealed_again_is_recovered(
     roots: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its log ends with a second seal of the same chain, as one that was to join went away; a record is before that."""
-    opened(roots).create_topic("t", 1, UNCLEAN, assignments={0: [1, 3]})
-    opened(roots).log("t").append(batch_now("a"))
-    kept = Path(shutil.copytree(roots[2] / CLUSTER_METADATA, tmp_path / "kept"))
-    away(roots[2])
-    opened(roots).log("t").append(batch_now("lost"))
-    away(roots[0])
-    back(roots[2])
-    elected_unclean(roots)
+    kept = with_an_unclean_leader(roots, tmp_path)
     opened(roots).log("t").append(batch_now("b"))
     back(roots[0])
     calls: list[int] = []
@@ -567,7 +539,7 @@ def test_one_that_was_emptied_is_not_chosen_before_one_with_records(roots: list[
     opened(roots).replication.reassign("t", (1, 2, 3))
     away(roots[0])
 
-    elected_unclean(roots)
+    elected_unclean(opened(roots))
 
     assert texts(opened(roots), "t") == ["a", "b", "c"]
 
@@ -584,7 +556,7 @@ def test_a_log_that_was_given_up_is_not_chosen_before_one_that_counts(roots: lis
         opened(roots).log("t").append(batch_now(value))
     away(roots[0])
     back(roots[2])
-    elected_unclean(roots)
+    elected_unclean(opened(roots))
     opened(roots).log("t").append(batch_now("x"))
     assert not [why for why in opened(roots).replication.replicate().failed if "broker 2" in why]
     opened(roots).log("t").append(batch_now("y"))
@@ -594,7 +566,7 @@ def test_a_log_that_was_given_up_is_not_chosen_before_one_that_counts(roots: lis
     back(roots[1])
     away(roots[2])
 
-    elected_unclean(roots)
+    elected_unclean(opened(roots))
 
     assert texts(opened(roots), "t") == ["a", "b", "x", "y"]
 
@@ -607,7 +579,7 @@ def test_recovery_says_who_could_be_chosen_under_a_name_that_is_not_registered(r
     opened(roots).log("t").append(batch_now("c"))
     away(roots[1])
     back(roots[0])
-    elected_unclean(roots)
+    elected_unclean(opened(roots))
     back(roots[1])
     away(roots[0])
 
@@ -615,7 +587,7 @@ def test_recovery_says_who_could_be_chosen_under_a_name_that_is_not_registered(r
 
     (said,) = [finding for finding in planned.findings if finding.startswith("t~")]
     assert "broker 2 has records" in said
-    elected_unclean(roots)
+    elected_unclean(opened(roots))
     assert texts(opened(roots), "t") == ["a", "b", "c"]
 
 
@@ -638,10 +610,6 @@ def test_one_that_a_recovery_has_named_anew_can_be_chosen_unclean(tmp_path: Path
     assert not those(1, 4).replication.recover(str(roots[0])).sure
     away(roots[0])
     those(4).replication.recover()
-    until = time.monotonic() + 30
-    while those(4).replication.replicas("t").leader == -1:
-        assert time.monotonic() < until
-        with contextlib.suppress(ElectionNotNeededError):
-            those(4).replication.elect_leader("t", "unclean")
+    elected_unclean(those(4))
 
     assert texts(those(4), "t") == ["a"]

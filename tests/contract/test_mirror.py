@@ -456,7 +456,7 @@ def test_a_decided_pass_whose_file_is_lost_is_said_and_only_force_promotes_witho
     mirror(source, target)
     fill(source, "c")
     until(steps_of(source, target), "decided")
-    mirrors = target.store.at(MIRRORS)
+    mirrors = target.mirror_root.at(MIRRORS)
     (name,) = [entry.name for entry in mirrors.list() if entry.name.endswith(".pass")]
     content = mirrors.read(name)
     mirrors.remove(name)

@@ -15,7 +15,7 @@ from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaError, KafkaStorageError, MirrorTopicError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.cluster.replicated.mirrored import seal_table
+from kafkalike.log.cluster.replicated.sealing import seal_table
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.inspect.replica_check import check_replicas
 from kafkalike.log.inspect.verify import verify
@@ -26,9 +26,10 @@ from kafkalike.log.table.layout import CLUSTER_METADATA, MIRRORS
 from kafkalike.mirror import Mirror, describe, promote
 from kafkalike.retention import maintain
 from tests.tools.away import away, back
-from tests.tools.clusters import on_disk, on_three_disks
+from tests.tools.clusters import on_disk
 from tests.tools.consumer import texts
 from tests.tools.records import batch_now
+from tests.tools.three_roots import opened
 
 pytestmark = pytest.mark.slow
 
@@ -46,11 +47,6 @@ def source(tmp_path: Path) -> DeltaCluster:
 @pytest.fixture
 def roots(tmp_path: Path) -> list[Path]:
     return [tmp_path / "target" / str(n) for n in (1, 2, 3)]
-
-
-def opened(roots: list[Path]) -> ReplicatedCluster:
-    """As another process would."""
-    return on_three_disks(roots[0].parent, **{"replica.lag.time.max.ms": "200"})
 
 
 def mirror(source: DeltaCluster, roots: list[Path]) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import shutil
 import struct
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ from deltalake import DeltaTable
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import (
-    ElectionNotNeededError,
     InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
     KafkaConfigurationError,
@@ -31,23 +28,15 @@ from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.batch import RecordBatch
 from kafkalike.retention.run import maintain
 from tests.tools.away import away, back
-from tests.tools.clusters import on_three_disks
 from tests.tools.consumer import texts
 from tests.tools.forked import killed
 from tests.tools.records import batch_now, records_of
-
-LAG_MS = 200
-FAST = {"replica.lag.time.max.ms": str(LAG_MS)}
+from tests.tools.three_roots import LAG_MS, elected_unclean, opened
 
 
 @pytest.fixture
 def roots(tmp_path: Path) -> list[Path]:
     return [tmp_path / str(n) for n in (1, 2, 3)]
-
-
-def opened(roots: list[Path]) -> ReplicatedCluster:
-    """As another process would."""
-    return on_three_disks(roots[0].parent, **FAST)
 
 
 def values(cluster: ReplicatedCluster, topic: str = "t") -> list[str]:
@@ -481,11 +470,7 @@ def test_a_client_that_knows_a_log_that_was_given_up_begins_anew(roots: list[Pat
     log.refresh()
     away(roots[0])
     back(roots[2])
-    electing, until = opened(roots), time.monotonic() + 30
-    while electing.replication.replicas("t").leader == -1:
-        assert time.monotonic() < until
-        with contextlib.suppress(ElectionNotNeededError):
-            electing.replication.elect_leader("t", "unclean")
+    elected_unclean(opened(roots))
     for value in "vwxyz":
         opened(roots).log("t").append(batch_now(value))
     back(roots[0])

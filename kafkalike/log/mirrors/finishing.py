@@ -46,7 +46,7 @@ def finish_all(target: DeltaCluster, problems: dict[str, KafkaError]) -> Iterato
             content = target.mirror_root.at(MIRRORS).look(pass_name(run))
             if content is not None:
                 try:
-                    manifest = load_manifest(content, f"{target.store.uri}/{MIRRORS}/{pass_name(run)}")
+                    manifest = load_manifest(content, f"{target.mirror_root.uri}/{MIRRORS}/{pass_name(run)}")
                 except LogCorruptError as cause:
                     _note_lost(state, run, str(cause), problems)
                     continue
@@ -70,7 +70,7 @@ def find_lost(target: DeltaCluster, problems: dict[str, KafkaError]) -> None:
             if target.mirror_root.at(MIRRORS).look(pass_name(mirror.run)) is not None:
                 continue
             if not has_version(target.mirror_files(info), max(mirror.version, 0)):
-                problems[name] = _lost(name, f"{target.store.uri}/{MIRRORS}/{pass_name(mirror.run)} is gone")
+                problems[name] = _lost(name, f"{target.mirror_root.uri}/{MIRRORS}/{pass_name(mirror.run)} is gone")
 
 
 def has_version(files: Store, version: int) -> bool:
@@ -178,14 +178,15 @@ def _publish(target: DeltaCluster, info: TopicInfo, part: Part) -> Iterator[str]
 
 def _restart(target: DeltaCluster, files: Store, part: Part) -> Iterator[str]:
     """Put a checkpoint; those who follow the table see that its version is there, and load anew."""
-    content = target.mirror_root.at(MIRRORS).look(part.checkpoint)
+    mirrors = target.mirror_root.at(MIRRORS)
+    content = mirrors.look(part.checkpoint)
     if content is None:
         # Somebody else has finished the pass, and cleaned up.
         if checkpoint_name(part.first).rpartition("/")[2] in {e.name for e in files.list("_delta_log")}:
             return
-        raise LogCorruptError(f"{target.store.uri}/{MIRRORS}/{part.checkpoint} is gone: {part.name} cannot go on")
+        raise LogCorruptError(f"{mirrors.uri}/{part.checkpoint} is gone: {part.name} cannot go on")
     if zlib.crc32(content) != part.checksum:
-        raise LogCorruptError(f"{target.store.uri}/{MIRRORS}/{part.checkpoint} is damaged: {part.name} cannot go on")
+        raise LogCorruptError(f"{mirrors.uri}/{part.checkpoint} is damaged: {part.name} cannot go on")
     faults.point("mirror.before_checkpoint")
     files.replace(checkpoint_name(part.first), content)
     yield "checkpoint"

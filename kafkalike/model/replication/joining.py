@@ -29,7 +29,7 @@ from kafkalike.model.replication.acts import (
     Supply,
 )
 from kafkalike.model.replication.course import Seen, check_not_cleaned, following, is_right, sealing
-from kafkalike.model.replication.membership import chosen_unclean, confirmed, renamed, with_joining, without
+from kafkalike.model.replication.membership import chosen_unclean, confirmed, named_anew, with_joining, without
 from kafkalike.model.replication.values import Registration, Replica, View
 
 
@@ -142,7 +142,7 @@ def giving_up(broker: int) -> Generator[Act, Any, Registration | None]:
     registered = yield LookAtController()
     if any(replica.broker == broker for replica in registered.chain):
         return None
-    after = renamed(registered, broker, (yield NewLife()))
+    after = named_anew(registered, broker, (yield NewLife()))
     return after if (yield Register(registered, after)) else None
 
 

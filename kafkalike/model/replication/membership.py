@@ -46,7 +46,7 @@ def with_joining(registration: Registration, broker: int, *, leads: bool = False
     return registration._replace(epoch=registration.epoch + 1, chain=chain, joining=joining)
 
 
-def renamed(registration: Registration, broker: int, life: int) -> Registration:
+def named_anew(registration: Registration, broker: int, life: int) -> Registration:
     """Never let a broker's replica back under the name that it had: then its files may be removed, however late.
 
     Args:

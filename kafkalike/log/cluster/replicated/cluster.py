@@ -16,10 +16,11 @@ from kafkalike.log.cluster.replicated.controller import MetadataController, Plac
 from kafkalike.log.cluster.replicated.founding import found_cluster
 from kafkalike.log.cluster.replicated.home import BrokerHome
 from kafkalike.log.cluster.replicated.metadata import PatientControlLog
-from kafkalike.log.cluster.replicated.mirrored import mirror_at, mirrors_broker, seal_table
+from kafkalike.log.cluster.replicated.mirrored import mirror_at, mirrors_broker
 from kafkalike.log.cluster.replicated.placement import Placement
 from kafkalike.log.cluster.replicated.places import Places, is_folder, rack_of, settings_of
 from kafkalike.log.cluster.replicated.roots import SeveralRoots
+from kafkalike.log.cluster.replicated.sealing import configuration_in, seal_table
 from kafkalike.log.cluster.replicated.topic_tables import RefusingRootError, TopicTables
 from kafkalike.log.cluster.replicated.voters import first_voters, metadata_root
 from kafkalike.log.cluster.root_tables import RootTables
@@ -27,11 +28,8 @@ from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.log.store.bounded.calls import calls_of
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import CONTROL_TABLES, METADATA_TABLE_PROPERTIES
-from kafkalike.log.table.loading import load_table
-from kafkalike.log.table.replicas.supplies import MARK
-from kafkalike.log.table.replicas.version_file import newest_configuration
+from kafkalike.log.table.replicas.supplies import mark_replica
 from kafkalike.log.table.root_format import check_root_format
-from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.brokers import Broker, ReplicatedTable, first_replicas
 from kafkalike.model.brokers.reading import LEADER, ReadFrom
 from kafkalike.model.cluster_state import ClusterState
@@ -352,8 +350,7 @@ class ReplicatedCluster(DeltaCluster):
         root = self.store.root_of(placed.leader)
         files = root.at(location)
         try:
-            files.make_folder("_delta_log")
-            files.put_if_absent(MARK, str(tuple(placed.registration.leader)).encode())
+            mark_replica(files, placed.registration.leader)
             tables = RootTables(root.uri, root, self.clock, self.metadata, self.metadata_on_disk)
             return tables.make(source.name, location, source.topic_id, first)
         except (OSError, KafkaStorageError) as cause:
@@ -381,18 +378,16 @@ class ReplicatedCluster(DeltaCluster):
 
     def adopt_mirror(self, info: TopicInfo) -> None:
         """Make the table of a mirror that is being promoted one with a replica."""
-        if mirror_at(self.metadata.state, info.location) is None:
-            # Another promotion has ended.
-            return
-        files = self.mirror_files(info)
         controller = self._controller_of(info.location)
         while True:
             registered = controller.look()
             if mirror_at(self.metadata.state, info.location) is None:
+                # Another promotion has ended.
                 return
+            files = self.mirror_files(info)
             # Its source may have had replicas: their epochs are in the table.
-            known = newest_configuration(load_table(files, segment_of).txns)
+            known = configuration_in(files, info.location)
             if known is None or known.epoch < registered.epoch or known == registered.configuration:
                 break
             controller.change(registered, registered._replace(epoch=known.epoch + 1))
-        seal_table(files, registered.configuration, segment_of, self.clock)
+        seal_table(files, info.location, registered.configuration, self.clock)

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.log.cluster.replicated.roots import replica_in
-from kafkalike.log.table.layout import CONTROL_TABLES, location_in
-from kafkalike.log.table.loading import load_table
-from kafkalike.log.table.replicas.version_file import newest_configuration
-from kafkalike.log.table.row_files import seq_segment
-from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.cluster.replicated.sealing import configuration_in
+from kafkalike.log.table.layout import location_in
 from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.brokers.rows import REPLICAS
 from kafkalike.model.metadata_rows import parse_row
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.replicated.home import BrokerHome
     from kafkalike.log.store.port import Store
 
-DELAY = "kafkalike.replaced.file.delay.ms"
+DELAY: Final = "kafkalike.replaced.file.delay.ms"
 """For how long queries that began before may read the files."""
 
 
@@ -125,9 +122,8 @@ class FormerReplicas:
         Raises:
             KafkaStorageError: it is.
         """
-        to_segment = seq_segment if former.location in CONTROL_TABLES else segment_of
         try:
-            said = newest_configuration(load_table(former.folder, to_segment).txns)
+            said = configuration_in(former.folder, former.location)
         except (KafkaError, FileNotFoundError):
             # No log is there that can be read, and none is newer.
             return

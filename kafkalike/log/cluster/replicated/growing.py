@@ -21,23 +21,18 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.replicated.broker_store import Founding, Sign, sign_of
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.cluster.replicated.controller import FixedController
 from kafkalike.log.cluster.replicated.founding import check_unused
-from kafkalike.log.cluster.replicated.mirrored import TRIES, seal_table
 from kafkalike.log.cluster.replicated.opening import open_several, reopened
 from kafkalike.log.cluster.replicated.places import Places, rack_of
+from kafkalike.log.cluster.replicated.sealing import TRIES, configuration_in, seal_table
 from kafkalike.log.cluster.replicated.voters import found_voter
 from kafkalike.log.table.actions import APPEND_KEY, log_name
 from kafkalike.log.table.commit_file import lines_of, writer_info
-from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA, CONSUMER_OFFSETS, CONTROL_TABLES, SCHEMAS
-from kafkalike.log.table.loading import load_table
+from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA, CONSUMER_OFFSETS, SCHEMAS
 from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.replicas.table_replicas import TableReplicas
-from kafkalike.log.table.replicas.version_file import newest_configuration
+from kafkalike.log.table.replicas.supplies import mark_replica
 from kafkalike.log.table.root_format import ROOT_FORMAT, SEVERAL_ROOTS
-from kafkalike.log.table.row_files import seq_segment
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
-from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.brokers import ONLY_BROKER, Broker, first_replicas
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
@@ -147,10 +142,10 @@ def _register(root: str, places: Places, clock: Clock) -> None:
         if location in state.replicas:
             # Somebody was here before.
             continue
-        sealed[location] = registration = _mark(store.at(location), location, clock)
+        files, registration = store.at(location), first_replicas(location, (ONLY_BROKER,)).registration
+        mark_replica(files, registration.leader)
         # A mirror's log gets no version of its own; what it needs instead, its promotion brings.
-        if location not in mirrors:
-            sealed[location] = _seal(store.at(location), location, registration, clock)
+        sealed[location] = registration if location in mirrors else _seal(files, location, registration, clock)
 
     def plan(known: ClusterState) -> Sequence[MetadataRow]:
         now = clock.now_ms()
@@ -171,22 +166,13 @@ def _register(root: str, places: Places, clock: Clock) -> None:
     faults.point("growing.before_sign")
 
 
-def _mark(files: Store, location: str, clock: Clock) -> Registration:
-    """Say in a table's folder that it is a replica; what is to be registered of it."""
-    registration = first_replicas(location, (ONLY_BROKER,)).registration
-    replicas = TableReplicas(location, lambda _: files, FixedController(registration), clock, lag_ms=0)
-    replicas.roots.make_replica(registration.leader)
-    return registration
-
-
 def _seal(files: Store, location: str, registration: Registration, clock: Clock) -> Registration:
     """Put a version into a table that says who takes the next ones, and a checkpoint of it."""
-    to_segment = seq_segment if location in CONTROL_TABLES else segment_of
-    known = newest_configuration(load_table(files, to_segment).txns)
+    known = configuration_in(files, location)
     if known is not None:
         # Of a source of several roots, as it was a mirror; or of a call that was cut off.
         registration = registration._replace(epoch=known.epoch + 1)
-    seal_table(files, registration.configuration, to_segment, clock, point="growing.after_seal")
+    seal_table(files, location, registration.configuration, clock, point="growing.after_seal")
     return registration
 
 

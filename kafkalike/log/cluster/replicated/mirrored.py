@@ -9,24 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kafkalike import faults
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.checkpoints.make import make_checkpoint
-from kafkalike.log.table.loading import load_table
-from kafkalike.log.table.replicas.version_file import newest_configuration, seal
-from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.mirrored import Phase
 
 if TYPE_CHECKING:
-    from kafkalike.clock import Clock
     from kafkalike.log.store.port import Store
-    from kafkalike.log.table.loading import ToSegment
     from kafkalike.model.cluster_state import ClusterState
-    from kafkalike.model.replication.values import Configuration
     from kafkalike.model.topic import TopicInfo
-
-TRIES = 100
-"""How often a version is put that others are faster with."""
 
 
 def mirror_at(state: ClusterState, location: str) -> TopicInfo | None:
@@ -91,43 +79,3 @@ class MirrorStore:
         info = state.topics.get(self._name)
         mirror = None if info is None or info.topic_id != self._topic_id else info.mirror
         return None if mirror is None else mirror.phase
-
-
-def seal_table(
-    files: Store, configuration: Configuration, to_segment: ToSegment, clock: Clock, *, point: str = ""
-) -> None:
-    """Put a version into a table of one root that says who takes the next ones, and a checkpoint of it.
-
-    Args:
-        files: the table.
-        configuration: who; its epoch is higher than any that the table has, or the table has it already. Where it has
-            a later one, nothing is done.
-        to_segment: see `load_table`.
-        clock: time.
-        point: a fault point between the two.
-
-    Raises:
-        LogCorruptError: the table is damaged, and is to be repaired first.
-        OSError: it gives no answer, or others are faster all the time.
-    """
-    for _ in range(TRIES):
-        state = load_table(files, to_segment)
-        known = newest_configuration(state.txns)
-        if known is not None and known.epoch > configuration.epoch:
-            # Somebody has gone on from this one: what is at this root by now may not be published.
-            return
-        version = state.version
-        if known == configuration:
-            break
-        version += 1
-        if files.put_if_absent(log_name(version), seal(configuration, clock.now_ms()).data, durable=True):
-            break
-    else:
-        raise OSError(f"others write {files.uri} all the time")
-    if point:
-        faults.point(point)
-    snapshot = load_snapshot(files, version)
-    if snapshot.damage is not None:
-        raise snapshot.damage.refuse()
-    # Who opens the table begins there, and must see the seal.
-    make_checkpoint(files, snapshot, clock.now_ms())

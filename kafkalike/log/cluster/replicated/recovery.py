@@ -15,15 +15,14 @@ from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import registered_row
 from kafkalike.log.cluster.replicated.mirrored import mirror_at
 from kafkalike.log.cluster.replicated.roots import replica_in
+from kafkalike.log.cluster.replicated.sealing import state_in
 from kafkalike.log.cluster.replicated.unregistered import is_unregistered
 from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.layout import CONTROL_TABLES, is_folder_of
-from kafkalike.log.table.loading import load_table
+from kafkalike.log.table.layout import is_folder_of
 from kafkalike.log.table.replicas.version_file import newest_configuration
 from kafkalike.log.table.replicas.voter_files import Voter
 from kafkalike.log.table.replicas.voter_roots import VoterRoots
-from kafkalike.log.table.row_files import ROWS, seq_segment
-from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.table.row_files import ROWS
 from kafkalike.model.replication.membership import without
 from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember, Recovery
 from kafkalike.model.replication.registers import (
@@ -244,7 +243,7 @@ class Recoveries:
             if sure and replica not in known:
                 continue
             try:
-                state = load_table(store, seq_segment if table.location in CONTROL_TABLES else segment_of)
+                state = state_in(store, table.location)
             except (OSError, KafkaError):
                 # It has no replica, or none that can be read.
                 continue

@@ -19,7 +19,7 @@ from kafkalike.errors import (
     TopicAuthorizationFailedError,
 )
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
-from kafkalike.log.cluster.replicated.mirrored import MirrorStore, mirror_at, mirrors_broker
+from kafkalike.log.cluster.replicated.mirrored import MirrorStore, mirror_at
 from kafkalike.log.cluster.replicated.several_leases import SeveralLeases
 from kafkalike.log.cluster.replicated.voters import Voters
 from kafkalike.log.store.near import NearStore
@@ -32,7 +32,6 @@ from kafkalike.log.table.layout import (
     DELETED,
     LEASES,
     LOCKS,
-    MIRRORS,
     STAGING,
 )
 from kafkalike.log.table.layout import TRANSACTIONS as STAGED_TRANSACTIONS
@@ -234,9 +233,6 @@ class SeveralRoots(NearStore):
             return Spread(
                 self.replicas(CONSUMER_OFFSETS), lambda replica: self.root_of(replica.broker).at(folder), self._clock
             )
-        if first == MIRRORS:
-            broker = mirrors_broker(self._known())
-            return (self.first() if broker is None else self.root_of(broker)).at(folder)
         table = self._table(first)
         return table.at(rest) if rest else table
 

@@ -15,14 +15,12 @@ from kafkalike.errors import (
     KafkaStorageError,
 )
 from kafkalike.log.cluster.replicated.roots import replica_in
+from kafkalike.log.cluster.replicated.sealing import configuration_in
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import Commit
-from kafkalike.log.table.layout import CONSUMER_OFFSETS, CONTROL_TABLES, TRANSACTIONS, is_folder_of
-from kafkalike.log.table.loading import load_table
-from kafkalike.log.table.replicas.version_file import VersionFile, newest_configuration
-from kafkalike.log.table.row_files import seq_segment
+from kafkalike.log.table.layout import CONSUMER_OFFSETS, TRANSACTIONS, is_folder_of
+from kafkalike.log.table.replicas.version_file import VersionFile
 from kafkalike.log.table.state import FENCE
-from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.replication import joining
 from kafkalike.model.replication.acts import Act, End, NewLife
 from kafkalike.model.replication.course import Seen, appending
@@ -296,8 +294,7 @@ class TableHelper:
             replica = replica_in(folder, self._location, broker)
             with contextlib.suppress(OSError, ReplicaError, KafkaError):
                 files = self._replicas.store_of(replica)
-                state = load_table(files, seq_segment if self._location in CONTROL_TABLES else segment_of)
-                known = newest_configuration(state.txns)
+                known = configuration_in(files, self._location)
                 yield _End(-1 if known is None else known.epoch, self._roots.do(End(replica)), replica)
 
 

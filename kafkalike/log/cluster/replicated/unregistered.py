@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def is_unregistered(files: Store, state: TableState, replica: Replica) -> bool:
     """Whether a log ends with the seal that such an election puts before it is registered, and was never gone on with.
 
-    What it has is in the log that it was copied from, too. One that was registered and never written since is no
-    different, and no loss either.
+    One that was registered, and then sealed again with the same chain, looks the same, and may have records: so whoever
+    asks looks for what it was made of, too.
 
     Args:
         files: the replica's.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -342,8 +341,7 @@ class ReplicatedStore(NearStore):
                     shared = near.copy(source, store, name) and shared
                     continue
             shared = False
-            store.make_folder(posixpath.dirname(name))
-            store.replace(name, origin.read(source))
+            self.replicas.roots.supplies.put(replica, name, origin.read(source))
         return shared
 
     def discard(self, name: str) -> None:

@@ -23,7 +23,7 @@ from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.controllers import Controller
 from kafkalike.log.table.replicas.replica_logs import ReplicaLogs
-from kafkalike.log.table.replicas.supplies import MARK, Supplies, txns_of
+from kafkalike.log.table.replicas.supplies import Supplies, mark_replica, txns_of
 from kafkalike.log.table.replicas.version_file import LostFile, VersionFile, newest_configuration, seal
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication import acts
@@ -130,9 +130,7 @@ class ReplicaRoots:
         Raises:
             OSError: the root cannot be reached.
         """
-        store = self._store_of(replica)
-        store.make_folder("_delta_log")
-        store.put_if_absent(MARK, str(tuple(replica)).encode())
+        mark_replica(self._store_of(replica), replica)
 
     def down_ms(self, replica: Replica) -> int:
         """For how long a replica has given no answer, ms; 0 when it has, or was not asked."""

@@ -28,6 +28,16 @@ MARK: Final = "_delta_log/_replica"
 """A file that each replica has: where it is missing, nothing else that is missing means anything."""
 
 
+def mark_replica(files: Store, replica: Replica) -> None:
+    """Make the place of a replica, unless it is there.
+
+    Raises:
+        OSError: the root cannot be reached.
+    """
+    files.make_folder("_delta_log")
+    files.put_if_absent(MARK, str(tuple(replica)).encode())
+
+
 class Supplies:
     """The data files that a process has made, and those that replicas have.
 
@@ -106,7 +116,7 @@ class Supplies:
             if (new and (store.far or not brought)) or not _has(store, add):
                 content = self._content(add, replica, source, partly=partly)
                 if content is not None:
-                    self._put(store, replica, add.path, content)
+                    self.put(replica, add.path, content)
                     if durable:
                         store.sync(add.path)
                     if new and not store.far:
@@ -141,8 +151,13 @@ class Supplies:
                     return self._there(other).read(add.path)
         raise FileNotFoundError(add.path)
 
-    def _put(self, store: Store, replica: Replica, path: str, content: bytes) -> None:
-        # Whole or not at all: another helper may write the same.
+    def put(self, replica: Replica, path: str, content: bytes) -> None:
+        """Give a replica a file, whole or not at all: another helper may write the same.
+
+        Raises:
+            OSError: it gives no answer.
+        """
+        store = self._store_of(replica)
         try:
             store.replace(path, content)
         except FileNotFoundError:
