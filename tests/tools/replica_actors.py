@@ -23,6 +23,7 @@ class Actor:
     """Somebody who carries out one task after the other, and may stop anywhere."""
 
     __slots__ = (
+        "counting",
         "epoch",
         "error",
         "memory",
@@ -46,6 +47,8 @@ class Actor:
         """As `ReplicaRoots` has it: no time passes here, so it holds until clean-up has been there."""
         self.surely_put: dict[Replica, tuple[int, int]] = {}
         self.proven: dict[Replica, dict[int, Content]] = {}
+        self.counting: dict[Replica, tuple[int, int]] = {}
+        """Above which version a replica's log counts, as of an epoch."""
         self.epoch = -1
         self.steps: Steps | None = task(world, self)
         self.send: Any = None
@@ -155,6 +158,15 @@ class Actor:
         self.reach(act.source)
         return self.world.copy_checkpoint(act.source, act.replica, partly=act.partly)
 
+    def counts_above(self, act: acts.CountsAbove) -> int:
+        epoch, found = self.counting.get(act.replica, (-1, -1))
+        if epoch != act.epoch:
+            self.reach(act.replica)
+            table = self.world.table(act.replica)
+            found = max((note for note in table.notes if note <= table.checkpoint), default=-1)
+            self.counting[act.replica] = act.epoch, found
+        return found
+
     def discard(self, act: acts.Discard) -> None:
         self.reach(act.replica)
         self.world.discard(act.replica, act.below)
@@ -234,6 +246,7 @@ CARRIED_OUT: dict[type, Callable[[Actor, Any], Any]] = {
     acts.Register: Actor.register,
     acts.MakeCheckpoint: Actor.make_checkpoint,
     acts.CopyCheckpoint: Actor.copy_checkpoint,
+    acts.CountsAbove: Actor.counts_above,
     acts.Discard: Actor.discard,
     acts.NewSeal: Actor.new_seal,
     acts.Missing: Actor.missing,
@@ -429,6 +442,34 @@ def reader(world: Roots, actor: Actor) -> Steps:
                 yield Call(lambda: None)
                 if world.random() < 0.1:
                     break
+        except (FellBehindError, ReplicaError, ControllerError):
+            pass
+
+
+def late_reader(world: Roots, actor: Actor) -> Steps:
+    """Read versions one by one that this process has known to be published for long; asks the controller seldom."""
+    while world.faulty:
+        try:
+            view, known = yield from opening(world, repair=False)
+            tell(world, view, known, 0)
+            registered = yield acts.LookAtController()
+            while world.faulty:
+                for _ in range(int(world.random() * 20)):
+                    yield Call(lambda: None)
+                if world.random() < 0.5:
+                    registered = yield acts.LookAtController()
+                if view.configuration.epoch < registered.lineage:
+                    break
+                view = yield from course.following(view, {}, registered)
+                # A table of this process that is that far.
+                for version in range(int(world.random() * (view.end + 1)), view.end + 1):
+                    content = yield from course.looking_up(version, view, registered)
+                    if content is None:
+                        asked = {*registered.in_sync, view.configuration.leader}
+                        assert any(world.table(r).checkpoint >= version for r in asked), (version, "is nowhere")
+                        break
+                    world.counts["looked up"] += 1
+                    world.publish(version, content, life_of(view))  # type: ignore[arg-type]
         except (FellBehindError, ReplicaError, ControllerError):
             pass
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kafkalike.model.replication import acts
 from kafkalike.model.replication.values import Configuration, Registration, Replica, UnreachableError, View
 
 Steps = Generator[Any, Any, Any]
+
+BEHIND: Final = 1
+"""Which of four histories has somebody who reads versions long after others. By the seed: those that are known to show
+a rare fault go on to show it."""
 
 
 class Content(NamedTuple):
@@ -31,12 +35,14 @@ class Content(NamedTuple):
 class Table:
     """A replica on its root."""
 
-    __slots__ = ("checkpoint", "cleanings", "files", "last", "log", "state")
+    __slots__ = ("checkpoint", "cleanings", "files", "last", "log", "notes", "state")
 
     def __init__(self) -> None:
         self.log: dict[int, Content] = {}
         self.last = -1
         self.checkpoint = -1
+        self.notes: list[int] = []
+        """Checkpoints that it came back with, or was to come back with."""
         self.cleanings = 0
         """How often clean-up has removed versions."""
         self.state: State | None = None
@@ -106,6 +112,7 @@ class Roots:
             unclean=chance.random() < 0.25,
         )
         self.faulty = True
+        self.behind = seed % 4 == BEHIND
         self.dead: set[int] = set()
         self.blocked: set[tuple[str, int]] = set()
         self.factor = factor
@@ -138,6 +145,7 @@ class Roots:
                 "ahead",
                 "move",
                 "given up",
+                "looked up",
             ),
             0,
         )
@@ -221,6 +229,10 @@ class Roots:
             for file in sorted(live - theirs.files):
                 self.check_lacking(source, file, partly=partly)
             mine.files |= live & theirs.files
+            mine.notes.append(theirs.checkpoint)
+            if self.behind and self.faulty and self.random() < self.faults.lost:
+                # It is noted, and then the helper is killed.
+                raise UnreachableError(replica)
             mine.checkpoint, mine.state = theirs.checkpoint, theirs.state
             mine.last = max(mine.last, mine.checkpoint)
         return mine.checkpoint

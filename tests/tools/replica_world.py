@@ -11,7 +11,19 @@ from typing import Final
 
 from kafkalike.model.replication import acts, course, joining
 from tests.tools.histories import played
-from tests.tools.replica_actors import Actor, cleaner, elector, emptier, healer, helper, mover, reader, vacuum, writer
+from tests.tools.replica_actors import (
+    Actor,
+    cleaner,
+    elector,
+    emptier,
+    healer,
+    helper,
+    late_reader,
+    mover,
+    reader,
+    vacuum,
+    writer,
+)
 from tests.tools.replica_roots import Roots
 
 EMPTIED: Final = 2
@@ -45,6 +57,8 @@ class World(Roots):
         if seed % 4 == EMPTIED:
             # By the seed: those that are known to show a rare fault go on to show it.
             self.actors.append(Actor(self, "e", emptier))
+        if self.behind:
+            self.actors.append(Actor(self, "b", late_reader))
 
     # --- the schedule ------------------------------------------------------------------------------
 

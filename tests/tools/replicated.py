@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import uuid
@@ -73,6 +74,18 @@ def _read(content: bytes) -> Registration:
     )
 
 
+class Disk(LocalStore):
+    """A broker's folder, which nobody makes anew while it is away."""
+
+    def at(self, folder: str) -> Disk:
+        return Disk(f"{self.uri}/{folder}", self._root)
+
+    def make_folder(self, folder: str) -> None:
+        for path in (self.uri, self.path(folder)):
+            with contextlib.suppress(FileExistsError):
+                Path(path).mkdir()
+
+
 class Brokers:
     """Folders, one for each broker, with a replica of one table each."""
 
@@ -94,7 +107,7 @@ class Brokers:
             assert store.put_if_absent(log_name(1), first.data)
 
     def store_of(self, replica: Replica) -> Store:
-        return LocalStore(str(self.folder / str(replica.broker))).at(f"t~{replica.life}" if replica.life else "t")
+        return Disk(str(self.folder / str(replica.broker))).at(f"t~{replica.life}" if replica.life else "t")
 
     def client(self, lag_ms: int = 0) -> Client:
         return Client(self, lag_ms)

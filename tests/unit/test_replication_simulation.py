@@ -48,6 +48,7 @@ def test_no_history_breaks_an_obligation() -> None:
     assert counts["clean"] > WORLDS // 4
     assert counts["ahead"] > WORLDS // 4
     assert counts["given up"] > WORLDS // 50
+    assert counts["looked up"] > WORLDS // 50
 
 
 def test_a_seed_plays_the_same_again() -> None:
@@ -365,6 +366,12 @@ def a_replica_that_was_emptied_comes_back(patch: pytest.MonkeyPatch) -> None:
 def who_joins_does_not_ask_for_its_name(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Registration, "name", lambda self, broker: Replica(broker, self.life))
     patch.setattr(replica_actors, "may_be_emptied", lambda registered, replica: replica not in registered.chain)
+
+
+@mutant
+def what_a_former_head_has_counts(patch: pytest.MonkeyPatch) -> None:
+    """The protocol did until a trial of roots that hang showed it: versions were read wherever they stand."""
+    patch.setitem(replica_actors.CARRIED_OUT, acts.CountsAbove, lambda _actor, _act: -1)
 
 
 RARE = {"an_unclean_leader_names_files_that_nobody_has": (40_113_583,)}

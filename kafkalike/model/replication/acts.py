@@ -86,13 +86,26 @@ class MakeCheckpoint(NamedTuple):
 class CopyCheckpoint(NamedTuple):
     """Give a replica another one's newest checkpoint, and before it the data files that are live in it.
 
-    Comes to the checkpoint's version.
+    It is noted at the replica first that its own versions up to that one do not count, see `CountsAbove`. Comes to the
+    checkpoint's version.
     """
 
     source: Replica
     replica: Replica
     partly: bool = False
     """As of `Supply`."""
+
+
+class CountsAbove(NamedTuple):
+    """Look which versions of a replica count: those above the checkpoint that it came back with last.
+
+    What it has up to there may be its own: it was put when it was the head, and never published. Comes to the version
+    of that checkpoint; -1 where all count.
+    """
+
+    replica: Replica
+    epoch: int
+    """One in which it is in sync: for as long as that is registered, the answer need not be asked for again."""
 
 
 class Missing(NamedTuple):
@@ -160,6 +173,7 @@ Act = (
     | Supply
     | MakeCheckpoint
     | CopyCheckpoint
+    | CountsAbove
     | Missing
     | Fill
     | Discard

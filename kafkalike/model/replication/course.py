@@ -20,6 +20,7 @@ from kafkalike.model.replication.acts import (
     Ahead,
     Checkpoint,
     CopyCheckpoint,
+    CountsAbove,
     End,
     Load,
     LookAtController,
@@ -37,6 +38,7 @@ from kafkalike.model.replication.values import (
     Registration,
     Replica,
     ReplicaError,
+    UnreachableError,
     Version,
     View,
 )
@@ -116,6 +118,38 @@ def following(view: View, seen: Seen, registered: Registration | None = None) ->
                 return view
         seen[later.end] = content
         view = later
+
+
+def looking_up(version: int, view: View, registered: Registration) -> Generator[Act, Any, Version | None]:
+    """Read a version that is published, of whoever has it still.
+
+    Args:
+        version: at or below the view's end.
+        view: what is known.
+        registered: what the controller says, or said. Where the log knows a later configuration, that counts.
+
+    Returns:
+        Its content; None when clean-up has taken it: who needs it loads the table anew.
+
+    Raises:
+        FellBehindError: the log that this process knows was given up.
+        UnreachableError: nobody who may have it gives an answer.
+    """
+    epoch, in_sync = registered.epoch, registered.in_sync
+    if view.configuration.epoch < registered.lineage:
+        raise FellBehindError
+    if epoch < view.configuration.epoch:
+        epoch, in_sync = view.configuration.epoch, (view.configuration.leader,)
+    failed: UnreachableError | None = None
+    for replica in reversed(in_sync):
+        try:
+            if version > (yield CountsAbove(replica, epoch)):
+                return (yield Read(replica, version))  # type: ignore[no-any-return]
+        except UnreachableError as cause:
+            failed = failed or cause
+    if failed is not None:
+        raise failed
+    return None
 
 
 def appending(view: View, content: Version, seen: Seen) -> Generator[Act, Any, tuple[View, bool]]:

@@ -18,9 +18,9 @@ from kafkalike.log.store.port import NOW, NotStoredError, Pace
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.registered import RegisteredReplicas
 from kafkalike.log.table.replicas.roots import ReplicaRoots
-from kafkalike.log.table.replicas.version_file import APPLICATION
+from kafkalike.log.table.replicas.version_file import APPLICATION, VersionFile
 from kafkalike.model.replication.acts import AHEAD
-from kafkalike.model.replication.course import Seen, StaleError, following, mending, opening
+from kafkalike.model.replication.course import Seen, StaleError, following, looking_up, mending, opening
 from kafkalike.model.replication.values import (
     FellBehindError,
     NoReplicaLeftError,
@@ -131,17 +131,20 @@ class PublishedLog:
         Raises:
             OSError: nobody in sync answers.
         """
-        failed: OSError | None = None
-        for replica in self._replicas.in_sync():
-            try:
-                found = self._roots.logs.look(replica, version)
-            except OSError as cause:
-                failed = failed or cause
-            else:
-                return found
-        if failed is not None:
-            raise failed
-        return None
+        view, registered = self.view(), self._replicas.registered
+        if view is None or registered is None:
+            return None
+        try:
+            found = self._roots.read_out(looking_up(version, view, registered))
+        except FellBehindError:
+            # Who reads it notes that the lineage is another one.
+            self.forget()
+            self._open()
+            return None
+        except UnreachableError as failed:
+            raise failed.__cause__ or OSError(str(failed)) from None
+        assert found is None or isinstance(found, VersionFile)
+        return None if found is None else found.data
 
     def _next(self, view: View, pace: Pace) -> bytes | None:
         leader, version = view.configuration.leader, view.end + 1
@@ -200,6 +203,8 @@ class PublishedLog:
             # The log that it knows was given up: what comes after its end is of another one.
             self.forget()
             return self._open() or view
+        if registered is not None:
+            self._roots.logs.note_epoch(registered.epoch)
         seen: Seen = {}
         self._read_ahead(view.configuration.leader, view.end)
         try:

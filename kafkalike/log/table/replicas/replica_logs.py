@@ -19,9 +19,10 @@ from kafkalike.log.store.bounded.foreseen import Ahead
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.log_files import LogFiles
+from kafkalike.log.table.replicas.beginnings import counts_above
 from kafkalike.log.table.replicas.supplies import MARK
 from kafkalike.log.table.replicas.version_file import is_whole
-from kafkalike.model.replication.values import Replica
+from kafkalike.model.replication.values import Registration, Replica
 
 _log = logging.getLogger(__name__)
 
@@ -34,38 +35,69 @@ SURE_SECONDS: Final = 600.0
 """How long after a look nobody can have made a version and cleaned it up: a log stays for an hour at least."""
 
 
+class Known:
+    """What was seen while one epoch was registered. It is replaced as a whole.
+
+    Args:
+        epoch: which one.
+        since: when that was heard of, by the machine's clock.
+    """
+
+    def __init__(self, epoch: int, since: float) -> None:
+        self.epoch = epoch
+        self.since = since
+        self.unmade: dict[Replica, tuple[int, float]] = {}
+        """A version, and a time by the machine's clock at which the replica never had it, nor a later one: so nobody
+        can have cleaned it up for an hour from then on, and no list of the log's folder is needed to know that."""
+        self.surely_put: dict[Replica, int] = {}
+        """A version that this process has put where clean-up cannot have been."""
+        self.proven: dict[Replica, dict[int, bytes]] = {}
+        """Versions that were read ahead, and are what they were made to be."""
+
+
 class ReplicaLogs:
     """Reads the logs of a table's replicas, and puts versions into them. Thread-safe.
 
     Args:
         store_of: a replica → the folder of its table.
-        in_sync: who has all that is published, as far as the controller says; it may raise `KafkaError` or `OSError`.
+        registered: what the controller says; it may raise `KafkaError` or `OSError`.
     """
 
-    def __init__(self, store_of: Callable[[Replica], Store], in_sync: Callable[[], Sequence[Replica]]) -> None:
+    def __init__(self, store_of: Callable[[Replica], Store], registered: Callable[[], Registration]) -> None:
         self._store_of = store_of
-        self._in_sync = in_sync
+        self._registered = registered
         self._checkpoints: dict[Replica, int] = {}
         """Newest checkpoint that was seen; they only grow."""
-        self._unmade: dict[Replica, tuple[int, float]] = {}
-        """A version, and a time by the machine's clock at which the replica never had it, nor a later one: so nobody
-        can have cleaned it up for an hour from then on, and no list of the log's folder is needed to know that."""
-        self._surely_put: dict[Replica, int] = {}
-        """A version that this process has put where clean-up cannot have been."""
-        self._proven: dict[Replica, dict[int, bytes]] = {}
-        """Versions that were read ahead, and are what they were made to be."""
         self._marked: dict[Replica, float] = {}
         """When the mark of a replica was read."""
+        self._counting: dict[Replica, tuple[int, int]] = {}
+        """Above which version a replica's log counts, as of an epoch."""
+        self._known = Known(-1, SYSTEM_CLOCK.monotonic())
 
-    def forget(self) -> None:
-        """Forget which places are empty, and what was read ahead.
+    def note_epoch(self, epoch: int) -> None:
+        """Take note of the epoch that is registered. Of one that is new, what was seen before says nothing.
 
         A replica that left and came back has a checkpoint over what it lacks: the place of a version may be empty
-        there, though it was made.
+        there, though it was made, or have one that was never published.
         """
-        self._unmade.clear()
-        self._surely_put.clear()
-        self._proven.clear()
+        if epoch != self._known.epoch:
+            self._known = Known(epoch, SYSTEM_CLOCK.monotonic())
+
+    def counts_above(self, replica: Replica, epoch: int) -> int:
+        """The checkpoint that a replica came back with last: what it has itself up to that version does not count.
+
+        Args:
+            replica: whose log.
+            epoch: one in which it is in sync: while that is registered, it is asked once.
+
+        Raises:
+            OSError: it gives no answer.
+        """
+        known = self._counting.get(replica)
+        if known is None or known[0] != epoch:
+            newest = self._listed(replica)[0]
+            known = self._counting[replica] = epoch, counts_above(self.there(replica), newest)
+        return known[1]
 
     def there(self, replica: Replica) -> Store:
         """A replica's store.
@@ -97,7 +129,7 @@ class ReplicaLogs:
         Raises:
             OSError: it gives no answer.
         """
-        proven = self._proven.get(replica)
+        proven = self._known.proven.get(replica)
         if proven is not None and version in proven:
             return proven[version]
         asked = partial(self._asked, replica, version, pace)
@@ -106,8 +138,14 @@ class ReplicaLogs:
         if found is not None:
             return found if is_whole(found) else self._whole_version(replica, version, found)
         if not pace.waits and self.is_sure(replica, version):
-            self._unmade[replica] = version, began
+            self._note_unmade(replica, version, began)
         return None
+
+    def _note_unmade(self, replica: Replica, version: int, began: float) -> None:
+        """Note that a replica has never had a version; what was asked in another epoch says nothing in this one."""
+        known = self._known
+        if began >= known.since:
+            known.unmade[replica] = version, began
 
     def _asked(self, replica: Replica, version: int, pace: Pace) -> tuple[bytes | None, float]:
         """A version of a replica, which must be there, and the time before it was asked, by the machine's clock."""
@@ -121,7 +159,7 @@ class ReplicaLogs:
         """The call of a look, where it may be made ahead."""
         store = self._store_of(replica)
         calls = store.bounded_calls
-        if calls is None or replica in self._proven:
+        if calls is None or replica in self._known.proven:
             return None
         asked = partial(self._asked, replica, version, NOW)
         return Ahead(calls, _key(store, version, replica), asked, is_news=lambda answer: answer[0] is not None)
@@ -132,10 +170,12 @@ class ReplicaLogs:
         Both have the same one, and whoever reads it here goes on as if it was whole.
         """
         with contextlib.suppress(KafkaError, OSError):
-            known = self._in_sync()
-            for other in known if replica in known else ():
+            registered = self._registered()
+            for other in registered.in_sync if replica in registered.in_sync else ():
                 if other != replica:
                     with contextlib.suppress(OSError):
+                        if version <= self.counts_above(other, registered.epoch):
+                            continue
                         found = self.there(other).look(log_name(version))
                         if found is not None and is_whole(found):
                             _log.warning("version %d of %s is damaged there, and read elsewhere", version, replica)
@@ -144,7 +184,7 @@ class ReplicaLogs:
 
     def is_sure(self, replica: Replica, version: int) -> bool:
         """Whether clean-up cannot have emptied a version's place at a replica."""
-        unmade, at = self._unmade.get(replica, _NEVER)
+        unmade, at = self._known.unmade.get(replica, _NEVER)
         return version >= unmade and SYSTEM_CLOCK.monotonic() - at < SURE_SECONDS
 
     def put(self, replica: Replica, version: int, content: bytes, *, durable: bool) -> bool:
@@ -171,8 +211,8 @@ class ReplicaLogs:
         made = store.bounded(put, long=True)
         if made and self.is_sure(replica, version):
             # Nobody has the next one before this one.
-            self._surely_put[replica] = version
-            self._unmade[replica] = version + 1, began
+            self._known.surely_put[replica] = version
+            self._note_unmade(replica, version + 1, began)
         return made
 
     def checkpoint(self, replica: Replica, about: int | None = None) -> int:
@@ -185,13 +225,13 @@ class ReplicaLogs:
         Raises:
             OSError: it gives no answer.
         """
-        known = self._checkpoints.get(replica, -1)
+        newest, known = self._checkpoints.get(replica, -1), self._known
         if about is not None and (
             self.is_sure(replica, about)
-            or self._surely_put.get(replica) == about
-            or about in self._proven.get(replica, ())
+            or known.surely_put.get(replica) == about
+            or about in known.proven.get(replica, ())
         ):
-            return min(known, about - 1)
+            return min(newest, about - 1)
         return self._listed(replica)[0]
 
     def _listed(self, replica: Replica) -> tuple[int, Sequence[int]]:
@@ -206,7 +246,7 @@ class ReplicaLogs:
             self.there(replica)
         newest = self._checkpoints[replica] = max(known, newest)
         # What a list lacks was made since it was asked for, or cleaned up, which a checkpoint above it would show.
-        self._unmade[replica] = max(newest, *files.commits[-1:], -1) + 1, began
+        self._note_unmade(replica, max(newest, *files.commits[-1:], -1) + 1, began)
         return newest, [version for version in files.commits if version > newest]
 
     def prefetch(self, replica: Replica, since: int, most: int) -> None:
@@ -220,7 +260,8 @@ class ReplicaLogs:
         Raises:
             OSError: it gives no answer.
         """
-        newest, above = self._listed(replica)
+        known = self._known
+        _, above = self._listed(replica)
         wanted = [version for version in above if version > since][:most]
         if len(wanted) <= 1:
             return
@@ -228,11 +269,11 @@ class ReplicaLogs:
         contents = store.beside([partial(store.look, log_name(version)) for version in wanted])
         found = dict(zip(wanted, contents, strict=True))
         newest, _ = self._listed(replica)
-        self._proven[replica] = {v: content for v, content in found.items() if content is not None and v > newest}
+        known.proven[replica] = {v: content for v, content in found.items() if content is not None and v > newest}
 
     def forget_proven(self) -> None:
         """Forget what was read ahead."""
-        self._proven.clear()
+        self._known.proven.clear()
 
     def end(self, replica: Replica) -> int:
         """The last version that a replica has; -1 where it has none.

@@ -27,7 +27,7 @@ from kafkalike.log.table.replicas.supplies import Supplies, mark_replica, txns_o
 from kafkalike.log.table.replicas.version_file import LostFile, VersionFile, newest_configuration, seal
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication import acts
-from kafkalike.model.replication.values import Replica, UnreachableError, View
+from kafkalike.model.replication.values import Registration, Replica, UnreachableError, View
 
 _log = logging.getLogger(__name__)
 
@@ -104,8 +104,8 @@ class ReplicaRoots:
         self.durable = durable
         self._seen_epoch = -1
         """Of the registration that was seen last."""
-        self.logs = ReplicaLogs(store_of, self._in_sync)
-        self.supplies = Supplies(store_of, self.logs.there, self._in_sync)
+        self.logs = ReplicaLogs(store_of, self._registered)
+        self.supplies = Supplies(store_of, self.logs.there, lambda: self._registered().in_sync)
         """Data files of this process's own versions, and those of replicas."""
         self._down_since: dict[Replica, int] = {}
         """Since when, ms, a replica has given no answer."""
@@ -119,6 +119,7 @@ class ReplicaRoots:
             acts.Supply: self._supply,
             acts.MakeCheckpoint: self._make_checkpoint,
             acts.CopyCheckpoint: self._copy_checkpoint,
+            acts.CountsAbove: lambda act: self.logs.counts_above(act.replica, act.epoch),
             acts.Missing: self._missing,
             acts.Fill: self._fill,
             acts.Discard: self._discard,
@@ -158,6 +159,29 @@ class ReplicaRoots:
                 try:
                     found = self._done(act, landing)
                 except UnreachableError as failed:
+                    act = course.throw(failed)
+                else:
+                    act = course.send(found)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def read_out(self, course: Generator[acts.Act, Any, T]) -> T:
+        """Carry a course out that only reads: no replica is asked twice.
+
+        Args:
+            course: what is to be done; it raises `UnreachableError`, with its cause, where nobody gave an answer.
+
+        Raises:
+            Exception: what the course raises.
+        """
+        try:
+            act: Any = course.send(None)
+            while True:
+                try:
+                    found = self._whole(act.replica, act)
+                except OSError as cause:
+                    failed = UnreachableError(act.replica)
+                    failed.__cause__ = cause
                     act = course.throw(failed)
                 else:
                     act = course.send(found)
@@ -204,7 +228,7 @@ class ReplicaRoots:
         """Take note of the epoch that is registered. Of one that is new, what was seen before says nothing."""
         if epoch != self._seen_epoch:
             self._seen_epoch = epoch
-            self.logs.forget()
+        self.logs.note_epoch(epoch)
 
     def _noted(self, act: Carried, landing: Landing | None) -> Any:  # noqa: ANN401
         """Do an act in a thread that nobody may wait for in the end."""
@@ -225,11 +249,11 @@ class ReplicaRoots:
             self._down_since.pop(act.replica, None)
         return found
 
-    def _in_sync(self) -> Sequence[Replica]:
+    def _registered(self) -> Registration:
         """Who has all that is published. Who carries acts out for others does not ask: they may hold locks of that."""
         if is_carried():
             raise NotHereError
-        return self._controller.look().in_sync
+        return self._controller.look()
 
     def do(self, act: acts.End) -> Any:  # noqa: ANN401 - what an act comes to
         """Do one act, once.
@@ -366,9 +390,7 @@ class ReplicaRoots:
         return self.supplies.missing(act.replica)
 
     def _fill(self, act: acts.Fill) -> None:
-        lacking = [lost.add for lost in self.supplies.missing(act.replica)]
-        # One that nobody has any more keeps nobody out.
-        self.supplies.supply(act.replica, lacking, act.source, partly=True, durable=self.durable)
+        self.supplies.fill(act.replica, act.source, durable=self.durable)
 
     def _make_checkpoint(self, act: acts.MakeCheckpoint) -> None:
         store = self.logs.there(act.replica)

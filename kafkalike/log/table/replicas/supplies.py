@@ -13,9 +13,11 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
+from kafkalike import faults
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import Add, log_name
+from kafkalike.log.table.actions import Add
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, READ_BESIDE, LogFiles
+from kafkalike.log.table.replicas.beginnings import note_beginning, tidy
 from kafkalike.log.table.replicas.live_files import live_files
 from kafkalike.log.table.replicas.version_file import LostFile
 from kafkalike.log.table.snapshot import load_snapshot
@@ -195,12 +197,26 @@ class Supplies:
         version = max(files)
         live = tuple(live_files(load_snapshot(origin, version)).values())
         self.supply(replica, live, source, partly=partly, durable=durable)
+        note_beginning(target, version)
         for name in files[version]:
             target.replace(f"_delta_log/{name}", origin.read(f"_delta_log/{name}"))
         # Readers of Delta begin where this says.
         target.replace(LAST_CHECKPOINT, b'{"version":%d,"size":%d}' % (version, 1))
-        _drop_covered(target, origin, version)
+        faults.point("replicas.before_tidying")
+        tidy(target, origin)
         return version
+
+    def fill(self, replica: Replica, source: Replica, *, durable: bool) -> None:
+        """Give a replica the data files that its log names and it lacks, and end what `copy_checkpoint` has begun.
+
+        Args:
+            replica: who gets them.
+            source: who has them; one that nobody has any more keeps nobody out.
+            durable: whether they must survive a power failure.
+        """
+        lacking = [lost.add for lost in self.missing(replica)]
+        self.supply(replica, lacking, source, partly=True, durable=durable)
+        tidy(self._there(replica), self._there(source))
 
 
 def beside_each_other(adds: Sequence[Add]) -> Iterator[Sequence[Add]]:
@@ -224,13 +240,6 @@ def _has(store: Store, add: Add) -> bool:
         return store.size(add.path) == add.size
     except FileNotFoundError:
         return False
-
-
-def _drop_covered(target: Store, source: Store, version: int) -> None:
-    """Remove versions below a checkpoint that are not those of the source: they count no more, and may mislead."""
-    for number in LogFiles.listed(target).commits:
-        if number <= version and target.look(log_name(number)) != source.look(log_name(number)):
-            target.remove(log_name(number))
 
 
 def txns_of(store: Store, names: Sequence[str]) -> dict[str, int]:
