@@ -133,7 +133,7 @@ def looking_up(version: int, view: View, registered: Registration) -> Generator[
 
     Raises:
         FellBehindError: the log that this process knows was given up.
-        UnreachableError: nobody who may have it gives an answer.
+        UnreachableError: nobody in sync gives an answer.
     """
     epoch, in_sync = registered.epoch, registered.in_sync
     if view.configuration.epoch < registered.lineage:
@@ -141,13 +141,17 @@ def looking_up(version: int, view: View, registered: Registration) -> Generator[
     if epoch < view.configuration.epoch:
         epoch, in_sync = view.configuration.epoch, (view.configuration.leader,)
     failed: UnreachableError | None = None
+    answered = False
     for replica in reversed(in_sync):
         try:
             if version > (yield CountsAbove(replica, epoch)):
                 return (yield Read(replica, version))  # type: ignore[no-any-return]
         except UnreachableError as cause:
             failed = failed or cause
-    if failed is not None:
+        else:
+            # It has a checkpoint above.
+            answered = True
+    if failed is not None and not answered:
         raise failed
     return None
 

@@ -53,6 +53,8 @@ class Known:
         """A version that this process has put where clean-up cannot have been."""
         self.proven: dict[Replica, dict[int, bytes]] = {}
         """Versions that were read ahead, and are what they were made to be."""
+        self.newest: dict[Replica, int] = {}
+        """The newest checkpoint of a replica, or -1."""
 
 
 class ReplicaLogs:
@@ -93,11 +95,14 @@ class ReplicaLogs:
         Raises:
             OSError: it gives no answer.
         """
-        known = self._counting.get(replica)
-        if known is None or known[0] != epoch:
-            newest = self._listed(replica)[0]
-            known = self._counting[replica] = epoch, counts_above(self.there(replica), newest)
-        return known[1]
+        found = self._counting.get(replica)
+        if found is None or found[0] != epoch:
+            known = self._known
+            newest = known.newest.get(replica) if known.epoch == epoch else None
+            if newest is None:
+                newest = self._listed(replica)[0]
+            found = self._counting[replica] = epoch, counts_above(self.there(replica), newest)
+        return found[1]
 
     def there(self, replica: Replica) -> Store:
         """A replica's store.
@@ -236,7 +241,7 @@ class ReplicaLogs:
 
     def _listed(self, replica: Replica) -> tuple[int, Sequence[int]]:
         """List a log: its newest checkpoint, or -1, and the versions above it."""
-        known = self._checkpoints.get(replica, -1)
+        known, seen = self._checkpoints.get(replica, -1), self._known
         began = SYSTEM_CLOCK.monotonic()
         store = self._store_of(replica)
         # Not by `_last_checkpoint`: a late writer of an older one may move that back.
@@ -244,7 +249,7 @@ class ReplicaLogs:
         newest = max(files.checkpoints, default=-1)
         if newest < 0:
             self.there(replica)
-        newest = self._checkpoints[replica] = max(known, newest)
+        newest = self._checkpoints[replica] = seen.newest[replica] = max(known, newest)
         # What a list lacks was made since it was asked for, or cleaned up, which a checkpoint above it would show.
         self._note_unmade(replica, max(newest, *files.commits[-1:], -1) + 1, began)
         return newest, [version for version in files.commits if version > newest]
