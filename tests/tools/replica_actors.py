@@ -23,7 +23,6 @@ class Actor:
     """Somebody who carries out one task after the other, and may stop anywhere."""
 
     __slots__ = (
-        "counting",
         "epoch",
         "error",
         "memory",
@@ -47,8 +46,6 @@ class Actor:
         """As `ReplicaRoots` has it: no time passes here, so it holds until clean-up has been there."""
         self.surely_put: dict[Replica, tuple[int, int]] = {}
         self.proven: dict[Replica, dict[int, Content]] = {}
-        self.counting: dict[Replica, tuple[int, int]] = {}
-        """Above which version a replica's log counts, as of an epoch."""
         self.epoch = -1
         self.steps: Steps | None = task(world, self)
         self.send: Any = None
@@ -134,13 +131,16 @@ class Actor:
 
     def look_at_controller(self, _act: acts.LookAtController) -> Registration:
         self.reach_controller()
-        if self.world.registered.epoch != self.epoch:
+        self.note_epoch(self.world.registered.epoch)
+        return self.world.registered
+
+    def note_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
             # A replica that left and came back has a checkpoint over what it lacks.
-            self.epoch = self.world.registered.epoch
+            self.epoch = epoch
             self.unmade.clear()
             self.surely_put.clear()
             self.proven.clear()
-        return self.world.registered
 
     def register(self, act: acts.Register) -> bool:
         self.reach_controller()
@@ -159,13 +159,11 @@ class Actor:
         return self.world.copy_checkpoint(act.source, act.replica, partly=act.partly)
 
     def counts_above(self, act: acts.CountsAbove) -> int:
-        epoch, found = self.counting.get(act.replica, (-1, -1))
-        if epoch != act.epoch:
-            self.reach(act.replica)
-            table = self.world.table(act.replica)
-            found = max((note for note in table.notes if note <= table.checkpoint), default=-1)
-            self.counting[act.replica] = act.epoch, found
-        return found
+        if self.is_sure(act.replica, act.about) or act.about in self.proven.get(act.replica, ()):
+            return -1
+        self.reach(act.replica)
+        table = self.world.table(act.replica)
+        return max((note for note in table.notes if note <= table.checkpoint), default=-1)
 
     def discard(self, act: acts.Discard) -> None:
         self.reach(act.replica)
@@ -447,9 +445,14 @@ def reader(world: Roots, actor: Actor) -> Steps:
 
 
 def late_reader(world: Roots, actor: Actor) -> Steps:
-    """Read versions one by one that this process has known to be published for long; asks the controller seldom."""
+    """Read versions one by one that this process has known to be published for long; asks the controller seldom.
+
+    It helps now and then, and remembers what it has seen of logs meanwhile.
+    """
     while world.faulty:
         try:
+            if world.random() < 0.2:
+                yield from helped(world, actor)
             view, known = yield from opening(world, repair=False)
             tell(world, view, known, 0)
             registered = yield acts.LookAtController()
@@ -463,6 +466,7 @@ def late_reader(world: Roots, actor: Actor) -> Steps:
                 view = yield from course.following(view, {}, registered)
                 # A table of this process that is that far.
                 for version in range(int(world.random() * (view.end + 1)), view.end + 1):
+                    actor.note_epoch(max(registered.epoch, view.configuration.epoch))
                     content = yield from course.looking_up(version, view, registered)
                     if content is None:
                         asked = {*registered.in_sync, view.configuration.leader}
@@ -470,7 +474,7 @@ def late_reader(world: Roots, actor: Actor) -> Steps:
                         break
                     world.counts["looked up"] += 1
                     world.publish(version, content, life_of(view))  # type: ignore[arg-type]
-        except (FellBehindError, ReplicaError, ControllerError):
+        except (FellBehindError, ReplicaError, ControllerError, NoReplicaLeftError):
             pass
 
 

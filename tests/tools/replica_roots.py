@@ -240,6 +240,7 @@ class Roots:
     def discard(self, replica: Replica, below: int) -> None:
         table = self.table(replica)
         assert below <= table.checkpoint
+        table.notes.append(below - 1)
         gone = [number for number in table.log if number < below]
         for version in gone:
             del table.log[version]

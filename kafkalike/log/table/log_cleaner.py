@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from kafkalike.log.table.checkpoints.make import (
 from kafkalike.log.table.joined.joining import Joining
 from kafkalike.log.table.joined.reading import EACH, EVERY
 from kafkalike.log.table.log_files import last_checkpoint
+from kafkalike.log.table.replicas.beginnings import note_cleaned
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 from kafkalike.log.table.table_change import Landed
 from kafkalike.log.table.turns import cleaning_turn
@@ -188,7 +190,8 @@ class LogCleaner:
                 files.size(log_name(snapshot.newest))
             make_checkpoint(files, snapshot, now)
         if version is None or not version % CLEANUP_INTERVAL:
-            clean_log(files, now, metadata.get("configuration") or {})
+            note = None if files is self._files else partial(note_cleaned, files)
+            clean_log(files, now, metadata.get("configuration") or {}, note)
         return True
 
 

@@ -97,15 +97,16 @@ class CopyCheckpoint(NamedTuple):
 
 
 class CountsAbove(NamedTuple):
-    """Look which versions of a replica count: those above the checkpoint that it came back with last.
+    """Look which versions of a replica count: above the checkpoint that it came back with, and clean-up.
 
-    What it has up to there may be its own: it was put when it was the head, and never published. Comes to the version
-    of that checkpoint; -1 where all count.
+    What it has below may be its own: put when it was the head, and never published; or put by somebody who had slept,
+    where clean-up had been. Comes to the last version that does not count, or -1.
     """
 
     replica: Replica
-    epoch: int
-    """One in which it is in sync: for as long as that is registered, the answer need not be asked for again."""
+    about: int
+    """The version that was read before: nothing is asked where this process has seen that it was not made, as for
+    `Checkpoint`."""
 
 
 class Missing(NamedTuple):
@@ -127,7 +128,7 @@ class Fill(NamedTuple):
 class Discard(NamedTuple):
     """Remove the versions' files that a checkpoint of this replica makes unnecessary, from the oldest on.
 
-    Comes to nothing.
+    It is noted first that they do not count, see `CountsAbove`. Comes to nothing.
     """
 
     replica: Replica

@@ -135,17 +135,17 @@ def looking_up(version: int, view: View, registered: Registration) -> Generator[
         FellBehindError: the log that this process knows was given up.
         UnreachableError: nobody in sync gives an answer.
     """
-    epoch, in_sync = registered.epoch, registered.in_sync
     if view.configuration.epoch < registered.lineage:
         raise FellBehindError
-    if epoch < view.configuration.epoch:
-        epoch, in_sync = view.configuration.epoch, (view.configuration.leader,)
+    known = view.configuration
+    in_sync = registered.in_sync if registered.epoch >= known.epoch else (known.leader,)
     failed: UnreachableError | None = None
     answered = False
     for replica in reversed(in_sync):
         try:
-            if version > (yield CountsAbove(replica, epoch)):
-                return (yield Read(replica, version))  # type: ignore[no-any-return]
+            found = yield Read(replica, version)
+            if version > (yield CountsAbove(replica, version)):
+                return found  # type: ignore[no-any-return]
         except UnreachableError as cause:
             failed = failed or cause
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from kafkalike.log.store.port import Store
@@ -36,7 +36,9 @@ DURATIONS: Final = {LOG_STAYS: 30 * 24 * HOUR_MS, DELETED_FILES_STAY: 7 * 24 * H
 """Properties that hold durations, with Delta's defaults, ms."""
 
 
-def clean_log(store: Store, now_ms: int, properties: Mapping[str, str]) -> int:
+def clean_log(
+    store: Store, now_ms: int, properties: Mapping[str, str], note: Callable[[int], object] | None = None
+) -> int:
     """Remove commits past the table's `delta.logRetentionDuration`, and checkpoints that newer ones make unnecessary.
 
     Time travel reaches back as far as that setting says; a version within it stays readable. Nothing is removed from a
@@ -46,6 +48,7 @@ def clean_log(store: Store, now_ms: int, properties: Mapping[str, str]) -> int:
         store: the table.
         now_ms: the time, ms.
         properties: the table's configuration.
+        note: is told, before anything is removed, below which version commits go.
 
     Returns:
         How many files went.
@@ -63,6 +66,8 @@ def clean_log(store: Store, now_ms: int, properties: Mapping[str, str]) -> int:
     gone += [joined_name(block) for block in files.joined if block + BLOCK < base]
     for version in _superseded(files, base):
         gone += [f"_delta_log/{name}" for name in files.checkpoints[version]]
+    if note is not None and base > 0:
+        note(base)
     # From the oldest on: cut off anywhere, what is left is a log without holes.
     for name in sorted(gone, key=lambda name: name.rpartition("/")[2]):
         store.remove(name)

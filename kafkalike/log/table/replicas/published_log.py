@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import logging
 import threading
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK
@@ -28,6 +30,7 @@ from kafkalike.model.replication.values import (
     Replica,
     ReplicaError,
     UnreachableError,
+    Version,
     View,
 )
 
@@ -39,6 +42,11 @@ ASK_SECONDS: Final = 1.0
 
 FAR_ASK_SECONDS: Final = 5.0
 """The same where that takes requests."""
+
+KEPT: Final = 1000
+"""Versions that stay in memory at most until others were read."""
+
+NOTHING: Final[Mapping[int, Version]] = MappingProxyType({})
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +77,8 @@ class PublishedLog:
         self._asked = 0.0
         self._puts: dict[int, bytes] = {}
         """The last two versions, where this process has made them."""
+        self._passed: tuple[int, dict[int, bytes]] = -1, {}
+        """Versions that were read when the view went on last, and its epoch: whoever is behind wants them next."""
 
     def view(self) -> View | None:
         """What is published, as far as is known; None when there is no such table.
@@ -82,7 +92,7 @@ class PublishedLog:
     def forget(self) -> None:
         """Begin from nothing at the next look."""
         self._view = None
-        self._puts = {}
+        self._puts, self._passed = {}, (-1, {})
 
     def look(self, version: int, pace: Pace = NOW) -> bytes | None:
         """A version's file; None where none is published.
@@ -131,9 +141,13 @@ class PublishedLog:
         Raises:
             OSError: nobody in sync answers.
         """
+        epoch, passed = self._passed
+        if version in passed and epoch >= self.lineage:
+            return passed[version]
         view, registered = self.view(), self._replicas.registered
         if view is None or registered is None:
             return None
+        self._roots.logs.note_epoch(max(registered.epoch, view.configuration.epoch))
         try:
             found = self._roots.read_out(looking_up(version, view, registered))
         except FellBehindError:
@@ -143,8 +157,7 @@ class PublishedLog:
             return None
         except UnreachableError as failed:
             raise failed.__cause__ or OSError(str(failed)) from None
-        assert found is None or isinstance(found, VersionFile)
-        return None if found is None else found.data
+        return None if found is None else _data(found)
 
     def _next(self, view: View, pace: Pace) -> bytes | None:
         leader, version = view.configuration.leader, view.end + 1
@@ -214,7 +227,7 @@ class PublishedLog:
             return self._open() or view
         except ReplicaError as failed:
             return self._mended(view, failed)
-        self.advance(found)
+        self.advance(found, seen)
         if registered is not None and found.configuration.epoch < registered.epoch:
             return self._mended(found, StaleError(registered.leader))
         return found
@@ -244,7 +257,7 @@ class PublishedLog:
             raise ControllerAwayError(
                 errno.EIO, f"broker {failed.replica.broker} gives no answer, and {cause}"
             ) from cause
-        self.advance(view)
+        self.advance(view, seen)
         return view
 
     def _nobody(self, failed: ReplicaError) -> NotStoredError:
@@ -273,7 +286,7 @@ class PublishedLog:
                 continue
             if not self._is_of_this_log(view):
                 continue
-            self.advance(view)
+            self.advance(view, seen)
             return view
         raise OSError(errno.EAGAIN, f"{self._replicas.uri} is being cleaned up faster than it can be read")
 
@@ -299,7 +312,7 @@ class PublishedLog:
                 raise OSError(errno.EIO, f"broker {failed.replica.broker} gives no answer, and {cause}") from cause
             if not self._is_of_this_log(view):
                 continue
-            self.advance(view)
+            self.advance(view, seen)
             return view
         raise OSError(errno.EAGAIN, f"{self._replicas.uri} is being cleaned up faster than it can be read")
 
@@ -313,10 +326,18 @@ class PublishedLog:
         self.lineage = registered.lineage
         return True
 
-    def advance(self, view: View) -> None:
-        """Take note of what is published, unless more of it is known."""
+    def advance(self, view: View, seen: Mapping[int, Version] = NOTHING) -> None:
+        """Take note of what is published, unless more of it is known.
+
+        Args:
+            view: all that is.
+            seen: versions that were read on the way.
+        """
         self._roots.logs.forget_proven()
         with self._mutex:
+            if seen:
+                first = sorted(seen)[:KEPT]
+                self._passed = view.configuration.epoch, {number: _data(seen[number]) for number in first}
             if self._view is None or view.end >= self._view.end:
                 self._view = view
 
@@ -349,3 +370,8 @@ class PublishedLog:
         view = self.view()
         if view is not None:
             self._mended(view, failed)
+
+
+def _data(content: Version) -> bytes:
+    assert isinstance(content, VersionFile)
+    return content.data

@@ -19,7 +19,7 @@ from kafkalike.log.store.bounded.foreseen import Ahead
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.replicas.beginnings import counts_above
+from kafkalike.log.table.replicas.beginnings import last_of, notes
 from kafkalike.log.table.replicas.supplies import MARK
 from kafkalike.log.table.replicas.version_file import is_whole
 from kafkalike.model.replication.values import Registration, Replica
@@ -53,8 +53,6 @@ class Known:
         """A version that this process has put where clean-up cannot have been."""
         self.proven: dict[Replica, dict[int, bytes]] = {}
         """Versions that were read ahead, and are what they were made to be."""
-        self.newest: dict[Replica, int] = {}
-        """The newest checkpoint of a replica, or -1."""
 
 
 class ReplicaLogs:
@@ -72,8 +70,6 @@ class ReplicaLogs:
         """Newest checkpoint that was seen; they only grow."""
         self._marked: dict[Replica, float] = {}
         """When the mark of a replica was read."""
-        self._counting: dict[Replica, tuple[int, int]] = {}
-        """Above which version a replica's log counts, as of an epoch."""
         self._known = Known(-1, SYSTEM_CLOCK.monotonic())
 
     def note_epoch(self, epoch: int) -> None:
@@ -85,24 +81,25 @@ class ReplicaLogs:
         if epoch != self._known.epoch:
             self._known = Known(epoch, SYSTEM_CLOCK.monotonic())
 
-    def counts_above(self, replica: Replica, epoch: int) -> int:
-        """The checkpoint that a replica came back with last: what it has itself up to that version does not count.
+    def counts_above(self, replica: Replica, about: int) -> int:
+        """The last version of which what a replica has itself does not count; -1 where all counts.
 
         Args:
-            replica: whose log.
-            epoch: one in which it is in sync: while that is registered, it is asked once.
+            replica: whose log; it is in sync in the epoch that was noted last, or in a later one.
+            about: a version that was read before: where that surely was not cleaned up, nothing is asked.
 
         Raises:
             OSError: it gives no answer.
         """
-        found = self._counting.get(replica)
-        if found is None or found[0] != epoch:
-            known = self._known
-            newest = known.newest.get(replica) if known.epoch == epoch else None
-            if newest is None:
-                newest = self._listed(replica)[0]
-            found = self._counting[replica] = epoch, counts_above(self.there(replica), newest)
-        return found[1]
+        if self.is_sure(replica, about) or about in self._known.proven.get(replica, ()):
+            return -1
+        noted = notes(self.there(replica))
+        if not noted:
+            return -1
+        newest = self._checkpoints.get(replica, -1)
+        if max(noted) > newest:
+            newest = self._listed(replica)[0]
+        return last_of(noted, newest)
 
     def there(self, replica: Replica) -> Store:
         """A replica's store.
@@ -179,10 +176,8 @@ class ReplicaLogs:
             for other in registered.in_sync if replica in registered.in_sync else ():
                 if other != replica:
                     with contextlib.suppress(OSError):
-                        if version <= self.counts_above(other, registered.epoch):
-                            continue
                         found = self.there(other).look(log_name(version))
-                        if found is not None and is_whole(found):
+                        if found is not None and is_whole(found) and version > self.counts_above(other, version):
                             _log.warning("version %d of %s is damaged there, and read elsewhere", version, replica)
                             return found
         return damaged
@@ -241,7 +236,7 @@ class ReplicaLogs:
 
     def _listed(self, replica: Replica) -> tuple[int, Sequence[int]]:
         """List a log: its newest checkpoint, or -1, and the versions above it."""
-        known, seen = self._checkpoints.get(replica, -1), self._known
+        known = self._checkpoints.get(replica, -1)
         began = SYSTEM_CLOCK.monotonic()
         store = self._store_of(replica)
         # Not by `_last_checkpoint`: a late writer of an older one may move that back.
@@ -249,7 +244,7 @@ class ReplicaLogs:
         newest = max(files.checkpoints, default=-1)
         if newest < 0:
             self.there(replica)
-        newest = self._checkpoints[replica] = seen.newest[replica] = max(known, newest)
+        newest = self._checkpoints[replica] = max(known, newest)
         # What a list lacks was made since it was asked for, or cleaned up, which a checkpoint above it would show.
         self._note_unmade(replica, max(newest, *files.commits[-1:], -1) + 1, began)
         return newest, [version for version in files.commits if version > newest]

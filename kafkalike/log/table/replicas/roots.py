@@ -21,6 +21,7 @@ from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
+from kafkalike.log.table.replicas.beginnings import note_cleaned
 from kafkalike.log.table.replicas.controllers import Controller
 from kafkalike.log.table.replicas.replica_logs import ReplicaLogs
 from kafkalike.log.table.replicas.supplies import Supplies, mark_replica, txns_of
@@ -119,7 +120,7 @@ class ReplicaRoots:
             acts.Supply: self._supply,
             acts.MakeCheckpoint: self._make_checkpoint,
             acts.CopyCheckpoint: self._copy_checkpoint,
-            acts.CountsAbove: lambda act: self.logs.counts_above(act.replica, act.epoch),
+            acts.CountsAbove: lambda act: self.logs.counts_above(act.replica, act.about),
             acts.Missing: self._missing,
             acts.Fill: self._fill,
             acts.Discard: self._discard,
@@ -406,6 +407,7 @@ class ReplicaRoots:
 
     def _discard(self, act: acts.Discard) -> None:
         store = self.logs.there(act.replica)
+        note_cleaned(store, act.below)
         for version in LogFiles.listed(store).commits:
             if version < act.below:
                 store.remove(log_name(version))

@@ -105,7 +105,7 @@ class TableReplicas(RegisteredReplicas):
             if isinstance(cause, FellBehindError):
                 return False
             raise NotStoredError(errno.EIO, f"no replica of {self.uri} takes it: {cause}") from cause
-        self.published.advance(view)
+        self.published.advance(view, {} if made and len(seen) == 1 else seen)
         if made:
             self._forget_files(content)
             self.published.note_made(view, content.data)
