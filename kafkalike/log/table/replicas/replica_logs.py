@@ -269,7 +269,10 @@ class ReplicaLogs:
         contents = store.beside([partial(store.look, log_name(version)) for version in wanted])
         found = dict(zip(wanted, contents, strict=True))
         newest, _ = self._listed(replica)
-        known.proven[replica] = {v: content for v, content in found.items() if content is not None and v > newest}
+        # One that is damaged is read by itself, and elsewhere.
+        known.proven[replica] = {
+            v: content for v, content in found.items() if v > newest and content is not None and is_whole(content)
+        }
 
     def forget_proven(self) -> None:
         """Forget what was read ahead."""
