@@ -158,12 +158,11 @@ class Actor:
         self.reach(act.source)
         return self.world.copy_checkpoint(act.source, act.replica, partly=act.partly)
 
-    def counts_above(self, act: acts.CountsAbove) -> int:
-        if self.is_sure(act.replica, act.about) or act.about in self.proven.get(act.replica, ()):
-            return -1
+    def counts(self, act: acts.Counts) -> bool:
+        if self.is_sure(act.replica, act.version) or act.version in self.proven.get(act.replica, ()):
+            return True
         self.reach(act.replica)
-        table = self.world.table(act.replica)
-        return max((note for note in table.notes if note <= table.checkpoint), default=-1)
+        return self.world.table(act.replica).counts(act.version)
 
     def discard(self, act: acts.Discard) -> None:
         self.reach(act.replica)
@@ -244,7 +243,7 @@ CARRIED_OUT: dict[type, Callable[[Actor, Any], Any]] = {
     acts.Register: Actor.register,
     acts.MakeCheckpoint: Actor.make_checkpoint,
     acts.CopyCheckpoint: Actor.copy_checkpoint,
-    acts.CountsAbove: Actor.counts_above,
+    acts.Counts: Actor.counts,
     acts.Discard: Actor.discard,
     acts.NewSeal: Actor.new_seal,
     acts.Missing: Actor.missing,

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from kafkalike.model.replication import acts
+from kafkalike.model.replication.counting import Span, begun, compared, counts, holding
 from kafkalike.model.replication.values import Configuration, Registration, Replica, UnreachableError, View
 
 Steps = Generator[Any, Any, Any]
@@ -41,13 +42,17 @@ class Table:
         self.log: dict[int, Content] = {}
         self.last = -1
         self.checkpoint = -1
-        self.notes: list[int] = []
-        """Checkpoints that it came back with, or was to come back with."""
+        self.notes: list[Span] = []
+        """Which of its own versions do not count."""
         self.cleanings = 0
         """How often clean-up has removed versions."""
         self.state: State | None = None
         """What the checkpoint says."""
         self.files: set[str] = set()
+
+    def counts(self, version: int) -> bool:
+        """Whether one of its own versions does."""
+        return counts(version, self.notes, self.checkpoint)
 
 
 class State(NamedTuple):
@@ -146,6 +151,7 @@ class Roots:
                 "move",
                 "given up",
                 "looked up",
+                "tidied",
             ),
             0,
         )
@@ -200,6 +206,7 @@ class Roots:
         for file in sorted(missing - there):
             self.check_lacking(source, file, partly=False)
         self.table(replica).files |= missing & there
+        self.tidy(self.table(replica), self.table(source))
 
     def check_lacking(self, source: Replica, file: str, *, partly: bool) -> None:
         """A source that is asked for a file, and lacks it."""
@@ -229,18 +236,39 @@ class Roots:
             for file in sorted(live - theirs.files):
                 self.check_lacking(source, file, partly=partly)
             mine.files |= live & theirs.files
-            mine.notes.append(theirs.checkpoint)
-            if self.behind and self.faulty and self.random() < self.faults.lost:
-                # It is noted, and then the helper is killed.
-                raise UnreachableError(replica)
+            mine.notes.append(begun(mine.notes, mine.checkpoint, theirs.checkpoint))
+            self.cut_off(replica)
             mine.checkpoint, mine.state = theirs.checkpoint, theirs.state
             mine.last = max(mine.last, mine.checkpoint)
+            self.cut_off(replica)
+            self.tidy(mine, theirs)
         return mine.checkpoint
+
+    def cut_off(self, replica: Replica) -> None:
+        """A helper may be killed here."""
+        if self.behind and self.faulty and self.random() < self.faults.lost:
+            raise UnreachableError(replica)
+
+    def tidy(self, mine: Table, theirs: Table) -> None:
+        """Find out which versions count that it has itself, and remove those that are surely wrong."""
+
+        def is_same(version: int) -> bool | None:
+            found = theirs.log.get(version)
+            if found is None or not theirs.counts(version):
+                return None
+            return found == mine.log[version]
+
+        for span in [span for span in holding(mine.notes, mine.checkpoint) if not span.final]:
+            final, wrong = compared(span, sorted(mine.log), is_same)
+            mine.notes.append(final)
+            for version in wrong:
+                self.counts["tidied"] += 1
+                del mine.log[version]
 
     def discard(self, replica: Replica, below: int) -> None:
         table = self.table(replica)
         assert below <= table.checkpoint
-        table.notes.append(below - 1)
+        table.notes.append(Span(0, below - 1))
         gone = [number for number in table.log if number < below]
         for version in gone:
             del table.log[version]

@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from kafkalike.model.replication import acts, course, joining
-from kafkalike.model.replication.values import Configuration, FellBehindError, Registration, Replica, View
+from kafkalike.model.replication.values import (
+    Configuration,
+    FellBehindError,
+    Loss,
+    Registration,
+    Replica,
+    UnreachableError,
+    View,
+)
 
 ONE, TWO = Replica(1), Replica(2)
 
@@ -96,3 +104,65 @@ def test_a_newer_seal_that_is_met_does_not_count_before_it_is_published() -> Non
 
     # At the leader the log ends; the decider has the seal.
     assert answered(course.sealing(view, registered, {}), None, -1, newer, -1) == view
+
+
+# --- versions that are looked up ------------------------------------------------------------------
+
+TWO_IN_SYNC = Registration(3, (ONE, TWO))
+VIEW = View(TWO_IN_SYNC.configuration, 5)
+ANOTHER = Content("a")
+COUNTS, NOT = True, False
+
+
+def asked(steps: Generator[acts.Act, Any, Any], *answers: Any) -> tuple[list[acts.Act], Any]:
+    """What a course asks for with these answers, of which errors are raised, and what it returns."""
+    found: list[acts.Act] = [steps.send(None)]
+    try:
+        for answer in answers:
+            act = steps.throw(answer) if isinstance(answer, Exception) else steps.send(answer)
+            found += [act]
+    except StopIteration as end:
+        return found, end.value
+    pytest.fail("it wants more answers")
+
+
+def test_a_version_is_read_at_the_leader_and_then_asked_whether_it_counts() -> None:
+    found, content = asked(course.looking_up(4, VIEW, TWO_IN_SYNC), ANOTHER, COUNTS)
+
+    assert found == [acts.Read(TWO, 4), acts.Counts(TWO, 4)]
+    assert content == ANOTHER
+
+
+def test_where_it_does_not_count_the_next_one_is_asked() -> None:
+    found, content = asked(course.looking_up(4, VIEW, TWO_IN_SYNC), Content("own"), NOT, ANOTHER, COUNTS)
+
+    assert found[2:] == [acts.Read(ONE, 4), acts.Counts(ONE, 4)]
+    assert content == ANOTHER
+
+
+def test_nobody_has_it_any_more() -> None:
+    """Also where one gives no answer: the other one has a checkpoint above."""
+    lost = UnreachableError(ONE)
+
+    assert asked(course.looking_up(4, VIEW, TWO_IN_SYNC), Content("own"), NOT, None, NOT)[1] is None
+    assert asked(course.looking_up(4, VIEW, TWO_IN_SYNC), Content("own"), NOT, lost)[1] is None
+    with pytest.raises(UnreachableError):
+        asked(course.looking_up(4, VIEW, TWO_IN_SYNC), UnreachableError(TWO), lost)
+
+
+def test_where_the_log_knows_a_later_configuration_its_leader_is_asked() -> None:
+    """What the controller says may be of long ago: who was in sync then may have versions of its own by now."""
+    three = Replica(3)
+    later = View(Configuration(4, (TWO, three)), 9)
+
+    found, content = asked(course.looking_up(4, later, TWO_IN_SYNC), ANOTHER, COUNTS)
+
+    assert found == [acts.Read(three, 4), acts.Counts(three, 4)]
+    assert content == ANOTHER
+
+
+def test_a_log_that_was_given_up_is_not_read_on() -> None:
+    given_up = TWO_IN_SYNC._replace(epoch=6, losses=(Loss(6, TWO, 3, (ONE,)),))
+
+    with pytest.raises(FellBehindError):
+        asked(course.looking_up(4, VIEW, given_up))

@@ -49,6 +49,9 @@ def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
     for version in versions(files):
         try:
             commit = parse_commit(version, files.read(log_name(version)), files.uri)
+        except FileNotFoundError:
+            # Cleaned up meanwhile.
+            continue
         except LogCorruptError as cause:
             # The other commits are listed; `find_flaws` names the damaged ones.
             _log.warning("%s", cause)

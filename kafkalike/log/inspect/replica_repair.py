@@ -64,7 +64,9 @@ def repair_replicas(cluster: Cluster, allowed: Callable[[str], bool], *, execute
 def _versions(stores: Stores, *, execute: bool) -> Iterator[str]:
     listed = {broker: LogFiles.listed(store) for broker, store in stores.items()}
     for version in sorted({version for files in listed.values() for version in files.commits}):
-        found = {broker: stores[broker].look(log_name(version)) for broker in stores}
+        # What does not count at one may be its own.
+        having = [broker for broker, files in listed.items() if version in files.commits]
+        found = {broker: stores[broker].look(log_name(version)) for broker in having}
         damaged = [broker for broker, content in found.items() if content is not None and not is_whole(content)]
         whole = next((content for content in found.values() if content is not None and is_whole(content)), None)
         if whole is not None:

@@ -32,7 +32,7 @@ from kafkalike.log.table.checkpoints.make import (
 from kafkalike.log.table.joined.joining import Joining
 from kafkalike.log.table.joined.reading import EACH, EVERY
 from kafkalike.log.table.log_files import last_checkpoint
-from kafkalike.log.table.replicas.beginnings import note_cleaned
+from kafkalike.log.table.replicas.replica_files import note_cleaned
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 from kafkalike.log.table.table_change import Landed
 from kafkalike.log.table.turns import cleaning_turn

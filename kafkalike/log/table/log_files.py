@@ -10,12 +10,21 @@ from typing import Final
 
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import version_of
+from kafkalike.model.replication.counting import Span, holding
 from kafkalike.model.row_value import UNREADABLE
 
 READ_BESIDE: Final = 16
 """Files of a table that are read side by side, where that is a request each."""
 
-LAST_CHECKPOINT: Final = "_delta_log/_last_checkpoint"
+LOG: Final = "_delta_log"
+
+LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
+
+NOTE: Final = "_uncounted."
+"""Beginning of the names of a replica's notes on its own versions; Delta's own readers skip names that begin so."""
+
+_NOTE: Final = re.compile(r"_uncounted\.(\d{20})\.(\d{20})(\.final)?")
+"""The last version that does not count, the first one, and whether that is final."""
 
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 """A checkpoint in one file, or one of several parts: its number, and how many there are."""
@@ -39,12 +48,23 @@ def joined_name(block: int) -> str:
     return f"_delta_log/{block:020d}.commits"
 
 
+def note_name(span: Span) -> str:
+    """The file of a replica's note, relative to the table's folder."""
+    return f"{LOG}/{NOTE}{span.last:020d}.{span.first:020d}" + (".final" if span.final else "")
+
+
+def noted_span(name: str) -> Span | None:
+    """What a file of `_delta_log` notes of a replica; None for any other file."""
+    match = _NOTE.fullmatch(name) if name.startswith(NOTE) else None
+    return None if match is None else Span(int(match[2]), int(match[1]), match[3] is not None)
+
+
 @dataclass(frozen=True, slots=True)
 class LogFiles:
     """What lies in a table's `_delta_log`."""
 
     commits: tuple[int, ...]
-    """Versions that have a commit file, in order."""
+    """Versions that have a commit file which counts, in order."""
     checkpoints: Mapping[int, Sequence[str]]
     """Names of the files of each complete checkpoint, by version."""
     modified_ms: Mapping[int, int] = field(default_factory=dict)
@@ -55,6 +75,10 @@ class LogFiles:
     """What the storage calls the contents of the commit files, by version; see `Entry.tag`."""
     joined: frozenset[int] = frozenset()
     """Blocks that have a file with their commits."""
+    spans: tuple[Span, ...] = ()
+    """What was noted where the table is a replica: which of its commits do not count."""
+    left_over: tuple[int, ...] = ()
+    """Versions whose commit files do not count, in order."""
 
     @classmethod
     def listed(cls, store: Store, since: int = 0) -> LogFiles:
@@ -80,6 +104,7 @@ class LogFiles:
         tags: dict[int, str] = {}
         joined: set[int] = set()
         parts: dict[int, dict[str, int]] = {}
+        spans: list[Span] = []
         for entry in store.list("_delta_log", after=f"{since:020d}" if since > 0 else ""):
             version = version_of(entry.name)
             if version is not None:
@@ -89,13 +114,18 @@ class LogFiles:
             elif match := _CHECKPOINT.fullmatch(entry.name):
                 # A checkpoint of several parts is one only when all of them are there.
                 parts.setdefault(int(match[1]), {})[entry.name] = int(match[3] or 1)
+            elif (span := noted_span(entry.name)) is not None:
+                spans.append(span)
         whole: dict[int, Sequence[str]] = {}
         for version, names in parts.items():
             single = [name for name, count in names.items() if count == 1]
             several = sorted(name for name, count in names.items() if count > 1)
             if single or (several and len(several) == names[several[0]]):
                 whole[version] = single[:1] or several
-        return cls(tuple(sorted(modified)), whole, modified, sizes, tags, frozenset(joined))
+        held = holding(spans, max(whole, default=-1))
+        left = tuple(sorted(v for v in modified if any(span.first <= v <= span.last for span in held))) if held else ()
+        commits = tuple(sorted(modified.keys() - set(left)))
+        return cls(commits, whole, modified, sizes, tags, frozenset(joined), tuple(spans), left)
 
 
 def base_of(files: LogFiles, version: int) -> bool:

@@ -33,7 +33,11 @@ def versions_of_run(log: DeltaTopicLog, run: str, known: Collection[int]) -> lis
     found: list[TableCommit] = []
     sources: dict[str, Add] = {}
     for version in versions(files):
-        commit = parse_commit(version, files.read(log_name(version)), files.uri)
+        try:
+            commit = parse_commit(version, files.read(log_name(version)), files.uri)
+        except FileNotFoundError:
+            # Cleaned up meanwhile.
+            continue
         sources |= {add.path: add for add in commit.adds}
         if commit.note.get(RUN_KEY) == run and commit.removes and version not in known:
             found.append(commit)

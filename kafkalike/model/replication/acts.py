@@ -86,8 +86,8 @@ class MakeCheckpoint(NamedTuple):
 class CopyCheckpoint(NamedTuple):
     """Give a replica another one's newest checkpoint, and before it the data files that are live in it.
 
-    It is noted at the replica first that its own versions up to that one do not count, see `CountsAbove`. Comes to the
-    checkpoint's version.
+    It is noted at the replica first which of its own versions up to that one may not count, see `Counts`; where both
+    have a version, it is found out afterwards. Comes to the checkpoint's version.
     """
 
     source: Replica
@@ -96,17 +96,16 @@ class CopyCheckpoint(NamedTuple):
     """As of `Supply`."""
 
 
-class CountsAbove(NamedTuple):
-    """Look which versions of a replica count: above the checkpoint that it came back with, and clean-up.
+class Counts(NamedTuple):
+    """Look whether a version that a replica has is what was published in its place. Comes to that.
 
-    What it has below may be its own: put when it was the head, and never published; or put by somebody who had slept,
-    where clean-up had been. Comes to the last version that does not count, or -1.
+    What it has below a checkpoint that it came back with may be its own: put when it was the head, and never published;
+    or put by somebody who had slept, where clean-up had been.
     """
 
     replica: Replica
-    about: int
-    """The version that was read before: nothing is asked where this process has seen that it was not made, as for
-    `Checkpoint`."""
+    version: int
+    """That was read before: nothing is asked where this process has seen that it was not made, as for `Checkpoint`."""
 
 
 class Missing(NamedTuple):
@@ -118,7 +117,7 @@ class Missing(NamedTuple):
 class Fill(NamedTuple):
     """See that a replica has the data files that its log names, as of its last version. Comes to nothing.
 
-    Files that maintenance has removed from the log since are left out.
+    Files that maintenance has removed from the log since are left out. What `CopyCheckpoint` has begun is ended.
     """
 
     replica: Replica
@@ -128,7 +127,7 @@ class Fill(NamedTuple):
 class Discard(NamedTuple):
     """Remove the versions' files that a checkpoint of this replica makes unnecessary, from the oldest on.
 
-    It is noted first that they do not count, see `CountsAbove`. Comes to nothing.
+    It is noted first that they do not count, see `Counts`. Comes to nothing.
     """
 
     replica: Replica
@@ -174,7 +173,7 @@ Act = (
     | Supply
     | MakeCheckpoint
     | CopyCheckpoint
-    | CountsAbove
+    | Counts
     | Missing
     | Fill
     | Discard

@@ -20,7 +20,7 @@ from kafkalike.model.replication.acts import (
     Ahead,
     Checkpoint,
     CopyCheckpoint,
-    CountsAbove,
+    Counts,
     End,
     Load,
     LookAtController,
@@ -144,12 +144,12 @@ def looking_up(version: int, view: View, registered: Registration) -> Generator[
     for replica in reversed(in_sync):
         try:
             found = yield Read(replica, version)
-            if version > (yield CountsAbove(replica, version)):
+            if (yield Counts(replica, version)):
                 return found  # type: ignore[no-any-return]
         except UnreachableError as cause:
             failed = failed or cause
         else:
-            # It has a checkpoint above.
+            # A checkpoint has what was in it.
             answered = True
     if failed is not None and not answered:
         raise failed

@@ -28,7 +28,7 @@ from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.log.store.bounded.calls import calls_of
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import CONTROL_TABLES, METADATA_TABLE_PROPERTIES
-from kafkalike.log.table.replicas.supplies import mark_replica
+from kafkalike.log.table.replicas.replica_files import mark_replica
 from kafkalike.log.table.root_format import check_root_format
 from kafkalike.model.brokers import Broker, ReplicatedTable, first_replicas
 from kafkalike.model.brokers.reading import LEADER, ReadFrom

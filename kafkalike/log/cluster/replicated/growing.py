@@ -30,7 +30,7 @@ from kafkalike.log.table.actions import APPEND_KEY, log_name
 from kafkalike.log.table.commit_file import lines_of, writer_info
 from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA, CONSUMER_OFFSETS, SCHEMAS
 from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.replicas.supplies import mark_replica
+from kafkalike.log.table.replicas.replica_files import mark_replica
 from kafkalike.log.table.root_format import ROOT_FORMAT, SEVERAL_ROOTS
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 from kafkalike.model.brokers import ONLY_BROKER, Broker, first_replicas

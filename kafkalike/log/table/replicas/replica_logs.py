@@ -19,9 +19,9 @@ from kafkalike.log.store.bounded.foreseen import Ahead
 from kafkalike.log.store.port import NOW, Pace, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.replicas.beginnings import last_of, notes
-from kafkalike.log.table.replicas.supplies import MARK
+from kafkalike.log.table.replicas.replica_files import MARK, notes
 from kafkalike.log.table.replicas.version_file import is_whole
+from kafkalike.model.replication.counting import counts
 from kafkalike.model.replication.values import Registration, Replica
 
 _log = logging.getLogger(__name__)
@@ -81,25 +81,26 @@ class ReplicaLogs:
         if epoch != self._known.epoch:
             self._known = Known(epoch, SYSTEM_CLOCK.monotonic())
 
-    def counts_above(self, replica: Replica, about: int) -> int:
-        """The last version of which what a replica has itself does not count; -1 where all counts.
+    def counts(self, replica: Replica, version: int) -> bool:
+        """Whether what a replica has in the place of a version is what was published there.
 
         Args:
             replica: whose log; it is in sync in the epoch that was noted last, or in a later one.
-            about: a version that was read before: where that surely was not cleaned up, nothing is asked.
+            version: one that was read before: where that surely was not cleaned up, nothing is asked.
 
         Raises:
             OSError: it gives no answer.
         """
-        if self.is_sure(replica, about) or about in self._known.proven.get(replica, ()):
-            return -1
-        noted = notes(self.there(replica))
-        if not noted:
-            return -1
+        if self.is_sure(replica, version) or version in self._known.proven.get(replica, ()):
+            return True
+        spans = notes(self._store_of(replica))
+        about = [span.last for span in spans if span.first <= version <= span.last]
+        if not about:
+            return True
         newest = self._checkpoints.get(replica, -1)
-        if max(noted) > newest:
+        if max(about) > newest:
             newest = self._listed(replica)[0]
-        return last_of(noted, newest)
+        return counts(version, spans, newest)
 
     def there(self, replica: Replica) -> Store:
         """A replica's store.
@@ -177,7 +178,7 @@ class ReplicaLogs:
                 if other != replica:
                     with contextlib.suppress(OSError):
                         found = self.there(other).look(log_name(version))
-                        if found is not None and is_whole(found) and version > self.counts_above(other, version):
+                        if found is not None and is_whole(found) and self.counts(other, version):
                             _log.warning("version %d of %s is damaged there, and read elsewhere", version, replica)
                             return found
         return damaged
@@ -203,15 +204,15 @@ class ReplicaLogs:
             NotStoredError: it is not there, and will not be.
             OSError: unknown: it gives no answer, or its root is gone.
         """
-        store, began = self._store_of(replica), SYSTEM_CLOCK.monotonic()
+        store, began, known = self._store_of(replica), SYSTEM_CLOCK.monotonic(), self._known
 
         def put() -> bool:
             return self.there(replica).put_if_absent(log_name(version), content, durable=durable)
 
         made = store.bounded(put, long=True)
-        if made and self.is_sure(replica, version):
+        if made and known is self._known and self.is_sure(replica, version):
             # Nobody has the next one before this one.
-            self._known.surely_put[replica] = version
+            known.surely_put[replica] = version
             self._note_unmade(replica, version + 1, began)
         return made
 

@@ -24,9 +24,8 @@ from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import NOW, Entry, Pace, Reach, Store
 from kafkalike.log.table.actions import version_of
 from kafkalike.log.table.damage import DamagedFileError
-from kafkalike.log.table.replicas.beginnings import NOTE
 from kafkalike.log.table.replicas.copies import Copies
-from kafkalike.log.table.replicas.supplies import MARK
+from kafkalike.log.table.replicas.replica_files import MARK
 from kafkalike.log.table.replicas.table_replicas import TableReplicas
 from kafkalike.model.brokers.reading import by_turns, nearest_first
 from kafkalike.model.leases import Leases
@@ -40,8 +39,7 @@ T = TypeVar("T")
 Entries = list[Entry]
 
 LOG: Final = "_delta_log"
-_OWN: Final = (MARK.rpartition("/")[2], NOTE)
-"""Beginnings of names of files that say something about one replica, and are not of the table."""
+_MARK: Final = MARK.rpartition("/")[2]
 
 
 class Made(io.BytesIO):
@@ -222,7 +220,7 @@ class ReplicatedStore(NearStore):
             store = self.replicas.store_of(replica)
             try:
                 store.size(MARK)
-                listed = [e for e in store.list(folder, deep=deep, after=after) if not e.name.startswith(_OWN)]
+                listed = [e for e in store.list(folder, deep=deep, after=after) if e.name != _MARK]
             except OSError as cause:
                 failed = failed or cause
                 continue

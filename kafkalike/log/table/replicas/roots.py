@@ -21,10 +21,10 @@ from kafkalike.log.store.port import NotStoredError, Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.replicas.beginnings import note_cleaned
 from kafkalike.log.table.replicas.controllers import Controller
+from kafkalike.log.table.replicas.replica_files import mark_replica, note_cleaned
 from kafkalike.log.table.replicas.replica_logs import ReplicaLogs
-from kafkalike.log.table.replicas.supplies import Supplies, mark_replica, txns_of
+from kafkalike.log.table.replicas.supplies import Supplies, txns_of
 from kafkalike.log.table.replicas.version_file import LostFile, VersionFile, newest_configuration, seal
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication import acts
@@ -120,7 +120,7 @@ class ReplicaRoots:
             acts.Supply: self._supply,
             acts.MakeCheckpoint: self._make_checkpoint,
             acts.CopyCheckpoint: self._copy_checkpoint,
-            acts.CountsAbove: lambda act: self.logs.counts_above(act.replica, act.about),
+            acts.Counts: lambda act: self.logs.counts(act.replica, act.version),
             acts.Missing: self._missing,
             acts.Fill: self._fill,
             acts.Discard: self._discard,

@@ -17,27 +17,14 @@ from kafkalike import faults
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, READ_BESIDE, LogFiles
-from kafkalike.log.table.replicas.beginnings import note_beginning, tidy
 from kafkalike.log.table.replicas.live_files import live_files
+from kafkalike.log.table.replicas.replica_files import note_beginning, tidy
 from kafkalike.log.table.replicas.version_file import LostFile
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication.values import Replica
 
 BYTES_BESIDE: Final = 64 << 20
 """Bytes of data files that are in memory at the same time, unless one alone is larger."""
-
-MARK: Final = "_delta_log/_replica"
-"""A file that each replica has: where it is missing, nothing else that is missing means anything."""
-
-
-def mark_replica(files: Store, replica: Replica) -> None:
-    """Make the place of a replica, unless it is there.
-
-    Raises:
-        OSError: the root cannot be reached.
-    """
-    files.make_folder("_delta_log")
-    files.put_if_absent(MARK, str(tuple(replica)).encode())
 
 
 class Supplies:

@@ -1,0 +1,116 @@
+"""Replica files: a replica's folder in; what it says about the replica, out: its mark, and which of its versions count.
+
+What notes on that mean is in `kafkalike.model.replication.counting`. They only grow, whoever writes them, and however
+late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.log_files import LOG, NOTE, LogFiles, note_name, noted_span
+from kafkalike.model.replication.counting import Span, begun, compared, counts, holding
+
+if TYPE_CHECKING:
+    from kafkalike.log.store.port import Store
+    from kafkalike.model.replication.values import Replica
+
+MARK: Final = f"{LOG}/_replica"
+"""A file that each replica has: where it is missing, nothing else that is missing means anything."""
+
+
+def mark_replica(files: Store, replica: Replica) -> None:
+    """Make the place of a replica, unless it is there.
+
+    Raises:
+        OSError: the root cannot be reached.
+    """
+    files.make_folder(LOG)
+    files.put_if_absent(MARK, str(tuple(replica)).encode())
+
+
+def notes(store: Store) -> list[Span]:
+    """What was noted of a replica's log.
+
+    Raises:
+        OSError: it gives no answer, or is not there.
+    """
+    found = [noted_span(entry.name) for entry in store.list(LOG, after=NOTE)]
+    # A folder that is gone lists nothing.
+    store.size(MARK)
+    return [span for span in found if span is not None]
+
+
+def note_beginning(store: Store, checkpoint: int) -> None:
+    """Note which of a replica's own versions may not count once it has got a checkpoint, which comes after that.
+
+    Raises:
+        OSError: it gives no answer.
+    """
+    files = LogFiles.listed(store)
+    span = begun(files.spans, max(files.checkpoints, default=-1), checkpoint)
+    if span.first <= span.last:
+        store.put_if_absent(note_name(span), b"", durable=True)
+
+
+def note_cleaned(store: Store, below: int) -> None:
+    """Note that of a replica's own versions those below a checkpoint do not count, which are removed after that.
+
+    Args:
+        store: the replica.
+        below: where its log is to begin; it has a checkpoint there, or above.
+
+    Raises:
+        OSError: it gives no answer.
+    """
+    if below > 0:
+        store.put_if_absent(note_name(Span(0, below - 1)), b"", durable=True)
+        for span in notes(store):
+            if span.last < below - 1:
+                store.discard(note_name(span))
+
+
+def tidy(store: Store, source: Store) -> None:
+    """Find out where versions of a replica that came back cease to count, and remove those that are surely wrong.
+
+    Nobody takes them for published; Delta's own readers could, where they are asked for an old version by name. One
+    that the source lacks may be right, and keep out a writer that has slept since: it stays.
+
+    Args:
+        store: the replica.
+        source: another one, which has all that is published.
+
+    Raises:
+        OSError: one gives no answer.
+    """
+    files = LogFiles.listed(store)
+    begun_ones = [s for s in holding(files.spans, max(files.checkpoints, default=-1)) if not s.final]
+    if not begun_ones:
+        return
+    theirs = LogFiles.listed(source)
+    own = sorted({*files.commits, *files.left_over})
+
+    def is_same(version: int) -> bool | None:
+        if version not in theirs.commits:
+            return None
+        content = source.look(log_name(version))
+        return None if content is None else content == store.look(log_name(version))
+
+    for span in begun_ones:
+        final, wrong = compared(span, own, is_same)
+        source.size(MARK)
+        for version in wrong:
+            store.remove(log_name(version))
+        store.put_if_absent(note_name(final), b"", durable=True)
+        store.discard(note_name(span))
+
+
+def counts_at(store: Store, version: int) -> bool:
+    """Whether what a replica in sync has in the place of a version is what was published there.
+
+    Raises:
+        OSError: it gives no answer.
+    """
+    spans = [span for span in notes(store) if span.first <= version <= span.last]
+    return not spans or counts(version, notes(store), max(LogFiles.listed(store).checkpoints, default=-1))
