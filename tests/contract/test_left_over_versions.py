@@ -371,3 +371,8 @@ def test_a_reader_that_is_behind_sees_nothing_of_what_stands_where_clean_up_has_
     assert values(behind) == ["a", "b", "c", "d", "e"]
     assert values(writer) == ["a", "b", "c", "d", "e"]
     assert values(log()) == ["a", "b", "c", "d", "e"]
+    cleaned = log()
+    assert isinstance(cleaned, DeltaTopicLog)
+    cleaned.refresh()
+    cleaned.clean_log()
+    assert not place.exists()

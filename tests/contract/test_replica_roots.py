@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike.log.table.actions import log_name
+from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.version_file import application, newest_configuration
 from kafkalike.model.replication import course, joining
 from kafkalike.model.replication.values import Configuration, NoReplicaLeftError, Replica
@@ -116,6 +117,8 @@ def test_a_replica_comes_back_though_the_log_was_cleaned_up(brokers: Brokers) ->
     for replica in brokers.controller.look().chain:
         assert writer.view is not None
         writer.roots.carry_out(joining.cleaning(replica, writer.view, 1))
+        log = LogFiles.listed(brokers.store_of(replica))
+        assert (*log.commits, *log.left_over) == (writer.view.end - 1, writer.view.end)
     brokers.give_back(2)
 
     brokers.client().bring_back(2)

@@ -61,7 +61,7 @@ def clean_log(
     files = LogFiles.listed(store)
     horizon = now_ms - duration_ms(properties, LOG_STAYS)
     base = _base(files, horizon)
-    gone = [log_name(v) for v in files.commits if v < base]
+    gone = [log_name(v) for v in (*files.commits, *files.left_over) if v < base]
     # Those of which no commit stays.
     gone += [joined_name(block) for block in files.joined if block + BLOCK < base]
     for version in _superseded(files, base):

@@ -408,6 +408,7 @@ class ReplicaRoots:
     def _discard(self, act: acts.Discard) -> None:
         store = self.logs.there(act.replica)
         note_cleaned(store, act.below)
-        for version in LogFiles.listed(store).commits:
+        files = LogFiles.listed(store)
+        for version in sorted((*files.commits, *files.left_over)):
             if version < act.below:
                 store.remove(log_name(version))
