@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,21 +21,26 @@ from kafkalike.log.inspect.replica_check import check_replicas
 from kafkalike.log.inspect.replica_repair import repair_replicas
 from kafkalike.log.inspect.verify import verify
 from kafkalike.log.port import TopicLog
+from kafkalike.log.store.local import LocalStore
+from kafkalike.log.table import log_cleaner
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
-from kafkalike.log.table.log_files import note_name
+from kafkalike.log.table.log_files import LogFiles, note_name
 from kafkalike.log.table.replicas import replica_logs
-from kafkalike.log.table.replicas.replica_files import counts_at, tidy
+from kafkalike.log.table.replicas.replica_files import counts_at, finish_notes
+from kafkalike.log.table.replicas.replicated_store import ReplicatedStore
 from kafkalike.log.table.replicas.version_file import VersionFile
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.model.replication import joining
+from kafkalike.model.replication import acts, course, joining
 from kafkalike.model.replication.counting import Span
-from kafkalike.model.replication.values import Replica
+from kafkalike.model.replication.values import FellBehindError, Replica, ReplicaError
 from tests.tools.away import away, back
 from tests.tools.records import batch_now, records_of
-from tests.tools.replicated import Brokers
+from tests.tools.replicated import Brokers, Client
 from tests.tools.three_roots import opened
+
+Course = Generator[acts.Act, Any, Any]
 
 pytestmark = pytest.mark.slow
 
@@ -132,7 +139,7 @@ def roots(tmp_path: Path) -> Roots:
     return Roots(tmp_path)
 
 
-@pytest.mark.parametrize("how", ["a put that lands late", "a helper that is killed"])
+@pytest.mark.parametrize("how", ["a version that stays", "a helper that is killed"])
 @pytest.mark.parametrize("has_written", [False, True])
 def test_a_reader_that_is_behind_sees_nothing_of_it(
     roots: Roots, monkeypatch: pytest.MonkeyPatch, how: str, *, has_written: bool
@@ -146,15 +153,11 @@ def test_a_reader_that_is_behind_sees_nothing_of_it(
     assert values(behind) == ["a"]
     own = roots.of_head(behind.version + 1)
     killed_at(monkeypatch, "replicas.before_put", lambda: roots.append(OURS), visit=2)
-    content = own.read_bytes()
     roots.lose_head_for_a_while()
     if how == "a helper that is killed":
-        killed_at(monkeypatch, "replicas.before_tidying", roots.replicate)
-        assert own.exists()
+        killed_at(monkeypatch, "replicas.before_finishing_notes", roots.replicate)
     roots.replicate()
-    assert not own.exists()
-    if how == "a put that lands late":
-        own.write_bytes(content)
+    assert own.exists()
 
     roots.let_head_lead()
 
@@ -174,10 +177,9 @@ def test_a_writer_that_stopped_in_the_middle_does_not_take_it_for_stored(
     own = roots.of_head(writer.version + 1)
 
     def meanwhile() -> None:
-        content = own.read_bytes()
         roots.lose_head_for_a_while()
         roots.replicate()
-        own.write_bytes(content)
+        assert own.exists()
         roots.let_head_lead()
 
     with pytest.raises(UnknownOutcomeError):
@@ -208,14 +210,12 @@ def test_versions_count_that_a_killed_helper_has_only_noted(roots: Roots, monkey
 
 @pytest.fixture
 def left_over(roots: Roots, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A version at the former head, in sync again, that nobody else has: a put has landed late."""
+    """A version at the former head, in sync again, that nobody else has."""
     roots.append("a")
     own = roots.of_head(roots.log().version + 1)
     killed_at(monkeypatch, "replicas.before_put", lambda: roots.append(OURS), visit=2)
-    content = own.read_bytes()
     roots.lose_head_for_a_while()
     roots.replicate()
-    own.write_bytes(content)
     return own
 
 
@@ -298,8 +298,7 @@ def test_who_comes_back_keeps_the_version_that_keeps_a_late_writer_out(
             brokers.take_away(gone)
             brokers.client().append(f"without {gone}")
             brokers.give_back(gone)
-            helper = brokers.client()
-            helper.roots.carry_out(joining.cleaning(Replica(left), helper.opened(), 10_000))
+            checkpoint_at(brokers, left)
             brokers.client().bring_back(gone)
         assert brokers.controller.look().chain == (Replica(1), Replica(2))
 
@@ -308,28 +307,47 @@ def test_who_comes_back_keeps_the_version_that_keeps_a_late_writer_out(
     assert brokers.words(1) == brokers.words(2) == sorted(["a", "b", "without 1", "without 2", "late"])
 
 
-def test_a_source_that_goes_away_takes_no_version_with_it(tmp_path: Path) -> None:
+def test_what_a_source_that_goes_away_says_is_not_taken_down(tmp_path: Path) -> None:
     brokers = Brokers(tmp_path, [1, 2])
     writer = brokers.client()
     for word in "ab":
         writer.append(word)
-    before = brokers.files(2)
-    note = brokers.folder / "2" / "t" / note_name(Span(0, 3, final=False))
-    note.touch()
-    helper = brokers.client()
-    helper.roots.carry_out(joining.cleaning(Replica(2), helper.opened(), 10_000))
+    checkpoint_at(brokers, 1, 2)
+    (brokers.folder / "2" / "t" / note_name(Span(0, 3, final=False))).touch()
     target, source = (brokers.store_of(Replica(n)) for n in (2, 1))
     brokers.take_away(1)
 
     with pytest.raises(OSError, match="_replica"):
-        tidy(target, source)
+        finish_notes(target, source)
 
-    assert note.exists()
+    assert not any(counts_at(target, version) for version in range(4))
     brokers.give_back(1)
-    tidy(target, source)
-    assert not note.exists()
-    assert brokers.files(2) == before
+    finish_notes(target, source)
     assert all(counts_at(target, version) for version in range(4))
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_a_damaged_version_says_nothing_about_others(tmp_path: Path, damaged: int) -> None:
+    brokers = Brokers(tmp_path, [1, 2])
+    writer = brokers.client()
+    for word in "ab":
+        writer.append(word)
+    checkpoint_at(brokers, 1, 2)
+    (brokers.folder / "2" / "t" / note_name(Span(0, 3, final=False))).touch()
+    torn = brokers.folder / str(damaged) / "t" / log_name(3)
+    torn.write_bytes(torn.read_bytes()[:40])
+
+    finish_notes(brokers.store_of(Replica(2)), brokers.store_of(Replica(1)))
+
+    assert [counts_at(brokers.store_of(Replica(2)), version) for version in range(4)] == [True, True, True, False]
+    assert torn.exists()
+
+
+def checkpoint_at(brokers: Brokers, *replicas: int) -> None:
+    """Have replicas make a checkpoint of what is published; no version goes."""
+    for replica in replicas:
+        helper = brokers.client()
+        helper.roots.carry_out(joining.cleaning(Replica(replica), helper.opened(), 10_000))
 
 
 def test_a_reader_that_is_behind_sees_nothing_of_what_stands_where_clean_up_has_been(
@@ -376,3 +394,223 @@ def test_a_reader_that_is_behind_sees_nothing_of_what_stands_where_clean_up_has_
     cleaned.refresh()
     cleaned.clean_log()
     assert not place.exists()
+
+
+# --- helpers that have slept ----------------------------------------------------------------------
+
+
+def driven(client: Client, steps: Course, stop: Callable[[acts.Act], bool]) -> Callable[[], Any]:
+    """Carry a course out up to an act; returns how it goes on from there."""
+
+    act = steps.send(None)
+    while not stop(act):
+        act = steps.send(client.roots.do(act))  # type: ignore[arg-type]
+
+    def rest() -> Course:
+        following = act
+        while True:
+            try:
+                found = yield following
+            except ReplicaError as failed:
+                following = steps.throw(failed)
+                continue
+            try:
+                following = steps.send(found)
+            except StopIteration as end:
+                return end.value
+
+    return lambda: client.roots.carry_out(rest())
+
+
+def put_at_head_only(brokers: Brokers) -> tuple[int, Callable[[], Any]]:
+    """A writer that stops when it has put a version at the head: which version, and how it goes on."""
+    writer = brokers.client()
+    view = writer.opened()
+    head = view.configuration.head
+    appended = course.appending(view, writer.version("never shown"), {})
+    going_on = driven(writer, appended, lambda act: isinstance(act, acts.Put) and act.replica != head)
+    return view.end + 1, going_on
+
+
+def assert_right(brokers: Brokers, version: int, published: int) -> None:
+    """What is looked up is what one of the brokers has, or nothing; and where something else is, it does not count."""
+    truth = brokers.store_of(Replica(published)).look(log_name(version))
+    reader = brokers.client()
+    found = reader.roots.read_out(course.looking_up(version, reader.opened(), brokers.controller.look()))
+    assert found is None or (isinstance(found, VersionFile) and found.data == truth)
+    for replica in brokers.controller.look().chain:
+        store = brokers.store_of(replica)
+        assert store.look(log_name(version)) in {truth, None} or not counts_at(store, version)
+
+
+def test_two_helpers_of_one_replica_make_no_wrong_version_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One looks for the replica's end, and the other one has copied a checkpoint over it before it goes on."""
+    brokers = Brokers(tmp_path, [1, 2])
+    brokers.client().append("a")
+    version, _ = put_at_head_only(brokers)
+    brokers.take_away(1)
+    others = brokers.client()
+    for word in "bcd":
+        others.append(word)
+    brokers.give_back(1)
+    slow = brokers.client()
+    catching_up = joining.catching_up(Replica(1), Replica(2), slow.opened())
+    going_on = driven(slow, catching_up, lambda act: isinstance(act, acts.Checkpoint) and act.replica.broker == 1)
+
+    stopped_at(monkeypatch, "replicas.before_finishing_notes", lambda: brokers.client().bring_back(1), going_on)
+
+    assert_right(brokers, version, published=2)
+    assert sorted(brokers.words(1)) == sorted(brokers.words(2)) == list("abcd")
+
+
+def test_a_helper_that_slept_does_not_take_down_what_a_former_member_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its source has left the chain since, and has the same wrong version."""
+    brokers = Brokers(tmp_path, [1, 2, 3])
+    writer = brokers.client()
+    writer.append("a")
+    brokers.take_away(2)
+    for word in "bcd":
+        writer.append(word)
+    checkpoint_at(brokers, 3)
+    brokers.give_back(2)
+    wrong: list[int] = []
+
+    def meanwhile() -> None:
+        brokers.client().bring_back(2)
+        brokers.take_away(1)
+        brokers.client().append("e")
+        brokers.give_back(1)
+        brokers.client().bring_back(1, leads=True)
+        brokers.client().append("f")
+        assert [replica.broker for replica in brokers.controller.look().chain] == [2, 3, 1]
+        late = brokers.client()
+        view = late.opened()
+        wrong.append(view.end + 1)
+        appended = course.appending(view, late.version("never shown"), {})
+        driven(late, appended, lambda act: isinstance(act, acts.Put) and act.replica.broker == 1)
+        brokers.take_away(3)
+        brokers.take_away(2)
+        others = brokers.client()
+        for word in "gh":
+            others.append(word)
+        brokers.give_back(3)
+        brokers.give_back(2)
+        checkpoint_at(brokers, 1)
+        killed_at(monkeypatch, "replicas.before_finishing_notes", lambda: brokers.client().bring_back(2))
+
+    slow = brokers.client().roots.supplies
+    stopped_at(
+        monkeypatch,
+        "replicas.before_finishing_notes",
+        lambda: slow.copy_checkpoint(Replica(3), Replica(2), partly=False, durable=False),
+        meanwhile,
+    )
+
+    brokers.client().bring_back(2)
+    assert_right(brokers, wrong[0], published=1)
+
+
+def test_a_helper_that_slept_opens_no_place_to_a_late_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers(tmp_path, [1, 2])
+    writer = brokers.client()
+    writer.append("a")
+    brokers.take_away(2)
+    for word in "bcd":
+        writer.append(word)
+    checkpoint_at(brokers, 1)
+    brokers.give_back(2)
+    late: list[Callable[[], Any]] = []
+
+    def meanwhile() -> None:
+        brokers.client().bring_back(2)
+        writer = brokers.client()
+        for word in "ef":
+            writer.append(word)
+        assert writer.view is not None
+        appended = course.appending(writer.view, writer.version("late"), {})
+        late.append(driven(writer, appended, lambda act: isinstance(act, acts.Put) and act.replica.broker == 2))
+        brokers.take_away(1)
+        brokers.client().append("g")
+        brokers.give_back(1)
+        (tmp_path / "3").mkdir()
+        brokers.client().bring_back(3)
+        brokers.take_away(2)
+        others = brokers.client()
+        for word in "hi":
+            others.append(word)
+        brokers.give_back(2)
+        checkpoint_at(brokers, 3)
+        killed_at(monkeypatch, "replicas.before_finishing_notes", lambda: brokers.client().bring_back(2))
+
+    slow = brokers.client().roots.supplies
+    stopped_at(
+        monkeypatch,
+        "replicas.before_finishing_notes",
+        lambda: slow.copy_checkpoint(Replica(1), Replica(2), partly=False, durable=False),
+        meanwhile,
+    )
+    acknowledged = False
+    with contextlib.suppress(FellBehindError, ReplicaError):
+        _, acknowledged = late[0]()
+
+    assert acknowledged == ("late" in brokers.words(3))
+
+
+def test_a_version_that_was_damaged_when_the_view_went_on_is_read_anew(roots: Roots) -> None:
+    roots.append("0")
+    cluster = opened(roots.paths)
+    cluster.log("t").refresh()
+    location = cluster.topic("t").location
+    store, published = cluster.store.at(location), cluster.store.replicas(location).published
+    view = published.view()
+    assert view is not None
+    for value in "1234":
+        roots.append(value)
+    name, kept = log_name(view.end + 2), dict[Path, bytes]()
+    for root in roots.paths:
+        for file in root.glob(f"t~*/{name}"):
+            kept[file] = file.read_bytes()
+            file.write_bytes(kept[file][:-20])
+
+    published.followed(view)
+    for file, content in kept.items():
+        file.write_bytes(content)
+
+    assert store.look(name) == next(iter(kept.values()))
+
+
+def test_a_former_head_gets_no_checkpoint_of_what_it_does_not_have(
+    roots: Roots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Maintenance has asked who is in sync, and slept."""
+    for number in range(12):
+        roots.append(str(number))
+    version = roots.log().version + 1
+    copies = ReplicatedStore.copies
+    slept: list[int] = []
+
+    def asked(self: ReplicatedStore) -> Any:
+        found = copies(self)
+        if self.uri.endswith("__cluster_metadata") or slept:
+            return found
+        slept.append(1)
+        killed_at(monkeypatch, "replicas.before_put", lambda: roots.append(OURS), visit=2)
+        roots.lose_head_for_a_while()
+        return found
+
+    cluster = opened(roots.paths)
+    log = cluster.log("t")
+    assert isinstance(log, DeltaTopicLog)
+    with monkeypatch.context() as patch:
+        patch.setattr(ReplicatedStore, "copies", asked)
+        patch.setattr(log_cleaner, "INTERVAL", 1)
+        log.clean_log()
+    assert slept
+
+    made = LogFiles.listed(LocalStore(str(roots.of_head(version).parent.parent))).checkpoints
+
+    assert max(made, default=-1) < version

@@ -80,7 +80,10 @@ def test_a_former_head_with_a_version_of_its_own_comes_back(brokers: Brokers) ->
 
     assert [brokers.words(n) for n in (1, 2, 3)] == [["a", "b", "c"]] * 3
     for name, content in brokers.files(1).items():
-        assert content == brokers.files(2)[name]
+        assert content == (own.data if name == log_name(3) else brokers.files(2)[name])
+    log = LogFiles.listed(brokers.store_of(Replica(1)))
+    assert 3 in log.left_over
+    assert 3 not in log.commits
 
 
 def test_an_empty_folder_in_the_place_of_a_root_is_not_believed(brokers: Brokers) -> None:

@@ -151,7 +151,7 @@ class Roots:
                 "move",
                 "given up",
                 "looked up",
-                "tidied",
+                "compared",
             ),
             0,
         )
@@ -206,7 +206,7 @@ class Roots:
         for file in sorted(missing - there):
             self.check_lacking(source, file, partly=False)
         self.table(replica).files |= missing & there
-        self.tidy(self.table(replica), self.table(source))
+        self.finish_notes(self.table(replica), self.table(source))
 
     def check_lacking(self, source: Replica, file: str, *, partly: bool) -> None:
         """A source that is asked for a file, and lacks it."""
@@ -241,7 +241,7 @@ class Roots:
             mine.checkpoint, mine.state = theirs.checkpoint, theirs.state
             mine.last = max(mine.last, mine.checkpoint)
             self.cut_off(replica)
-            self.tidy(mine, theirs)
+            self.finish_notes(mine, theirs)
         return mine.checkpoint
 
     def cut_off(self, replica: Replica) -> None:
@@ -249,21 +249,18 @@ class Roots:
         if self.behind and self.faulty and self.random() < self.faults.lost:
             raise UnreachableError(replica)
 
-    def tidy(self, mine: Table, theirs: Table) -> None:
-        """Find out which versions count that it has itself, and remove those that are surely wrong."""
+    def finish_notes(self, mine: Table, theirs: Table) -> None:
+        """Find out where versions cease to count that it has itself."""
 
         def is_same(version: int) -> bool | None:
             found = theirs.log.get(version)
-            if found is None or not theirs.counts(version):
+            if found is None or version > theirs.checkpoint or not theirs.counts(version):
                 return None
             return found == mine.log[version]
 
         for span in [span for span in holding(mine.notes, mine.checkpoint) if not span.final]:
-            final, wrong = compared(span, sorted(mine.log), is_same)
-            mine.notes.append(final)
-            for version in wrong:
-                self.counts["tidied"] += 1
-                del mine.log[version]
+            mine.notes.append(compared(span, sorted(mine.log), is_same))
+            self.counts["compared"] += 1
 
     def discard(self, replica: Replica, below: int) -> None:
         table = self.table(replica)

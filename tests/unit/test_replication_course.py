@@ -49,7 +49,7 @@ def test_a_version_that_the_source_lacks_means_that_this_process_is_late() -> No
     last_is_right = (-1, fourth, fourth, -1)
 
     with pytest.raises(FellBehindError):
-        answered(course.bringing(TWO, ONE, 5), 4, -1, *last_is_right, None, -1)
+        answered(course.bringing(TWO, ONE, 5), 4, -1, -1, *last_is_right, None, -1)
 
 
 def test_the_log_of_a_replica_that_lacks_the_last_version_is_not_cleaned_up() -> None:

@@ -186,8 +186,10 @@ class LogCleaner:
         fewest = 1 if files.far else INTERVAL
         if version is not None or snapshot.newest - _made(files, said, snapshot.newest) >= fewest:
             if files is not self._files:
-                # Only what a replica has itself may stand in its checkpoint.
-                files.size(log_name(snapshot.newest))
+                # Only what a replica has itself may stand in its checkpoint: it may have left the chain meanwhile.
+                name = log_name(snapshot.newest)
+                if files.look(name) != self._files.look(name):
+                    return False
             make_checkpoint(files, snapshot, now)
         if version is None or not version % CLEANUP_INTERVAL:
             note = None if files is self._files else partial(note_cleaned, files)

@@ -53,25 +53,19 @@ def begun(spans: Collection[Span], newest: int, checkpoint: int) -> Span:
     return Span(first, checkpoint, final=False)
 
 
-def compared(span: Span, own: Sequence[int], is_same: Callable[[int], bool | None]) -> tuple[Span, list[int]]:
+def compared(span: Span, own: Sequence[int], is_same: Callable[[int], bool | None]) -> Span:
     """Find out where own versions cease to count.
 
     Args:
         span: as it was begun.
         own: versions that the replica has, in order.
-        is_same: whether one is that of another replica where it counts; None: that has none there.
+        is_same: whether one is that of another replica, where that is right; None: that has none there.
 
     Returns:
-        The span, and the versions in it that are surely wrong.
+        The span, final.
     """
     inside = [version for version in own if span.first <= version <= span.last]
     # What stands after a hole has landed late.
     run = [version for at, version in enumerate(inside) if version == span.first + at]
-    wrong = [version for version in inside[len(run) :] if is_same(version) is False]
-    for version in reversed(run):
-        same = is_same(version)
-        if same:
-            return Span(version + 1, span.last), wrong
-        if same is False:
-            wrong.append(version)
-    return Span(span.first, span.last), wrong
+    right = next((version for version in reversed(run) if is_same(version)), span.first - 1)
+    return Span(right + 1, span.last)

@@ -341,6 +341,9 @@ def bringing(replica: Replica, source: Replica, last: int) -> Generator[Act, Any
         yield CopyCheckpoint(source, replica)
         # Above the checkpoint there may be what others have put.
         end = yield End(replica)
+    if (yield Checkpoint(replica)) > end:
+        # Another helper has copied one since.
+        end = yield End(replica)
     if not (yield from is_right(replica, source, end)):
         raise OtherBytesError(replica)
     for version in range(end + 1, last + 1):
@@ -352,9 +355,13 @@ def bringing(replica: Replica, source: Replica, last: int) -> Generator[Act, Any
 
 
 def is_right(replica: Replica, leader: Replica, version: int) -> Generator[Act, Any, bool]:
-    """Whether a replica's last version is the leader's, and so all before it: each was put after the one before."""
+    """Whether a replica's last version is the leader's, and so all before it: each was put after the one before.
+
+    Where another helper has copied a checkpoint since, it is not the last one: what is right comes after that one. Put
+    behind a wrong one, right versions would make that one believed (`counting`).
+    """
     if (yield Checkpoint(replica)) >= version:
-        return True
+        return bool((yield End(replica)) == version)
     mine = yield Read(replica, version)
     theirs = yield from reading(leader, version)
     return mine is not None and bool(mine == theirs)

@@ -20,7 +20,7 @@ from kafkalike.log.store.port import NOW, NotStoredError, Pace
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.registered import RegisteredReplicas
 from kafkalike.log.table.replicas.roots import ReplicaRoots
-from kafkalike.log.table.replicas.version_file import APPLICATION, VersionFile
+from kafkalike.log.table.replicas.version_file import APPLICATION, VersionFile, is_whole
 from kafkalike.model.replication.acts import AHEAD
 from kafkalike.model.replication.course import Seen, StaleError, following, looking_up, mending, opening
 from kafkalike.model.replication.values import (
@@ -293,7 +293,8 @@ class PublishedLog:
     def _is_unmade(self, registered: Registration) -> bool:
         """Whether it was registered, and who was to make it has not begun: no root answers that it has some of it."""
         try:
-            return not any(LogFiles.listed(self._replicas.store_of(replica)).commits for replica in registered.in_sync)
+            logs = [LogFiles.listed(self._replicas.store_of(replica)) for replica in registered.in_sync]
+            return not any(log.commits or log.checkpoints for log in logs)
         except (OSError, LogCorruptError):
             return False
 
@@ -337,7 +338,8 @@ class PublishedLog:
         with self._mutex:
             if seen:
                 first = sorted(seen)[:KEPT]
-                self._passed = view.configuration.epoch, {number: _data(seen[number]) for number in first}
+                whole = {number: data for number in first if is_whole(data := _data(seen[number]))}
+                self._passed = view.configuration.epoch, whole
             if self._view is None or view.end >= self._view.end:
                 self._view = view
 

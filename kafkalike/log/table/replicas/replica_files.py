@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.log_files import LOG, NOTE, LogFiles, note_name, noted_span
+from kafkalike.log.table.replicas.version_file import is_whole
 from kafkalike.model.replication.counting import Span, begun, compared, counts, holding
 
 if TYPE_CHECKING:
@@ -64,46 +65,58 @@ def note_cleaned(store: Store, below: int) -> None:
     Raises:
         OSError: it gives no answer.
     """
-    if below > 0:
-        store.put_if_absent(note_name(Span(0, below - 1)), b"", durable=True)
-        for span in notes(store):
-            if span.last < below - 1:
-                store.discard(note_name(span))
+    if below <= 0:
+        return
+    known = notes(store)
+    store.put_if_absent(note_name(Span(0, below - 1)), b"", durable=True)
+    # The last one of those before stays: a list that others make meanwhile may have missed the new one.
+    before = max((span.last for span in known if span.final and not span.first and span.last < below - 1), default=-1)
+    for span in known:
+        if span.last < before:
+            store.discard(note_name(span))
 
 
-def tidy(store: Store, source: Store) -> None:
-    """Find out where versions of a replica that came back cease to count, and remove those that are surely wrong.
+def finish_notes(store: Store, source: Store) -> None:
+    """Find out where the versions of a replica that came back cease to count, if that was not done.
 
-    Nobody takes them for published; Delta's own readers could, where they are asked for an old version by name. One
-    that the source lacks may be right, and keep out a writer that has slept since: it stays.
+    Nothing is removed: whoever has slept since before may find the place empty, and believe that nobody was there.
 
     Args:
         store: the replica.
-        source: another one, which has all that is published.
+        source: another one. It may have left the chain since: what counts there up to its newest checkpoint is right.
 
     Raises:
         OSError: one gives no answer.
     """
     files = LogFiles.listed(store)
-    begun_ones = [s for s in holding(files.spans, max(files.checkpoints, default=-1)) if not s.final]
-    if not begun_ones:
+    unfinished = [s for s in holding(files.spans, max(files.checkpoints, default=-1)) if not s.final]
+    if not unfinished:
         return
-    theirs = LogFiles.listed(source)
-    own = sorted({*files.commits, *files.left_over})
+    right = _right_at(source)
+    own, judged = sorted({*files.commits, *files.left_over}), set[int]()
 
     def is_same(version: int) -> bool | None:
-        if version not in theirs.commits:
+        if version not in right:
             return None
-        content = source.look(log_name(version))
-        return None if content is None else content == store.look(log_name(version))
+        theirs, mine = source.look(log_name(version)), store.look(log_name(version))
+        if theirs is None or mine is None or not (is_whole(theirs) and is_whole(mine)):
+            return None
+        judged.add(version)
+        return theirs == mine
 
-    for span in begun_ones:
-        final, wrong = compared(span, own, is_same)
-        source.size(MARK)
-        for version in wrong:
-            store.remove(log_name(version))
-        store.put_if_absent(note_name(final), b"", durable=True)
-        store.discard(note_name(span))
+    finals = [compared(span, own, is_same) for span in unfinished]
+    if judged <= _right_at(source):
+        for span in finals:
+            store.put_if_absent(note_name(span), b"", durable=True)
+
+
+def _right_at(source: Store) -> frozenset[int]:
+    """Versions that a replica has itself and that were published, whether it is in sync or not."""
+    files = LogFiles.listed(source)
+    # A folder that is gone lists nothing.
+    source.size(MARK)
+    newest = max(files.checkpoints, default=-1)
+    return frozenset(version for version in files.commits if version <= newest)
 
 
 def counts_at(store: Store, version: int) -> bool:

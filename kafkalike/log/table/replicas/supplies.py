@@ -18,7 +18,7 @@ from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import Add
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, READ_BESIDE, LogFiles
 from kafkalike.log.table.replicas.live_files import live_files
-from kafkalike.log.table.replicas.replica_files import note_beginning, tidy
+from kafkalike.log.table.replicas.replica_files import finish_notes, note_beginning
 from kafkalike.log.table.replicas.version_file import LostFile
 from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.model.replication.values import Replica
@@ -189,8 +189,8 @@ class Supplies:
             target.replace(f"_delta_log/{name}", origin.read(f"_delta_log/{name}"))
         # Readers of Delta begin where this says.
         target.replace(LAST_CHECKPOINT, b'{"version":%d,"size":%d}' % (version, 1))
-        faults.point("replicas.before_tidying")
-        tidy(target, origin)
+        faults.point("replicas.before_finishing_notes")
+        finish_notes(target, origin)
         return version
 
     def fill(self, replica: Replica, source: Replica, *, durable: bool) -> None:
@@ -203,7 +203,7 @@ class Supplies:
         """
         lacking = [lost.add for lost in self.missing(replica)]
         self.supply(replica, lacking, source, partly=True, durable=durable)
-        tidy(self._there(replica), self._there(source))
+        finish_notes(self._there(replica), self._there(source))
 
 
 def beside_each_other(adds: Sequence[Add]) -> Iterator[Sequence[Add]]:
