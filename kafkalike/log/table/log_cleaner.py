@@ -32,7 +32,6 @@ from kafkalike.log.table.checkpoints.make import (
 from kafkalike.log.table.joined.joining import Joining
 from kafkalike.log.table.joined.reading import EACH, EVERY
 from kafkalike.log.table.log_files import last_checkpoint
-from kafkalike.log.table.replicas.replica_files import note_cleaned
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 from kafkalike.log.table.table_change import Landed
 from kafkalike.log.table.turns import cleaning_turn
@@ -192,9 +191,16 @@ class LogCleaner:
                     return False
             make_checkpoint(files, snapshot, now)
         if version is None or not version % CLEANUP_INTERVAL:
-            note = None if files is self._files else partial(note_cleaned, files)
+            note = None if files is self._files else partial(_note_cleaned, files)
             clean_log(files, now, metadata.get("configuration") or {}, note)
         return True
+
+
+def _note_cleaned(replica: Store, below: int) -> None:
+    # A process of a single root does not load this.
+    from kafkalike.log.table.replicas.replica_files import note_cleaned
+
+    note_cleaned(replica, below)
 
 
 def _made(files: Store, said: int, newest: int) -> int:
