@@ -22,12 +22,13 @@ from kafkalike.log.inspect.replica_repair import repair_replicas
 from kafkalike.log.inspect.verify import verify
 from kafkalike.log.port import TopicLog
 from kafkalike.log.store.local import LocalStore
+from kafkalike.log.store.port import Store
 from kafkalike.log.table import log_cleaner
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import make_checkpoint
 from kafkalike.log.table.log_files import LogFiles, note_name
 from kafkalike.log.table.replicas import replica_logs
-from kafkalike.log.table.replicas.replica_files import counts_at, finish_notes
+from kafkalike.log.table.replicas.replica_files import finish_notes
 from kafkalike.log.table.replicas.replicated_store import ReplicatedStore
 from kafkalike.log.table.replicas.version_file import VersionFile
 from kafkalike.log.table.snapshot import load_snapshot
@@ -343,6 +344,11 @@ def test_a_damaged_version_says_nothing_about_others(tmp_path: Path, damaged: in
     assert torn.exists()
 
 
+def counts_at(store: Store, version: int) -> bool:
+    """Whether a version that a replica has counts."""
+    return version not in LogFiles.listed(store).left_over
+
+
 def checkpoint_at(brokers: Brokers, *replicas: int) -> None:
     """Have replicas make a checkpoint of what is published; no version goes."""
     for replica in replicas:
@@ -360,6 +366,12 @@ def test_a_reader_that_is_behind_sees_nothing_of_what_stands_where_clean_up_has_
     def log() -> TopicLog:
         return opened(paths).log("t")
 
+    def clean() -> None:
+        cleaned = log()
+        assert isinstance(cleaned, DeltaTopicLog)
+        cleaned.refresh()
+        cleaned.clean_log()
+
     log().append(batch_now("a"))
     behind, writer = log(), log()
     assert values(behind) == values(writer) == ["a"]
@@ -373,10 +385,7 @@ def test_a_reader_that_is_behind_sees_nothing_of_what_stands_where_clean_up_has_
         for file in (folder / "_delta_log").glob("*.json"):
             os.utime(file, (long_ago, long_ago))
         checkpoints(opened(paths))
-        cleaned = log()
-        assert isinstance(cleaned, DeltaTopicLog)
-        cleaned.refresh()
-        cleaned.clean_log()
+        clean()
         assert not place.exists()
         # That much later.
         monkeypatch.setattr(replica_logs, "SURE_SECONDS", -1.0)
@@ -389,10 +398,7 @@ def test_a_reader_that_is_behind_sees_nothing_of_what_stands_where_clean_up_has_
     assert values(behind) == ["a", "b", "c", "d", "e"]
     assert values(writer) == ["a", "b", "c", "d", "e"]
     assert values(log()) == ["a", "b", "c", "d", "e"]
-    cleaned = log()
-    assert isinstance(cleaned, DeltaTopicLog)
-    cleaned.refresh()
-    cleaned.clean_log()
+    clean()
     assert not place.exists()
 
 
@@ -401,7 +407,6 @@ def test_a_reader_that_is_behind_sees_nothing_of_what_stands_where_clean_up_has_
 
 def driven(client: Client, steps: Course, stop: Callable[[acts.Act], bool]) -> Callable[[], Any]:
     """Carry a course out up to an act; returns how it goes on from there."""
-
     act = steps.send(None)
     while not stop(act):
         act = steps.send(client.roots.do(act))  # type: ignore[arg-type]
@@ -443,6 +448,30 @@ def assert_right(brokers: Brokers, version: int, published: int) -> None:
         assert store.look(log_name(version)) in {truth, None} or not counts_at(store, version)
 
 
+def lagging(brokers: Brokers, source: int) -> None:
+    """Broker 2 was away for three appends, and the source has a checkpoint above what it has."""
+    writer = brokers.client()
+    writer.append("a")
+    brokers.take_away(2)
+    for word in "bcd":
+        writer.append(word)
+    checkpoint_at(brokers, source)
+    brokers.give_back(2)
+
+
+def slept_after_the_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, brokers: Brokers, source: int, meanwhile: Callable[[], object]
+) -> None:
+    """A helper has given broker 2 the source's checkpoint, and sleeps before it finds out what counts there."""
+    slow = brokers.client().roots.supplies
+    stopped_at(
+        monkeypatch,
+        "replicas.before_finishing_notes",
+        lambda: slow.copy_checkpoint(Replica(source), Replica(2), partly=False, durable=False),
+        meanwhile,
+    )
+
+
 def test_two_helpers_of_one_replica_make_no_wrong_version_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -470,13 +499,7 @@ def test_a_helper_that_slept_does_not_take_down_what_a_former_member_says(
 ) -> None:
     """Its source has left the chain since, and has the same wrong version."""
     brokers = Brokers(tmp_path, [1, 2, 3])
-    writer = brokers.client()
-    writer.append("a")
-    brokers.take_away(2)
-    for word in "bcd":
-        writer.append(word)
-    checkpoint_at(brokers, 3)
-    brokers.give_back(2)
+    lagging(brokers, source=3)
     wrong: list[int] = []
 
     def meanwhile() -> None:
@@ -502,13 +525,7 @@ def test_a_helper_that_slept_does_not_take_down_what_a_former_member_says(
         checkpoint_at(brokers, 1)
         killed_at(monkeypatch, "replicas.before_finishing_notes", lambda: brokers.client().bring_back(2))
 
-    slow = brokers.client().roots.supplies
-    stopped_at(
-        monkeypatch,
-        "replicas.before_finishing_notes",
-        lambda: slow.copy_checkpoint(Replica(3), Replica(2), partly=False, durable=False),
-        meanwhile,
-    )
+    slept_after_the_checkpoint(monkeypatch, brokers, 3, meanwhile)
 
     brokers.client().bring_back(2)
     assert_right(brokers, wrong[0], published=1)
@@ -516,13 +533,7 @@ def test_a_helper_that_slept_does_not_take_down_what_a_former_member_says(
 
 def test_a_helper_that_slept_opens_no_place_to_a_late_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers(tmp_path, [1, 2])
-    writer = brokers.client()
-    writer.append("a")
-    brokers.take_away(2)
-    for word in "bcd":
-        writer.append(word)
-    checkpoint_at(brokers, 1)
-    brokers.give_back(2)
+    lagging(brokers, source=1)
     late: list[Callable[[], Any]] = []
 
     def meanwhile() -> None:
@@ -546,13 +557,7 @@ def test_a_helper_that_slept_opens_no_place_to_a_late_writer(tmp_path: Path, mon
         checkpoint_at(brokers, 3)
         killed_at(monkeypatch, "replicas.before_finishing_notes", lambda: brokers.client().bring_back(2))
 
-    slow = brokers.client().roots.supplies
-    stopped_at(
-        monkeypatch,
-        "replicas.before_finishing_notes",
-        lambda: slow.copy_checkpoint(Replica(1), Replica(2), partly=False, durable=False),
-        meanwhile,
-    )
+    slept_after_the_checkpoint(monkeypatch, brokers, 1, meanwhile)
     acknowledged = False
     with contextlib.suppress(FellBehindError, ReplicaError):
         _, acknowledged = late[0]()

@@ -80,6 +80,11 @@ class LogFiles:
     left_over: tuple[int, ...] = ()
     """Versions whose commit files do not count, in order."""
 
+    @property
+    def present(self) -> Sequence[int]:
+        """Versions that have a commit file, whether it counts or not, in order."""
+        return sorted((*self.commits, *self.left_over)) if self.left_over else self.commits
+
     @classmethod
     def listed(cls, store: Store, since: int = 0) -> LogFiles:
         """List the folder: for opening, recovery and maintenance; not for the hot path.
@@ -123,7 +128,7 @@ class LogFiles:
             if single or (several and len(several) == names[several[0]]):
                 whole[version] = single[:1] or several
         held = holding(spans, max(whole, default=-1))
-        left = tuple(sorted(v for v in modified if any(span.first <= v <= span.last for span in held))) if held else ()
+        left = tuple(sorted(v for v in modified if any(span.has(v) for span in held))) if held else ()
         commits = tuple(sorted(modified.keys() - set(left)))
         return cls(commits, whole, modified, sizes, tags, frozenset(joined), tuple(spans), left)
 

@@ -23,6 +23,10 @@ class Span(NamedTuple):
     final: bool = True
     """Whether the first one was found by comparing; else it may be a later one."""
 
+    def has(self, version: int) -> bool:
+        """Whether a version is one of them."""
+        return self.first <= version <= self.last
+
 
 def holding(spans: Collection[Span], newest: int) -> list[Span]:
     """The spans that hold.
@@ -38,7 +42,7 @@ def holding(spans: Collection[Span], newest: int) -> list[Span]:
 
 def counts(version: int, spans: Collection[Span], newest: int) -> bool:
     """Whether an own version of a replica that is in sync is what was published in its place. See `holding`."""
-    return not any(span.first <= version <= span.last for span in holding(spans, newest))
+    return not any(span.has(version) for span in holding(spans, newest))
 
 
 def begun(spans: Collection[Span], newest: int, checkpoint: int) -> Span:
@@ -64,7 +68,7 @@ def compared(span: Span, own: Sequence[int], is_same: Callable[[int], bool | Non
     Returns:
         The span, final.
     """
-    inside = [version for version in own if span.first <= version <= span.last]
+    inside = [version for version in own if span.has(version)]
     # What stands after a hole has landed late.
     run = [version for at, version in enumerate(inside) if version == span.first + at]
     right = next((version for version in reversed(run) if is_same(version)), span.first - 1)

@@ -48,7 +48,7 @@ def clean_log(
         store: the table.
         now_ms: the time, ms.
         properties: the table's configuration.
-        note: is told, before anything is removed, below which version commits go.
+        note: is told below which version commits go, before one does.
 
     Returns:
         How many files went.
@@ -61,13 +61,13 @@ def clean_log(
     files = LogFiles.listed(store)
     horizon = now_ms - duration_ms(properties, LOG_STAYS)
     base = _base(files, horizon)
-    gone = [log_name(v) for v in (*files.commits, *files.left_over) if v < base]
+    gone = [log_name(v) for v in files.present if v < base]
+    if note is not None and gone:
+        note(base)
     # Those of which no commit stays.
     gone += [joined_name(block) for block in files.joined if block + BLOCK < base]
     for version in _superseded(files, base):
         gone += [f"_delta_log/{name}" for name in files.checkpoints[version]]
-    if note is not None and base > 0:
-        note(base)
     # From the oldest on: cut off anywhere, what is left is a log without holes.
     for name in sorted(gone, key=lambda name: name.rpartition("/")[2]):
         store.remove(name)

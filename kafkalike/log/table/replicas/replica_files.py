@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.log_files import LOG, NOTE, LogFiles, note_name, noted_span
 from kafkalike.log.table.replicas.version_file import is_whole
-from kafkalike.model.replication.counting import Span, begun, compared, counts, holding
+from kafkalike.model.replication.counting import Span, begun, compared, holding
 
 if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
@@ -93,7 +93,7 @@ def finish_notes(store: Store, source: Store) -> None:
     if not unfinished:
         return
     right = _right_at(source)
-    own, judged = sorted({*files.commits, *files.left_over}), set[int]()
+    judged = set[int]()
 
     def is_same(version: int) -> bool | None:
         if version not in right:
@@ -104,7 +104,7 @@ def finish_notes(store: Store, source: Store) -> None:
         judged.add(version)
         return theirs == mine
 
-    finals = [compared(span, own, is_same) for span in unfinished]
+    finals = [compared(span, files.present, is_same) for span in unfinished]
     if judged <= _right_at(source):
         for span in finals:
             store.put_if_absent(note_name(span), b"", durable=True)
@@ -117,13 +117,3 @@ def _right_at(source: Store) -> frozenset[int]:
     source.size(MARK)
     newest = max(files.checkpoints, default=-1)
     return frozenset(version for version in files.commits if version <= newest)
-
-
-def counts_at(store: Store, version: int) -> bool:
-    """Whether what a replica in sync has in the place of a version is what was published there.
-
-    Raises:
-        OSError: it gives no answer.
-    """
-    spans = [span for span in notes(store) if span.first <= version <= span.last]
-    return not spans or counts(version, notes(store), max(LogFiles.listed(store).checkpoints, default=-1))

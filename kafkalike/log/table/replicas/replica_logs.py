@@ -94,7 +94,7 @@ class ReplicaLogs:
         if self.is_sure(replica, version) or version in self._known.proven.get(replica, ()):
             return True
         spans = notes(self._store_of(replica))
-        about = [span.last for span in spans if span.first <= version <= span.last]
+        about = [span.last for span in spans if span.has(version)]
         if not about:
             return True
         newest = self._checkpoints.get(replica, -1)

@@ -179,7 +179,7 @@ class ReplicaRoots:
             act: Any = course.send(None)
             while True:
                 try:
-                    found = self._whole(act.replica, act)
+                    found = self.do(act)
                 except OSError as cause:
                     failed = UnreachableError(act.replica)
                     failed.__cause__ = cause
@@ -408,7 +408,6 @@ class ReplicaRoots:
     def _discard(self, act: acts.Discard) -> None:
         store = self.logs.there(act.replica)
         note_cleaned(store, act.below)
-        files = LogFiles.listed(store)
-        for version in sorted((*files.commits, *files.left_over)):
+        for version in LogFiles.listed(store).present:
             if version < act.below:
                 store.remove(log_name(version))
