@@ -13,6 +13,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
 
+RETRY_BACKOFF_SECONDS: Final = 0.1
+"""Wait before a commit of unknown outcome is settled again: Kafka's default `retry.backoff.ms`."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kafkalike import faults
-from kafkalike.clock import Clock, Deadline
+from kafkalike.clock import RETRY_BACKOFF_SECONDS, Clock, Deadline
 from kafkalike.dead_letters.box import LetterBox, plain
 from kafkalike.dead_letters.posting import stage
 from kafkalike.errors import (
@@ -158,6 +158,7 @@ class LetterCommits:
                     raise
             else:
                 return
+            self._clock.sleep(RETRY_BACKOFF_SECONDS)
 
     def close(self) -> None:
         """Forget the transactional id; what cannot be done now, maintenance does later."""

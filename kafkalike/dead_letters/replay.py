@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kafkalike import faults
-from kafkalike.clock import Clock, Deadline
+from kafkalike.clock import RETRY_BACKOFF_SECONDS, Clock, Deadline
 from kafkalike.dead_letters.stored import Filter, StoredLetter, letters_of
 from kafkalike.errors import (
     CommitFailedError,
@@ -247,6 +247,7 @@ class Replaying:
                     for topic, appended in places.items()
                     for partition, run in sorted(appended.ranges.items())
                 }
+            self.clock.sleep(RETRY_BACKOFF_SECONDS)
 
     def _check(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         most = GroupOffsets.of(self.cluster, self.clock).max_metadata_bytes

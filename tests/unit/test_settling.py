@@ -90,15 +90,24 @@ def test_a_refusal_is_one_when_no_try_before_it_is_in_doubt(world: World) -> Non
     assert (world.there(), world.clock.slept) == (None, [])
 
 
-def test_a_refusal_after_a_try_in_doubt_is_no_answer(world: World) -> None:
-    """The first try may still land: the version is closed."""
-    world.store.puts = [LOST, *[NotStoredError("no room")] * 4]
+@pytest.mark.parametrize("answer", [NotStoredError("no room"), OSError("lost")], ids=["refused", "no answer"])
+def test_refusal_after_an_ambiguous_put_is_retried_with_back_off(world: World, answer: OSError) -> None:
+    """The first try may still land, so the version is fenced. A refusing storage is no less busy than a silent one."""
+    world.store.puts = [LOST, *[answer] * 4]
 
-    with pytest.raises(KafkaStorageError, match="refused the commit: lost"):
+    with pytest.raises(KafkaStorageError, match="refused the commit"):
         world.put()
 
     assert parse_commit(1, world.there() or b"", "").operation == FENCE
-    assert world.clock.slept == [0.05]
+    assert world.clock.slept == WAITS
+
+
+def test_refusal_between_ambiguous_puts_keeps_the_first_error(world: World) -> None:
+    world.store.puts = [LOST, NotStoredError("no room")]
+
+    assert world.put()
+
+    assert (world.there(), world.clock.slept) == (MINE, WAITS[:2])
 
 
 @pytest.mark.parametrize("durable", [False, True])

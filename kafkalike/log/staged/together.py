@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafkalike import faults
-from kafkalike.clock import Deadline
+from kafkalike.clock import RETRY_BACKOFF_SECONDS, Deadline
 from kafkalike.errors import (
     IllegalStateError,
     InvalidProducerEpochError,
@@ -172,6 +172,7 @@ class Together:
             else:
                 self._session = session
                 return done
+            self._cluster.clock.sleep(RETRY_BACKOFF_SECONDS)
 
     def forget(self) -> None:
         """Forget the transactional id, which nobody uses again; what cannot be done now, maintenance does later."""

@@ -66,11 +66,10 @@ class CommitPuts:
                     return True
                 made_by = self._maker(name)
             except NotStoredError as refused:
-                if failed is not None:
-                    # Of an earlier try of this put nothing is known.
-                    continue
-                message = f"{self._store.uri}: the storage refused the commit: {refused}"
-                raise KafkaStorageError(message) from refused
+                # An earlier try of this put may still land: then a refusal is no answer, and the put is retried.
+                if failed is None:
+                    message = f"{self._store.uri}: the storage refused the commit: {refused}"
+                    raise KafkaStorageError(message) from refused
             except OSError as cause:
                 failed = cause
             else:
