@@ -2,6 +2,7 @@
 
 import pytest
 
+from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.log.cluster.topic_lives import UNDER_WAY_MS, Fate, Found, fate_of, may_be_dead
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import topic_row
@@ -41,6 +42,12 @@ AGAIN = lives(("t", "1", "t", True), ("t", "2", LATER, False))
 AGAIN_GONE = lives(("t", "1", "t", True), ("t", "2", LATER, True))
 
 
+LONG, ALIKE = "x" * 249, "x" * 248 + "y"
+CUT = f"{'x' * 200}~{RANDOM}"
+"""Where a later topic lies whose name is too long for a folder with a random part: both names above may have it."""
+LONG_GONE = lives((ALIKE, "1", ALIKE, False), (LONG, "2", CUT, True))
+
+
 def found(folder: str, table_id: str | None, *, is_new: bool = False, age_ms: int = 0) -> Found:
     return Found(folder=folder, table_id=table_id, is_new=is_new, age_ms=age_ms)
 
@@ -68,6 +75,14 @@ def found(folder: str, table_id: str | None, *, is_new: bool = False, age_ms: in
         pytest.param(GONE, found("t", None, age_ms=UNDER_WAY_MS), Fate.GOES, id="an old commit of a late writer"),
         pytest.param(AGAIN, found("t", None, age_ms=UNDER_WAY_MS), Fate.STAYS, id="a log that nobody knows"),
         pytest.param(GONE, found("t", None), Fate.STAYS, id="a commit of a late writer"),
+        pytest.param(LONG_GONE, found(CUT, "2"), Fate.GOES, id="a dead topic's with a long name"),
+        pytest.param(LONG_GONE, found(CUT, "3"), Fate.STAYS, id="records of an unknown topic with a long name"),
+        pytest.param(
+            LONG_GONE, found(CUT, "3", is_new=True, age_ms=UNDER_WAY_MS), Fate.GOES_AFTER_FENCE, id="a killed long one"
+        ),
+        pytest.param(
+            lives((LONG, "2", CUT, False)), found(CUT, "2"), Fate.STAYS, id="a living topic's with a long name"
+        ),
     ],
 )
 def test_the_fate_of_a_folder(state: ClusterState, there: Found, fate: Fate) -> None:
@@ -88,3 +103,17 @@ def test_a_mark_of_a_deletion_that_never_happened_tells_nothing() -> None:
 )
 def test_only_folders_with_the_name_of_a_used_one_are_looked_into(folder: str, worth: bool) -> None:  # noqa: FBT001
     assert may_be_dead(AGAIN, folder) is worth
+
+
+@pytest.mark.parametrize("used_before", [False, True], ids=["first", "later"])
+def test_folder_of_a_replica_of_the_longest_name_fits_into_a_file_name(used_before: bool) -> None:  # noqa: FBT001
+    """File systems allow 255 bytes; a replica with a life of its own adds up to 20."""
+    location = location_of(TopicName(LONG), used_before=used_before)
+
+    assert len(location) + len(f"~{2**62}") <= 255
+    assert may_be_dead(lives((LONG, "1", "elsewhere", True)), location)
+
+
+def test_first_topic_of_a_short_name_lies_in_the_folder_of_that_name() -> None:
+    assert location_of(TopicName("orders"), used_before=False) == "orders"
+    assert location_of(TopicName("x" * 200), used_before=False) == "x" * 200

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.log.cluster.topic_lives import LATER_LIFE, Fate, Found, fate_of, may_be_dead
+from kafkalike.log.cluster.topic_lives import LATER_LIFE, LONGEST_NAME, Fate, Found, fate_of, may_be_dead
 from kafkalike.log.table.layout import DELETED, TOPIC_SCHEMA
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 
@@ -35,8 +35,10 @@ VERSION_FILE: Final = re.compile(r"\d{20}\.(json|.*parquet)|_last_checkpoint")
 
 
 def location_of(name: TopicName, *, used_before: bool) -> str:
-    """Folder, relative to the root, for the table of a new topic."""
-    return f"{name}~{uuid.uuid4().hex}" if used_before else name
+    """Folder, relative to the root, for the table of a new topic. A long name is cut: see `LONGEST_NAME`."""
+    if used_before or len(name) > LONGEST_NAME:
+        return f"{name[:LONGEST_NAME]}~{uuid.uuid4().hex}"
+    return name
 
 
 def is_later_life(location: str) -> bool:

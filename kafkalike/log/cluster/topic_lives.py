@@ -19,6 +19,10 @@ from kafkalike.model.topic import TopicInfo
 LATER_LIFE: Final = re.compile(r"(?P<name>[^~]+)~[0-9a-f]{32}")
 """The folder of a topic whose name was used before; `~` cannot be part of a topic's name."""
 
+LONGEST_NAME: Final = 200
+"""Characters of a topic's name that its folder's name takes. File systems allow 255 bytes; the random part of a later
+life takes 33 of them, and the life of a replica up to 20."""
+
 UNDER_WAY_MS: Final = 86_400_000
 """How long, ms, what no topic has may be what somebody is about to give to one."""
 
@@ -52,9 +56,19 @@ def live_topic(state: ClusterState, topic_id: str) -> TopicInfo | None:
 
 def may_be_dead(state: ClusterState, folder: str) -> bool:
     """Whether a folder is worth a look: it has the name of one for a topic, and no topic has it."""
+    used = any(state.was_used(name) for name in _names_of(state, folder))
+    return used and all(info.location != folder for info in state.topics.values())
+
+
+def _names_of(state: ClusterState, folder: str) -> list[str]:
+    """Names of topics whose table may lie in a folder: several where long ones begin alike."""
     later = LATER_LIFE.fullmatch(folder)
-    last = state.last(later["name"] if later else folder)
-    return last is not None and all(info.location != folder for info in state.topics.values())
+    if later is None:
+        return [folder]
+    name = later["name"]
+    if len(name) < LONGEST_NAME:
+        return [name]
+    return [used for used in (*state.topics, *state.gone) if used.startswith(name)]
 
 
 def fate_of(state: ClusterState, found: Found, deleted: Mapping[str, str]) -> Fate:
@@ -72,9 +86,9 @@ def fate_of(state: ClusterState, found: Found, deleted: Mapping[str, str]) -> Fa
         return Fate.GOES if deleted.get(found.table_id) == found.folder else Fate.STAYS
     later = LATER_LIFE.fullmatch(found.folder)
     dead = {topic_id: folder for topic_id, folder in deleted.items() if live_topic(state, topic_id) is None}
-    last = state.gone.get(later["name"] if later else found.folder)
-    if last is not None:
-        dead[last.topic_id] = last.location
+    for name in _names_of(state, found.folder):
+        if (last := state.gone.get(name)) is not None:
+            dead[last.topic_id] = last.location
     old = found.age_ms >= UNDER_WAY_MS
     if found.table_id:
         if found.table_id in dead or (found.is_new and not later):

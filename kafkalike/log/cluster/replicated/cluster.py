@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import InvalidReplicationFactorError, KafkaConnectionError, KafkaStorageError
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from kafkalike.log.store.port import Store
     from kafkalike.model.mirrored import Mirrored
     from kafkalike.model.topic import TopicInfo
-
-LONGEST_NAME: Final = 220
-"""Characters of a topic's name that its folder's name takes: file systems allow 255 bytes."""
 
 
 class ReplicatedCluster(DeltaCluster):
@@ -317,7 +314,7 @@ class ReplicatedCluster(DeltaCluster):
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         # Two creators may choose different roots: no two of them ever choose one folder.
         del used_before
-        return location_of(TopicName(name[:LONGEST_NAME]), used_before=True)
+        return location_of(name, used_before=True)
 
     def _create_table(self, name: TopicName, location: str, placed: ReplicatedTable | None = None) -> TopicId:
         del location
