@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -203,6 +205,69 @@ def test_a_copy_is_another_file(store: Store) -> None:
     source.remove("x")
 
     assert target.read("y") == b"content"
+
+
+@pytest.fixture
+def no_hard_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk whose file system has none."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", refused)
+
+
+def two_folders(root: Path, content: bytes) -> tuple[LocalStore, LocalStore]:
+    """A folder with a file `x`, and an empty one."""
+    made = LocalStore(str(root / "a")), LocalStore(str(root / "b"))
+    for store in made:
+        store.make_folder("")
+    made[0].replace("x", content)
+    return made
+
+
+@pytest.mark.usefixtures("no_hard_links")
+def test_copy_that_fails_halfway_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader would take half a file for the whole one."""
+    source, target = two_folders(tmp_path, b"whole")
+
+    def full(_: str, to: str) -> None:
+        Path(to).write_bytes(b"wh")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", full)
+        with pytest.raises(OSError, match="No space"):
+            source.copy("x", target, "y")
+
+    assert list(Path(target.uri).iterdir()) == []
+    assert source.copy("x", target, "y") is False
+    assert target.read("y") == b"whole"
+    assert [path.name for path in Path(target.uri).iterdir()] == ["y"]
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
+def test_copy_over_half_a_file_replaces_it(tmp_path: Path, request: pytest.FixtureRequest, *, links: bool) -> None:
+    """An older release has left it there."""
+    source, target = two_folders(tmp_path, b"whole")
+    target.replace("y", b"wh")
+    if not links:
+        request.getfixturevalue("no_hard_links")
+
+    shared = source.copy("x", target, "y")
+
+    assert (shared, target.read("y")) == (False, b"whole")
+
+
+@pytest.mark.usefixtures("no_hard_links")
+def test_copy_leaves_a_whole_file_as_it_is(tmp_path: Path) -> None:
+    source, target = two_folders(tmp_path, b"whole")
+    source.copy("x", target, "y")
+    before = Path(target.path("y")).stat().st_ino
+
+    source.copy("x", target, "y")
+
+    assert Path(target.path("y")).stat().st_ino == before
 
 
 def test_what_is_removed_is_gone_and_may_be_removed_again(store: Store) -> None:

@@ -257,19 +257,24 @@ class LocalStore(NearStore):
         os.makedirs(self.path(folder) if folder else self.uri, mode=0o700, exist_ok=True)  # noqa: PTH103
 
     def copy(self, source: str, target: Store, name: str) -> bool:
-        """Share a file by a hard link where the disk allows it, else copy it; one that is there stays as it is."""
+        """Share a file by a hard link where the disk allows it, else copy it; a whole one that is there stays.
+
+        The name appears with the whole file, or not at all: what a killed copy leaves is a temporary file. A file of
+        another size under that name is half of an older copy, and is replaced.
+        """
         if not isinstance(target, LocalStore):
             with target.open_output(name) as stream:
                 stream.write(self.read(source))
             return False
         target._refuse_link(name)  # noqa: SLF001 - another of the same class
         target._make_folder_of(name)  # noqa: SLF001
+        origin, final = self.path(source), target.path(name)
         try:
-            os.link(self.path(source), target.path(name))
-        except FileExistsError:
-            return False
+            os.link(origin, final)
         except OSError:
-            shutil.copyfile(self.path(source), target.path(name))
+            # There is one already, or this file system has no hard links.
+            if not _is_copy(final, os.stat(origin).st_size):  # noqa: PTH116
+                _copy_whole(origin, final)
             return False
         return True
 
@@ -344,6 +349,25 @@ def _whole(content: pa.Buffer, length: int, path: str) -> pa.Buffer:
     if content.size != length:
         raise OSError(errno.EIO, f"{content.size} bytes are left where {length} were asked for", path)
     return content
+
+
+def _is_copy(path: str, size: int) -> bool:
+    """Whether there is a file of that size."""
+    try:
+        return os.stat(path).st_size == size  # noqa: PTH116
+    except FileNotFoundError:
+        return False
+
+
+def _copy_whole(origin: str, target: str) -> None:
+    """Copy a file beside its final name, and give it that name when it is whole."""
+    folder, _, base = target.rpartition("/")
+    temporary = f"{folder}/.{base}.{uuid.uuid4().hex}.tmp"
+    try:
+        shutil.copyfile(origin, temporary)
+        os.replace(temporary, target)  # noqa: PTH105
+    finally:
+        _unlink_quietly(temporary)
 
 
 def _sync_folder(folder: str) -> None:
