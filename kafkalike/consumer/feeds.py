@@ -67,6 +67,15 @@ class Feed:
         highwater = self.state.highwater
         return self.reader is None or highwater is None or self.reader.position >= highwater
 
+    @property
+    def passed(self) -> int | None:
+        """Offset after a gap at the log's end that the reader has crossed; None where it has crossed none.
+
+        All records there were removed: undone, forgotten or compacted.
+        """
+        reader = self.reader
+        return reader.position if reader is not None and not self.chunks and reader.position > self.start else None
+
     def rewind(self, offset: int) -> None:
         """Read again from an offset."""
         self.start = offset

@@ -173,6 +173,8 @@ class Fetcher:
         """Do not ask a partition again that was read to its end and whose records have all been handed out."""
         if feed.chunks or feed.start != feed.state.position or feed.reader is None or feed.reader.position != end:
             return
+        if feed.passed is not None:
+            return  # its position is to be moved first
         idle = self._idle.setdefault(feed.tp.topic, Idle(feed.topic_id, topic_log, version))
         if idle.log is not topic_log or idle.version != version:
             return  # the others are of an older version: `_wake` takes them to the newest one first
@@ -201,7 +203,7 @@ class Fetcher:
         """Take what one partition has next; returns whether it had anything."""
         chunk = feed.chunks.popleft() if feed.chunks else self._read(feed, turn)
         if chunk is None:
-            return False
+            return self._pass_gap(feed, turn)
         rest: Chunk | None = None
         if len(chunk) > turn.room:
             chunk, rest = chunk.split(int(turn.room))
@@ -224,6 +226,16 @@ class Fetcher:
         feed.start = next_offset
         if rest is not None:
             feed.chunks.appendleft(rest)
+        return True
+
+    @staticmethod
+    def _pass_gap(feed: Feed, turn: Turn) -> bool:
+        """Move past offsets without records that no record follows; returns whether there were any."""
+        passed = feed.passed
+        if passed is None:
+            return False
+        turn.taken.setdefault(feed.tp, Taken(feed.tp, feed.state, feed.start, passed)).next_offset = passed
+        feed.start = passed
         return True
 
     def _requeue(self, turn: Turn) -> None:
@@ -294,6 +306,8 @@ class Fetcher:
             if chunk is not None:
                 feed.chunks.append(chunk)
                 held += chunk.num_bytes
+            elif feed.passed is not None:
+                return True  # a gap has no bytes that could ever become enough
         now = self._clock.monotonic()
         if held and self._held_since is None:
             self._held_since = now

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from kafkalike import KafkaConsumer, TopicPartition, fork
+from kafkalike import KafkaConsumer, TopicPartition, fork, undo
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import (
     IllegalArgumentError,
@@ -19,6 +19,7 @@ from kafkalike.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
+from kafkalike.log.cluster.copies import origins_of
 from kafkalike.log.inspect.history import topic_history
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.topic.topic_log import DeltaTopicLog
@@ -82,6 +83,28 @@ def test_where_a_disk_has_no_links_files_are_copied_and_it_says_so(
     files = [LocalStore(f"{root}/t").copy(s.path, LocalStore(root), "copied") for s in log.segments(1)]
 
     assert files == [False]
+
+
+def test_fork_of_a_topic_whose_records_were_all_undone_begins_at_its_log_end(root: str, log: DeltaTopicLog) -> None:
+    """No file is left to say where the log ends: a consumer that takes its offsets along would be out of range."""
+    with KafkaConsumer(bootstrap_servers=root, group_id="g") as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        consumer.seek(TopicPartition("t", 0), 2)
+        consumer.commit()
+    for event in [one for one in topic_history(open_cluster(root), "t") if one.appends]:
+        undo("t", event.appends[0], root, execute=True)
+
+    made = fork("t", "new", root, groups=["g"])
+
+    cluster = open_cluster(root)
+    assert made.files == 0
+    assert {p: cluster.log("new").log_end(p) for p in (0, 1)} == {0: 2, 1: 1}
+    assert cluster.log("new").append(batch((0, "x"), (1, "y"), at_ms=NOW)).ranges == {0: range(2, 3), 1: range(1, 2)}
+    assert all_records(root, "new") == {0: [(2, "x")], 1: [(1, "y")]}
+    assert [one.name for one in origins_of(cluster, cluster.log("new"))] == ["t"]
+    with KafkaConsumer("new", bootstrap_servers=root, group_id="g", consumer_timeout_ms=300) as consumer:
+        assert [record.value for record in consumer] == [b"x"]
+    assert errors_of(root) == []
 
 
 @pytest.mark.parametrize("gone", ["t", "new"])

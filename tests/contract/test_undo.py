@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -268,3 +269,43 @@ def test_retention_and_merging_go_on_over_the_holes(root: str, log: DeltaTopicLo
 
     assert [offset for offset, _ in all_records(root)[0]] == [0, 1, 4, 5, 6, 7, 8, 9]
     assert errors_of(root) == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"fetch_min_bytes": 1000}], ids=["default", "fetch_min_bytes"])
+@pytest.mark.parametrize("how", ["poll", "iterate", "arrow"])
+def test_consumer_before_undone_records_at_the_log_end_moves_past_them(
+    root: str, log: DeltaTopicLog, how: str, settings: dict[str, Any]
+) -> None:
+    """Its lag would never become 0 otherwise."""
+    places = {TopicPartition("t", 0): 4, TopicPartition("t", 1): 2}
+    with KafkaConsumer(bootstrap_servers=root, group_id="g", consumer_timeout_ms=300, **settings) as consumer:
+        consumer.assign(list(places))
+        for tp, offset in places.items():
+            consumer.seek(tp, offset)
+        undo("t", ids(root)[2], root, execute=True)
+
+        if how == "iterate":
+            assert list(consumer) == []
+        elif how == "arrow":
+            assert consumer.poll_arrow(300) is None
+        else:
+            assert consumer.poll(300) == {}
+        consumer.commit()
+
+        assert {tp: consumer.position(tp) for tp in places} == {tp: consumer.end_offsets([tp])[tp] for tp in places}
+        assert [consumer.committed(tp) for tp in places] == [6, 3]
+        log.append(batch((0, "next"), at_ms=NOW))
+        assert [r.offset for found in consumer.poll(5_000).values() for r in found] == [6]
+
+
+def test_consumer_of_buffered_records_before_a_gap_hands_them_out_first(root: str, log: DeltaTopicLog) -> None:
+    tp = TopicPartition("t", 0)
+    with KafkaConsumer(bootstrap_servers=root, max_poll_records=1) as consumer:
+        consumer.assign([tp])
+        consumer.seek(tp, 2)
+        undo("t", ids(root)[2], root, execute=True)
+
+        found = [[r.offset for r in consumer.poll(300).get(tp, ())] for _ in range(3)]
+
+        assert found == [[2], [3], []]
+        assert consumer.position(tp) == 6

@@ -193,7 +193,8 @@ def _copied(
             left = _unmade(cluster, made)
             message = f"{topic!r}: the files of version {version} cannot be taken over, {left}: {cause}"
             raise KafkaStorageError(message) from cause
-        if adds and publish(log, change, run) is None:
+        # Also without a file: the notes say where the log ends, which holes are no loss, and what it is a copy of.
+        if publish(log, change, run) is None:
             left = _unmade(cluster, made)
             message = (
                 f"{topic!r}: a maintenance run has been at the files of version {version}, or somebody has sent to "
