@@ -77,15 +77,17 @@ def deserialized(
         RecordDeserializationError: a deserialiser failed; what it raised is the cause.
     """
     key, value, part = raw.key, raw.value, "key"
+    # A deserializer may change them; `raw` becomes the dead letter if it fails.
+    headers = list(raw.headers)
     try:
         if key_deserializer is not None:
-            key = key_deserializer(raw.topic, raw.headers, key)
+            key = key_deserializer(raw.topic, headers, key)
         part = "value"
         if value_deserializer is not None:
-            value = value_deserializer(raw.topic, raw.headers, value)
+            value = value_deserializer(raw.topic, headers, value)
     except Exception as cause:
         raise RecordDeserializationError(raw.topic, raw.partition, raw.offset, part, cause) from cause
-    return raw._replace(key=key, value=value)
+    return raw._replace(key=key, value=value, headers=headers)
 
 
 def _deserialize(  # noqa: PLR0917 - the parts of one record's place and content

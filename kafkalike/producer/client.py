@@ -30,7 +30,6 @@ from kafkalike.producer.routing import Router
 from kafkalike.producer.sender import Sender
 from kafkalike.producer.transaction_calls import TransactionCalls
 from kafkalike.producer.transactions import TransactionManager
-from kafkalike.serialization import adds_headers
 
 NO_SIZE: Final = -1
 """Size of a key, value or headers that are not there, in `RecordMetadata`."""
@@ -71,7 +70,7 @@ class KafkaProducer(TransactionCalls, ArrowCalls):
         self._key = check_serializer(config.key_serializer, "key_serializer")
         self._value = check_serializer(config.value_serializer, "value_serializer")
         self._plain_keys, self._plain_values = config.key_serializer is None, config.value_serializer is None
-        self._adds_headers = adds_headers(config.key_serializer) or adds_headers(config.value_serializer)
+        self._shows_headers = not (self._plain_keys and self._plain_values)
         self._router = Router(check_partitioner(config.partitioner), config.batch_size)
         self._cluster = connect(config.bootstrap_servers, config.storage_options)
         self._buffer = Buffer(
@@ -142,9 +141,10 @@ class KafkaProducer(TransactionCalls, ArrowCalls):
         if type(topic) is not str:
             topic = check_topic_name(topic)
         pairs = None if headers is None else check_headers(headers) or None
-        if pairs is None and self._adds_headers:
+        if pairs is None and self._shows_headers:
+            # A list of its own for each record: what a serializer adds to it is stored with that record alone.
             pairs = []
-        shown = _NO_HEADERS if pairs is None else pairs
+        shown: Any = () if pairs is None else pairs
         # What is bytes already, without a serialiser, is not worth two calls.
         key_bytes = key if self._plain_keys and (key is None or type(key) is bytes) else self._key(topic, shown, key)
         value_bytes = (
@@ -162,6 +162,8 @@ class KafkaProducer(TransactionCalls, ArrowCalls):
             value_size = len(value_bytes)
             size += value_size
         if pairs:
+            # A serializer may have added anything.
+            pairs = check_headers(pairs) if self._shows_headers else pairs
             header_size = headers_size(pairs)
             size += header_size
         if size > self._largest:
@@ -270,9 +272,6 @@ class KafkaProducer(TransactionCalls, ArrowCalls):
     def __repr__(self) -> str:
         """Client id and root."""
         return f"<KafkaProducer client_id={self.config.client_id} root={self._cluster.root}>"
-
-
-_NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
 
 
 def _unawaited(topic: str, partition: int) -> tuple[Outcome, int]:

@@ -16,7 +16,6 @@ from kafkalike.serialization.formats import (
     serializer_for,
 )
 from kafkalike.serialization.functions import (
-    adds_headers,
     as_deserializer,
     as_serializer,
 )
@@ -43,7 +42,6 @@ __all__ = [
     "SerializeFunction",
     "Serializer",
     "StringSerializer",
-    "adds_headers",
     "as_deserializer",
     "as_serializer",
     "deserializer_for",

@@ -61,11 +61,6 @@ def as_deserializer(obj: object, field: Field = "value") -> DeserializeFunction:
     return _uniform(obj, "deserialize", field)
 
 
-def adds_headers(obj: object) -> bool:
-    """Whether a serialiser may add headers to a record: each record then needs a list of its own."""
-    return bool(getattr(obj, "adds_headers", False)) or (not hasattr(obj, "serialize") and _takes_context(obj))
-
-
 def _uniform(obj: object, method_name: str, field: Field) -> Callable[[str, Headers, Any], Any]:
     """`obj` as a function of topic, headers and data."""
     if obj is None:

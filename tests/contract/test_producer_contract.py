@@ -138,6 +138,54 @@ def test_serializers_see_topic_headers_and_data(cluster: Cluster, make: Callable
     assert (found.keys, found.values) == (["kéy".encode()], [b'{"n":1}'])
 
 
+class Tagger:
+    """Adds a header to each record that it serializes, as tracing does."""
+
+    def serialize(self, topic: str, headers: Any, data: object) -> bytes:
+        """The text of the data; its length becomes a header."""
+        headers.append(("tag", f"{topic}/{data}".encode()))
+        return str(data).encode()
+
+
+def test_headers_a_serializer_adds_are_stored_with_their_record_alone(
+    cluster: Cluster, make: Callable[..., KafkaProducer]
+) -> None:
+    given: list[tuple[str, bytes | None]] = [("own", b"1")]
+    tagging, plain = make(value_serializer=Tagger()), make(value_serializer=StringSerializer())
+
+    tagging.send("orders", "a").get(60)
+    tagging.send("orders", "b", headers=given).get(60)
+    size = tagging.send("orders", "c").get(60).serialized_header_size
+    plain.send("orders", "d").get(60)
+
+    found = stored(cluster, "orders")
+    assert found is not None
+    assert found.headers == [
+        [("tag", b"orders/a")],
+        [("own", b"1"), ("tag", b"orders/b")],
+        [("tag", b"orders/c")],
+        [],
+    ]
+    assert (given, size) == ([("own", b"1")], 11)
+
+
+@pytest.mark.parametrize("header", [("tag", "text"), ("tag",), "tag"], ids=["text for bytes", "no pair", "no tuple"])
+def test_bad_header_of_a_serializer_is_refused_before_anything_is_sent(
+    cluster: Cluster, make: Callable[..., KafkaProducer], header: Any
+) -> None:
+    class Bad:
+        def serialize(self, topic: str, headers: Any, data: object) -> bytes:
+            del topic, data
+            headers.append(header)
+            return b""
+
+    producer = make(key_serializer=Bad())
+
+    with pytest.raises(TypeError, match="header"):
+        producer.send("orders", b"v", "k")
+    assert "orders" not in cluster.topics()
+
+
 def test_a_plain_function_serialises(cluster: Cluster, make: Callable[..., KafkaProducer]) -> None:
     """kafka-python 2.x took functions."""
     producer = make(value_serializer=lambda value: str(value).encode())

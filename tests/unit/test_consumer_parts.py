@@ -8,9 +8,9 @@ import pytest
 
 from kafkalike.consumer.futures import CommitFuture
 from kafkalike.consumer.guard import Guard
-from kafkalike.consumer.records import to_records
+from kafkalike.consumer.records import deserialized, to_records
 from kafkalike.consumer.subscription import Subscription
-from kafkalike.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError
+from kafkalike.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError, RecordDeserializationError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
@@ -69,6 +69,20 @@ def test_timestamps_are_milliseconds_rounded_down() -> None:
 
     assert error is None
     assert (records[0].timestamp, records[0].timestamp_type, records[0].offset) == (5, 1, 10)
+
+
+def test_headers_that_a_failing_deserializer_changed_are_whole_in_the_dead_letter() -> None:
+    (raw,), _ = to_records("orders", chunk(b"a"))
+    raw.headers.append(("trace", b"1"))
+
+    def take_and_fail(topic: str, headers: Any, data: bytes | None) -> Any:
+        headers.clear()
+        raise ValueError(topic, data)
+
+    with pytest.raises(RecordDeserializationError):
+        deserialized(raw, None, take_and_fail)
+
+    assert raw.headers == [("trace", b"1")]
 
 
 def test_records_before_a_failure_are_made() -> None:

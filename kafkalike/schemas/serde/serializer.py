@@ -48,7 +48,7 @@ class SchemaSerializer(Serializer):
         to_dict: turns an object into a value of the schema; None where values are sent.
     """
 
-    __slots__ = ("_lock", "_ready", "_registry", "_source", "_to_dict", "_writers", "adds_headers", "settings")
+    __slots__ = ("_lock", "_ready", "_registry", "_source", "_to_dict", "_writers", "settings")
 
     def __init__(self, registry: RegistryApi, settings: Settings, to_dict: ToDict | None = None) -> None:
         if to_dict is not None and not callable(to_dict):
@@ -60,7 +60,6 @@ class SchemaSerializer(Serializer):
         self._lock = threading.Lock()
         self._writers: dict[str | None, Writer] = {}
         self._ready: dict[tuple[str, str], Writer] = {}
-        self.adds_headers = settings.in_headers
         """Whether records get a header from it."""
 
     @abstractmethod
