@@ -30,12 +30,14 @@ class ArrowCalls(Questions):
         Columns:
             `value`: bytes, or text, which is written in UTF-8; null is a tombstone and needs a key.
             `key` (may be missing): as `value`.
-            `headers` (may be missing): lists of structs `key` text, `value` bytes.
+            `headers` (may be missing): lists of structs `key` text, `value` bytes, or maps of them.
             `partition` (may be missing): null lets the partitioner choose. The default one takes murmur2 of the key;
                 records without key take turns in runs. One of your own is asked for each record.
             `timestamp` (may be missing): times with a time zone, or whole numbers of ms since the epoch, cut to ms;
                 null takes the time of this call.
             `topic`, `offset` and `timestampType`, as `poll_arrow` has them, are left out.
+
+        Each column may have any of Arrow's layouts: views, large and fixed sizes, dictionaries, runs, extension types.
 
         Args:
             topic: its topic; created when it is missing and that is allowed.
@@ -54,7 +56,7 @@ class ArrowCalls(Questions):
                 partition, or more than 1 GiB (a ValueError).
             InvalidTopicError: a name that no topic can have.
             InvalidTimestampError: a negative time, or one after the year 9999.
-            InvalidRecordError: a header without key.
+            InvalidRecordError: a header without key, or with a key that is not UTF-8.
             UnknownTopicOrPartitionError: no such topic, and none may be created.
             MessageSizeTooLargeError: a record has more than `max_request_size` or `buffer_memory` bytes.
             KafkaTimeoutError: the buffer stayed full for `max_block_ms`. A batch that has more than `buffer_memory`

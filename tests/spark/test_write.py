@@ -201,15 +201,36 @@ def test_a_topic_that_is_created_meanwhile_with_other_settings_is_an_error(
     assert [cluster.log("new").log_end(p) for p in range(3)] == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("topic", "error"), [("NULL", IllegalArgumentError), ("'a/b'", InvalidTopicError)])
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [
+        ("NULL", IllegalArgumentError),
+        ("'a/b'", InvalidTopicError),
+        ("CAST(X'FF' AS STRING)", InvalidTopicError),
+    ],
+)
 def test_a_row_without_a_usable_topic_keeps_all_rows_out(
     spark: SparkSession, root: str, topic: str, error: type[KafkaError]
 ) -> None:
-    """Null and illegal names."""
+    """Null, illegal names, and bytes that are not UTF-8."""
     frame = spark.sql(f"SELECT * FROM VALUES ('ok', '1'), ({topic}, '2') AS t(topic, value)")  # noqa: S608
 
     with pytest.raises(error):
         write(frame, bootstrap_servers=root)
+
+    assert on_disk(root).topics() == {}
+
+
+@pytest.mark.parametrize("row", [0, 3_999])
+def test_a_header_name_that_is_not_utf8_keeps_all_rows_out(spark: SparkSession, root: str, row: int) -> None:
+    """Wherever it stands: Spark's text is bytes that nobody has looked at."""
+    name = f"if(id = {row}, CAST(X'FF' AS STRING), 'fine')"
+    frame = spark.range(4_000).selectExpr(
+        "CAST(id AS STRING) AS value", f"CAST(array(struct({name}, X'01')) AS {HEADERS}) AS headers"
+    )
+
+    with pytest.raises(InvalidRecordError, match=r"header with the key b'\\xff', which is not UTF-8"):
+        write(frame, "orders", root)
 
     assert on_disk(root).topics() == {}
 

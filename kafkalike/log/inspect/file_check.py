@@ -15,8 +15,9 @@ from kafkalike.log.inspect.file_rules import ORDER_KINDS, SegmentCheck
 from kafkalike.log.inspect.findings import Finding, Report
 from kafkalike.log.inspect.table_rules import check_schema
 from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parquet
-from kafkalike.log.topic.chunk import CHUNK_SCHEMA
+from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE
 from kafkalike.log.topic.data_file import COLUMNS, Reading, kind_of, rows_at_a_time
+from kafkalike.log.topic.header_names import first_undecodable
 from kafkalike.log.topic.segment_rows import SegmentRows
 from kafkalike.model.segments import Segment
 from kafkalike.model.topic import TopicInfo
@@ -60,7 +61,10 @@ def check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Rep
     try:
         for batch in batches:
             _check_partition_column(batch, partition)
-            check.feed(*_columns(batch))
+            offsets, times_ms, keys = _columns(batch)
+            check.feed(offsets, times_ms, keys)
+            for at, key in _undecodable(batch):
+                check.header_key(int(offsets[at]), key)
     except (*UNREADABLE, CorruptRecordError) as error:
         if is_storage_error(error):
             raise KafkaStorageError(f"{name}-{partition}: {segment.path} cannot be read now: {error}") from error
@@ -163,6 +167,21 @@ def _check_partition_column(batch: pa.RecordBatch | pa.Table, partition: int) ->
     if found:
         message = f"it is registered for partition {partition} and holds records of partition {found[0]}"
         raise CorruptRecordError(message)
+
+
+def _undecodable(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, bytes]]:
+    """Rows with a header key that is not UTF-8, and the key: the first of each chunk."""
+    if "headers" not in batch.schema.names:
+        return
+    column = batch.column("headers")
+    if kind_of(column.type) != kind_of(HEADERS_TYPE):
+        return
+    before = 0
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        wrong = first_undecodable(chunk)
+        if wrong is not None:
+            yield before + wrong.row, wrong.key
+        before += len(chunk)
 
 
 def _columns(batch: pa.RecordBatch | pa.Table) -> tuple[Any, Any, list[bytes | None]]:

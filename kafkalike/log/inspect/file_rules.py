@@ -84,6 +84,10 @@ class SegmentCheck:
             self.first_misplaced = int(offsets[wrong[0]])
         self.misplaced += len(wrong)
 
+    def header_key(self, offset: int, key: bytes) -> None:
+        """Take in that a record's header has a key that is not UTF-8."""
+        self._add("header-key", f"a record has a header with the key {key!r}, which is not UTF-8", one(offset))
+
     def _add(self, kind: str, message: str, offsets: range) -> None:
         """Keep the first finding of a kind: a damaged file breaks a rule at every record."""
         if kind not in self._found:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike import faults
-from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
+from kafkalike.errors import IllegalArgumentError, InvalidTopicError, KafkaError, UnknownTopicOrPartitionError
 from kafkalike.log.runs.files import StagedFile
 from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.store.port import Store
@@ -200,7 +200,10 @@ def _by_topic(topic: str | None, batch: pa.RecordBatch) -> Iterator[tuple[str, p
     column = batch.column("topic")
     if column.null_count:
         raise IllegalArgumentError(NULL_TOPIC)
-    names = pc.unique(column).to_pylist()
+    try:
+        names = pc.unique(column).to_pylist()
+    except UnicodeDecodeError as cause:
+        raise InvalidTopicError(f"a topic's name is not UTF-8: {cause.object!r}") from cause
     for name in names:
         yield name, batch if len(names) == 1 else batch.filter(pc.equal(column, name))
 

@@ -15,17 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalike.errors import IllegalArgumentError, InvalidRecordError, InvalidTimestampError
+from kafkalike.errors import IllegalArgumentError, InvalidTimestampError
 from kafkalike.log.store.arrays import numbers
+from kafkalike.log.topic.arrow_values import check_size, plain_bytes, plain_headers, plain_numbers
 from kafkalike.log.topic.chunk import HEADERS_TYPE
 from kafkalike.log.topic.column_rules import Slices, header_sizes, turns
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.schemas.admission import HEAD
 from kafkalike.partitioner.murmur2 import partitions_of_slices
-
-MOST_BYTES: Final = 1024 * 1024 * 1024
-"""Bytes of one batch: Arrow addresses 2 GiB in a column, and an append holds its records twice."""
 
 UNROUTED: Final = -1
 """Partition of a record that has none yet."""
@@ -140,21 +138,18 @@ def column_batch(data: Any, now_ms: int) -> ColumnBatch:  # noqa: ANN401 - whate
     Raises:
         TypeError: it is no table, or a column is of a wrong type.
         IllegalArgumentError: no record, no `value`, a column that is none of a record's, neither key nor value in a
-            row, a negative partition, or more than `MOST_BYTES`.
+            row, a negative partition, or more than `MAX_BATCH_BYTES`.
         InvalidTimestampError: a time that is negative or too large.
-        InvalidRecordError: a header without name.
+        InvalidRecordError: a header without key, or with one that is not UTF-8.
     """
     table = _table(data)
     _check_names(table.column_names)
     rows = table.num_rows
     if not rows:
         raise IllegalArgumentError("nothing to send: the table has no rows")
-    if table.nbytes > MOST_BYTES:
-        raise IllegalArgumentError(
-            f"the table has {table.nbytes} bytes; at most {MOST_BYTES} go into one batch: send slices of it"
-        )
     key, value = _bytes(table, "key"), _bytes(table, "value")
     headers = _headers(table)
+    check_size(key.nbytes + value.nbytes + headers.nbytes)
     keys, values = Slices.of(pa.chunked_array([key])), Slices.of(pa.chunked_array([value]))
     neither = keys.null & values.null
     if neither.any():
@@ -199,7 +194,7 @@ def _check_names(names: list[str]) -> None:
 
 
 def _cast(table: pa.Table, name: str, kind: pa.DataType, wanted: str) -> pa.Array:
-    column = table.column(name)
+    column = plain_numbers(table.column(name))
     try:
         held = column if column.type == kind else column.cast(kind)
     except (pa.ArrowException, TypeError) as cause:
@@ -210,37 +205,20 @@ def _cast(table: pa.Table, name: str, kind: pa.DataType, wanted: str) -> pa.Arra
 def _bytes(table: pa.Table, name: str) -> pa.Array:
     if name not in table.column_names:
         return pa.nulls(table.num_rows, pa.binary())
-    kind = table.column(name).type
-    held = kind.value_type if pa.types.is_dictionary(kind) else kind
-    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    octets = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
-    if not any(is_kind(held) for is_kind in (*texts, *octets, pa.types.is_null)):
-        raise TypeError(f"column {name!r} must hold bytes or text, not {kind}: encode it first")
-    return _cast(table, name, pa.binary(), "bytes or text")
+    return plain_bytes(table.column(name), name)
 
 
 def _headers(table: pa.Table) -> pa.Array:
     """Headers; an empty list counts as none, as in `send`."""
-    rows = table.num_rows
     if "headers" not in table.column_names:
-        return pa.nulls(rows, HEADERS_TYPE)
-    held = _cast(table, "headers", HEADERS_TYPE, "lists of (key STRING, value BINARY)")
-    if held.null_count == rows:
-        return pa.nulls(rows, HEADERS_TYPE)
-    inner = held.flatten()
-    if inner.null_count or inner.field("key").null_count:
-        raise InvalidRecordError("a record has a header without key")
-    # `flatten` leaves out what lies below null lists, which `values` still has.
-    counts = pc.fill_null(pc.list_value_length(held), 0).to_numpy()
-    ends = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)])
-    absent = pa.array(counts == 0)
-    return pa.ListArray.from_arrays(numbers(ends, pa.int32()), inner, type=HEADERS_TYPE, mask=absent)
+        return pa.nulls(table.num_rows, HEADERS_TYPE)
+    return plain_headers(table.column("headers"))
 
 
 def _partitions(table: pa.Table) -> np.ndarray:
     if "partition" not in table.column_names:
         return np.full(table.num_rows, UNROUTED, np.int32)
-    kind = table.column("partition").type
+    kind = plain_numbers(table.column("partition")).type
     if not (pa.types.is_integer(kind) or pa.types.is_null(kind)):
         raise TypeError(f"column 'partition' must hold whole numbers, not {kind}")
     column = _cast(table, "partition", pa.int32(), "whole numbers")
@@ -255,7 +233,7 @@ def _times(table: pa.Table, now_ms: int) -> pa.Array:
     rows = table.num_rows
     if "timestamp" not in table.column_names:
         return numbers(np.full(rows, now_ms * 1000, np.int64), pa.timestamp("us", "UTC"))
-    kind = table.column("timestamp").type
+    kind = plain_numbers(table.column("timestamp")).type
     if pa.types.is_timestamp(kind):
         if kind.tz is None:
             raise TypeError("column 'timestamp' has no time zone: give it one, UTC for instance")

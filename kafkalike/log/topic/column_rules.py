@@ -22,6 +22,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.store.arrays import numbers
+from kafkalike.log.topic.header_names import first_undecodable
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.partitioner.murmur2 import partitions_of_slices
 
@@ -197,7 +198,11 @@ def turns(first: int, count: int, num_partitions: int, taken: int = 0) -> np.nda
 def _check(rules: Rules, table: pa.Table, keys: Slices, values: Slices) -> None:
     sizes = keys.lengths + values.lengths + RECORD_OVERHEAD
     if "headers" in table.column_names:
-        sizes = sizes + header_sizes(_whole(table.column("headers")))
+        headers = _whole(table.column("headers"))
+        sizes = sizes + header_sizes(headers)
+        wrong = first_undecodable(headers)
+        if wrong is not None:
+            _refuse(InvalidRecordError, f"a record has a header with the key {wrong.key!r}, which is not UTF-8")
     if int(sizes.max()) > rules.max_bytes:
         size = int(sizes[(sizes > rules.max_bytes).argmax()])
         _refuse(MessageSizeTooLargeError, f"a record has {size} bytes; max.message.bytes={rules.max_bytes}")

@@ -11,6 +11,7 @@ from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, Offs
 from kafkalike.log.store.port import Store
 from kafkalike.log.topic.chunk import Chunk
 from kafkalike.log.topic.data_file import Reading, longs
+from kafkalike.log.topic.header_names import first_undecodable
 from kafkalike.log.topic.segment_rows import SegmentRows
 from kafkalike.model.segments import Segment
 from kafkalike.model.topic import TopicInfo
@@ -105,6 +106,7 @@ class DeltaReader:
             size = int(batch.nbytes)
             fitting = batch.num_rows if size <= left + max_bytes // 8 else _fitting(batch, left)
             count = fitting if parts else max(1, fitting)
+            count = self._decodable(batch, count, first=not parts)
             if count < batch.num_rows:
                 self._decoded, batch = batch.slice(count), batch.slice(0, count)
                 size = int(batch.nbytes)
@@ -117,6 +119,30 @@ class DeltaReader:
         if not parts:
             return None
         return Chunk(self._partition, pa.Table.from_batches(parts), self.position)
+
+    def _decodable(self, batch: pa.RecordBatch, count: int, *, first: bool) -> int:
+        """How many of the first rows come before a header key that is not UTF-8.
+
+        Args:
+            batch: the next rows.
+            count: how many of them are wanted.
+            first: whether there is nothing to hand out yet, so that such a row at the beginning is an error.
+
+        Raises:
+            CorruptRecordError: names the record's offset.
+        """
+        wrong = first_undecodable(batch.column("headers"))
+        if wrong is None or wrong.row >= count:
+            return count
+        if wrong.row or not first:
+            # The next call meets it again.
+            return wrong.row
+        self._decoded = batch
+        offset = int(longs(batch.column("offset"))[0])
+        raise CorruptRecordError(
+            f"{self._log.info.name}-{self._partition}: the record at offset {offset} has a header with the key "
+            f"{wrong.key!r}, which is not UTF-8; seek to offset {offset + 1} to read on"
+        )
 
     def _check_position(self) -> None:
         log, p = self._log, self._partition
