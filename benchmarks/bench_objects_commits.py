@@ -86,7 +86,7 @@ def measure(case: str) -> None:
         found = [json.loads(worker.communicate()[0]) for worker in workers]
         cluster = connect(root, server.options)
         cluster.groups.refresh()
-        versions = cluster.groups.version  # type: ignore[attr-defined]
+        versions = cluster.groups.version
     each = [taken for one in found for taken in one["taken"]]
     every = [seconds for taken in each for seconds in taken]
     counts = [len(taken) for taken in each]

@@ -89,7 +89,7 @@ def forget(
         What was done, or would be.
 
     Raises:
-        IllegalArgumentError: no key, one that is no bytes or text, a cluster in memory, or a certificate that is
+        IllegalArgumentError: no key, one that is no bytes or text, or a certificate that is
             finished, is of another run, or lies below the root.
         UnknownTopicOrPartitionError, InvalidTopicError: no such topic.
         BrokerNotAvailableError: one of several roots is away and has a replica, or its replica is not in sync: it would

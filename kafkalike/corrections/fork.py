@@ -71,7 +71,7 @@ def fork(
         What was made.
 
     Raises:
-        IllegalArgumentError: `new` is `topic`, a cluster in memory, no such version, or a time without a zone or to
+        IllegalArgumentError: `new` is `topic`, no such version, or a time without a zone or to
             which the log does not reach.
         UnsafeStorageError: a root that can only be read.
         MirrorTopicError: the topic is a read-only copy of another cluster's.

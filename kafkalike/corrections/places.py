@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.errors import BrokerNotAvailableError, IllegalArgumentError
+from kafkalike.errors import BrokerNotAvailableError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import check_there, connect
 from kafkalike.log.upkeep.tasks import IN_PROCESS, Tasks
@@ -19,12 +19,9 @@ def opened(bootstrap_servers: Any, storage_options: Any, *, writes: bool) -> Del
     """The cluster.
 
     Raises:
-        IllegalArgumentError: one in memory, whose topics have no files.
         UnsafeStorageError: it can only be read and is to be written.
     """
     cluster = connect(bootstrap_servers, storage_options)
-    if not isinstance(cluster, DeltaCluster):
-        raise IllegalArgumentError("topics of a cluster in memory have no files that could be written anew")
     check_there(cluster)
     if writes:
         cluster.store.check_writable()

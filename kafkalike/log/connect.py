@@ -24,7 +24,7 @@ def connect(
     *,
     to_read: bool = False,
     read_from: ReadFrom = LEADER,
-) -> Cluster:
+) -> DeltaCluster:
     """Open the cluster that `bootstrap_servers` names; no folder is made before the first write.
 
     An object store is tried out the first time that this process connects to it: see `Store.try_out`.
@@ -47,12 +47,11 @@ def connect(
         KafkaConnectionError: when an object store gives no answer, or has no such bucket.
     """
     cluster = _opened(bootstrap_servers, storage_options, read_from)
-    if isinstance(cluster, DeltaCluster):
-        if to_read and cluster.store.far:
-            _look(cluster)
-        else:
-            # A cluster that was opened before has been tried out, and is not tried again.
-            cluster.store.try_out()
+    if to_read and cluster.store.far:
+        _look(cluster)
+    else:
+        # A store that has been tried out is not tried again.
+        cluster.store.try_out()
     return cluster
 
 
@@ -74,19 +73,19 @@ def open_named(
         KafkaConfigurationError: as `connect`, and for a cluster in memory.
     """
     cluster = _opened(bootstrap_servers, storage_options, read_from)
-    if not isinstance(cluster, DeltaCluster):
-        message = f"Spark works on Delta tables, and the cluster {cluster.root!r} has none"
+    if cluster.store.reach == "process":
+        message = f"Spark cannot reach {cluster.root!r}, a cluster in this process's memory: use a folder or a bucket"
         raise KafkaConfigurationError(message)
     return cluster
 
 
-def _opened(bootstrap_servers: Any, storage_options: Any, read_from: ReadFrom) -> Cluster:  # noqa: ANN401
+def _opened(bootstrap_servers: Any, storage_options: Any, read_from: ReadFrom) -> DeltaCluster:  # noqa: ANN401
     found = _somewhere(bootstrap_servers, storage_options)
     reading = getattr(found, "reading", None) if read_from != LEADER else None
-    return found if reading is None else cast("Cluster", reading(read_from))
+    return found if reading is None else cast("DeltaCluster", reading(read_from))
 
 
-def _somewhere(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa: ANN401 - see `connect`
+def _somewhere(bootstrap_servers: Any, storage_options: Any) -> DeltaCluster:  # noqa: ANN401 - see `connect`
     try:
         options = check_options(storage_options)
     except ValueError as cause:
@@ -191,11 +190,11 @@ def named_root(bootstrap_servers: Any = None) -> str:  # noqa: ANN401 - see `con
     return found if isinstance(found, str) else found.root
 
 
-def _root_or_cluster(bootstrap_servers: Any) -> str | Cluster:  # noqa: ANN401 - see `connect`
+def _root_or_cluster(bootstrap_servers: Any) -> str | DeltaCluster:  # noqa: ANN401 - see `connect`
     """The roots that are named, joined by commas, or the opened cluster that was given."""
     named = default_bootstrap_servers() if bootstrap_servers is None else bootstrap_servers
     if hasattr(named, "metadata") and hasattr(named, "ensure_topic"):
-        return cast("Cluster", named)
+        return cast("DeltaCluster", named)
     roots = [part for item in (named if isinstance(named, (list, tuple)) else [named]) for part in _split(item)]
     if not roots:
         message = f"bootstrap_servers must name a storage root, or several: {named!r}"

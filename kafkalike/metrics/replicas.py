@@ -88,8 +88,7 @@ def mirror_families(cluster: Cluster, now_ms: int) -> Iterator[GaugeMetricFamily
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.log.mirrors.standing import standings
 
-    if not isinstance(cluster, DeltaCluster):
-        return
+    assert isinstance(cluster, DeltaCluster)
     labels = ("topic", "source")
     version = GaugeMetricFamily("kafkalike_mirror_version", "Version of the source's table that it has.", labels=labels)
     behind = GaugeMetricFamily(

@@ -37,10 +37,7 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
 
     A failure is written into the report and keeps nothing else back.
     """
-    if not isinstance(cluster, DeltaCluster):
-        maintain_transactions(cluster, report, clock)
-        _expire(cluster, report, clock)
-        return
+    assert isinstance(cluster, DeltaCluster)
     if not control_tables(cluster):
         # Nothing was ever written here, and looking must not make a folder.
         return

@@ -53,7 +53,7 @@ def maintain(
     Safe at any time, beside producers, consumers and streams, twice at once, and after a run that was killed.
 
     Args:
-        cluster: where the topics are; in memory only log starts move.
+        cluster: where the topics are.
         topics: names; None takes all.
         clock: the time that ages count from, and time and waiting.
         works: some of `WORKS`.
@@ -114,8 +114,8 @@ def maintain(
 def _tasks(cluster: Cluster, spark: SparkSession | None) -> Tasks:
     if spark is None:
         return IN_PROCESS
-    if isinstance(cluster, DeltaCluster):
-        cluster.store.check_writable()
+    assert isinstance(cluster, DeltaCluster)
+    cluster.store.check_writable()
     from kafkalike.log.jvm.tasks_spark import SparkTasks
 
     return SparkTasks(spark)
@@ -128,9 +128,10 @@ def _one_topic(cluster: Cluster, settings: RunSettings, report: TopicReport, pro
         report.status = GONE
         return
     try:
-        if settings.dry_run or not isinstance(cluster, DeltaCluster):
+        if settings.dry_run:
             work.go()
         else:
+            assert isinstance(cluster, DeltaCluster)
             with only_run(cluster, report.topic) as mine:
                 if not mine:
                     report.status = BUSY

@@ -85,11 +85,8 @@ class TopicWork:
         log = self._cluster.log(self._report.topic)
         if log.info.topic_id != self.topic_id:
             raise TopicDeletedError(self._report.topic, self.topic_id, log.info.topic_id)
-        if isinstance(log, DeltaTopicLog):
-            self._go_over_table(log)
-        elif "retention" in self._settings.works:
-            # Nothing else is due in memory, and what is below the log start is gone at once.
-            self._retain(log, self._config(log), log.segments, lambda gone: gone)
+        assert isinstance(log, DeltaTopicLog)
+        self._go_over_table(log)
 
     def _config(self, log: TopicLog) -> MaintenanceConfig:
         return MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs))

@@ -94,8 +94,7 @@ class GroupProgress:
 
     def _ends_of_table(self, info: TopicInfo, version: int) -> dict[TopicPartition, int]:
         """Where a topic ended at a version of its table; nothing where its log does not say so any more."""
-        if not isinstance(self._cluster, DeltaCluster):
-            return {}
+        assert isinstance(self._cluster, DeltaCluster)
         try:
             found = ends_at(self._cluster, info, version)
         except KafkaError as cause:

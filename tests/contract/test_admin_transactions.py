@@ -29,7 +29,7 @@ from kafkalike.metrics.prometheus import ClusterCollector
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.retention import maintain
-from kafkalike.testing import ManualClock, MemoryCluster
+from kafkalike.testing import ManualClock
 from tests.tools.cli import Done, call
 from tests.tools.records import batch
 from tests.tools.transactional import T0, T1, U0, values
@@ -377,9 +377,7 @@ def test_transactional_ids_are_no_groups(log_cluster: Cluster) -> None:
 
 @pytest.mark.usefixtures("ids")
 def test_what_a_transaction_brought_into_a_topic_names_its_row(log_cluster: Cluster) -> None:
-    """In the table commits and the topic's history; a cluster in memory has neither."""
-    if isinstance(log_cluster, MemoryCluster):
-        pytest.skip("it has no table commits")
+    """In the table commits and the topic's history."""
     rows = call(log_cluster, "dump-log", "--transaction-log-decoder").out.splitlines()
     (commit,) = (line for line in rows if "state=PrepareCommit" in line)
     number = commit.split()[2]

@@ -38,7 +38,6 @@ from kafkalike.model.corrections.certificate import Certificate, parse_certifica
 from kafkalike.model.corrections.removal import Taking, runs_of
 from kafkalike.model.dead_letters.letters import OFFSET, PARTITION, TOPIC
 from kafkalike.partitioner import partition_for_key
-from kafkalike.testing import MemoryCluster
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records
@@ -688,9 +687,6 @@ def test_bad_calls_are_refused_before_anything_is_done(root: str, tmp_path: Path
     if "://" not in root:
         with pytest.raises(IllegalArgumentError, match="below the root"):
             forget("t", root, keys=KEY, execute=True, certificate=Path(root.rsplit(",", maxsplit=1)[-1], "t", "c.json"))
-    memory = MemoryCluster()
-    with pytest.raises(IllegalArgumentError, match="in memory"):
-        forget("t", memory, keys=KEY)
     assert isinstance(forget("t", root, keys=KEY), ForgetReport)
     assert kinds_of(root) == set()
     assert list(tmp_path.glob("*.json")) == []

@@ -23,7 +23,6 @@ from kafkalike.log.cluster.copies import origins_of
 from kafkalike.log.inspect.history import topic_history
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.testing import MemoryCluster
 from tests.tools.findings import errors_of
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch
@@ -255,6 +254,4 @@ def test_bad_calls_are_refused_by_name(root: str, log: DeltaTopicLog) -> None:
         fork("t", "other", root, as_of=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
     with pytest.raises(IllegalArgumentError, match="in place"):
         fork("t", "t", root)
-    with pytest.raises(IllegalArgumentError, match="in memory"):
-        fork("t", "other", MemoryCluster())
     assert set(open_cluster(root).topics()) == {"t", "new"}

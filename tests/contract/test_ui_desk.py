@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.cluster.memory_topic import MemoryTopicLog
+from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.producer import KafkaProducer
 from kafkalike.testing import MemoryCluster
 from kafkalike.ui.desk import Desk
@@ -22,7 +22,7 @@ class SlowCluster(MemoryCluster):
         super().__init__()
         self.asked, self.let = threading.Event(), threading.Event()
 
-    def log(self, name: str, *, since: float = float("inf")) -> MemoryTopicLog:
+    def log(self, name: str, *, since: float = float("inf")) -> DeltaTopicLog:
         """The log of a topic."""
         if name == "slow":
             self.asked.set()

@@ -386,8 +386,6 @@ def test_every_change_is_refused_without_its_secret_and_on_a_read_only_console(c
 
 def test_checks_run_beside_the_pages_and_tell_their_end(browser: Browser) -> None:
     """A verification, then what maintenance would do."""
-    if not hasattr(browser.desk.cluster, "files_of"):
-        pytest.skip("a cluster in memory has no tables to verify")
     for what, says in (("verify", "sound"), ("maintain", "Nothing is due")):
         browser.post("/checks", what=what, topic="orders")
         job = browser.desk.jobs.all()[0]

@@ -56,7 +56,7 @@ def run(root: str, folder: Path, proxy: FaultProxy, processes: Sequence[dict[str
     rows = after.groups.rows
     judge(rows, [told])
     assert errors_of(root) == []
-    return told, len(rows), after.groups.version  # type: ignore[attr-defined]
+    return told, len(rows), after.groups.version
 
 
 @pytest.mark.timeout(300)

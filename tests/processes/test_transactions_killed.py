@@ -61,7 +61,7 @@ def assert_whole(root: str, committed: list[list[bytes]], *, maintained: bool = 
     assert values(cluster) == [*(value for some in committed for value in some), b"last.0", b"last.1"]
     assert offset(cluster) == 9
     assert cluster.transactions.maintain(deadline) == []
-    assert cluster.transactions._staging.folders() == []  # type: ignore[attr-defined]
+    assert cluster.transactions._staging.folders() == []
 
 
 @pytest.fixture

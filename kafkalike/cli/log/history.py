@@ -76,8 +76,6 @@ def _restore(cluster: Cluster, topic: str, new: str | None, version: int | None)
     if new is None or version is None:
         message = "--restore-as and --table-version belong together"
         raise click.UsageError(message)
-    if not isinstance(cluster, DeltaCluster):
-        message = "a cluster in memory has no history to restore from"
-        raise click.ClickException(message)
+    assert isinstance(cluster, DeltaCluster)
     made = restore_as(cluster, topic, version, new, uuid.uuid4().hex)
     click.echo(f"Created topic {made.name} with what {topic} held at version {version}.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkalike.clock import Deadline
-from kafkalike.errors import IllegalArgumentError, KafkaError, LogCorruptError
+from kafkalike.errors import KafkaError, LogCorruptError
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
@@ -37,15 +37,10 @@ def repair_tables(
 
     Returns:
         Whether there is nothing damaged, or all of it was repaired.
-
-    Raises:
-        IllegalArgumentError: the cluster has no tables.
     """
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
 
-    if not isinstance(cluster, DeltaCluster):
-        message = "only a cluster in Delta tables can be repaired"
-        raise IllegalArgumentError(message)
+    assert isinstance(cluster, DeltaCluster)
 
     with contextlib.suppress(LogCorruptError):
         # A root of a newer format is refused here: what looks damaged may be what this release does not know.

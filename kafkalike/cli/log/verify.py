@@ -129,9 +129,7 @@ def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> Report:
     from kafkalike.log.inspect.certificate import check_certificate
     from kafkalike.model.corrections.certificate import parse_certificate
 
-    if not isinstance(cluster, DeltaCluster):
-        message = "a cluster in memory has no files to check"
-        raise click.ClickException(message)
+    assert isinstance(cluster, DeltaCluster)
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as cause:

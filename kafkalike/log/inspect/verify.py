@@ -145,8 +145,7 @@ def _damaged(cluster: Cluster, info: TopicInfo | None) -> list[Finding]:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.log.inspect.flaws import damaged_tables
 
-    if not isinstance(cluster, DeltaCluster):
-        return []
+    assert isinstance(cluster, DeltaCluster)
     tables = damaged_tables(cluster, [] if info is None else [info], control=info is None)
     return [finding for table in tables for finding in table.findings()]
 

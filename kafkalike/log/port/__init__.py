@@ -1,7 +1,6 @@
 """Ports: what the rest of the package may ask of a log and a cluster.
 
-Two implementations keep these contracts: Delta tables (`kafkalike.log`) and memory (`kafkalike.log.cluster.memory`,
-shipped for users' tests as `kafkalike.testing.MemoryCluster`). One suite of tests runs over both.
+One suite of tests runs over each kind of storage, memory among them (`kafkalike.testing.MemoryCluster`).
 """
 
 from __future__ import annotations
