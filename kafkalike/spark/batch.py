@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
@@ -21,6 +19,7 @@ from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafkalike.spark.conditions import within
 from kafkalike.spark.decoding import Decoding, decoded, decoded_and_letters
 from kafkalike.spark.files import Target, save
 from kafkalike.spark.frames import check_root, read
@@ -219,13 +218,3 @@ def _copy(  # noqa: PLR0917
 def _check_found(log: TopicLog, records: int, wanted: int) -> None:
     if records != wanted and not log.config.compacted:
         raise DataLossError(f"{log.info.name}: {wanted} offsets were to be read, but {records} records were found")
-
-
-def within(ranges: Mapping[int, range]) -> Column:
-    """Condition on `partition` and `offset`. Literals only, so that Delta prunes partitions and files."""
-    runs = [
-        (F.col("partition") == F.lit(p)) & (F.col("offset") >= F.lit(run.start)) & (F.col("offset") < F.lit(run.stop))
-        for p, run in sorted(ranges.items())
-        if run
-    ]
-    return reduce(or_, runs) if runs else F.lit(False)  # noqa: FBT003 - a Column

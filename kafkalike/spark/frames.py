@@ -17,7 +17,8 @@ from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.brokers.reading import ReadFrom
 from kafkalike.model.topic import TopicInfo
 from kafkalike.partitioner import partition_for_key
-from kafkalike.spark.between import Between, within
+from kafkalike.spark.between import Between
+from kafkalike.spark.conditions import readable, within
 from kafkalike.spark.guesses import Guesses, is_one_far_root
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def read(
         for info, (uri, options) in zip(infos, map(partial(_table, cluster), infos, travels), strict=True)
     ]
     if ranges is not None:
-        frames = [frame.where(within(ranges, name)) for frame, name in zip(frames, names, strict=True)]
+        frames = [frame.where(within(ranges[name])) for frame, name in zip(frames, names, strict=True)]
     return reduce(DataFrame.unionByName, frames)
 
 
@@ -213,9 +214,9 @@ def topic_frame(
         frame = frame.where(F.col("key") == F.lit(key))
     if partition is not None:
         frame = frame.where(F.col("partition") == F.lit(partition))
-    for number, start in sorted(info.log_starts.items()):
-        below = (F.col("partition") == F.lit(number)) & (F.col("offset") < F.lit(start.offset))
-        frame = frame.where(~below)
+    live = readable(info)
+    if live is not None:
+        frame = frame.where(live)
     names = ["key", "value", "partition", "offset", "timestamp", "timestampType"]
     names += ["headers"] if include_headers else []
     columns = [F.col(name) for name in names]

@@ -24,6 +24,7 @@ from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.sql_names import own_names, sql_name
 from kafkalike.model.topic import TopicInfo
+from kafkalike.spark.conditions import readable_sql
 from kafkalike.spark.format.format import with_storage
 from kafkalike.spark.frames import as_of, check_root, topic_frame
 from kafkalike.spark.sql_names import literal, quoted
@@ -159,9 +160,7 @@ def database_statements(
 def _select(cluster: DeltaCluster, info: TopicInfo) -> str:
     """The query of a topic's view: what `topic_frame` gives."""
     columns = f"key, value, {literal(info.name)} AS topic, partition, offset, timestamp, timestampType, headers"
-    below = [f"NOT (partition = {p} AND offset < {start.offset})" for p, start in sorted(info.log_starts.items())]
-    # Delta deletes and updates through a view that only selects columns; through one with a condition it does not.
-    where = " AND ".join(["offset >= 0", *below])
+    where = readable_sql(info)
     # Names and texts are quoted.
     return f"SELECT {columns} FROM delta.{quoted(cluster.table_uri(info))} WHERE {where}"  # noqa: S608
 

@@ -17,7 +17,8 @@ from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.expr.sink import HEADERS
 from kafkalike.log.connect import connect_delta, connect_to_write
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.batch import Consumed, ends_of, within
+from kafkalike.spark.batch import Consumed, ends_of
+from kafkalike.spark.conditions import within
 from kafkalike.spark.files import Source, Target, load, save
 from kafkalike.spark.frames import read
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges

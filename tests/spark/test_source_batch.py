@@ -165,7 +165,7 @@ def test_behaviour_20_a_frame_is_bound_when_it_first_runs_and_load_binds_anew(
 def test_behaviours_21_and_22_ranges_are_split_over_tasks(
     spark: SparkSession, root: str, cluster: DeltaCluster
 ) -> None:
-    """One Spark partition for each of the topic's by default; the order inside one is that of offsets."""
+    """Small partitions share a task by default; the order inside one is that of offsets."""
     cluster.create_topic("split", 2, {})
     fill(cluster, "split", *map(str, range(100)))
     fill(cluster, "split", *map(str, range(10)), partition=1)
@@ -177,7 +177,8 @@ def test_behaviours_21_and_22_ranges_are_split_over_tasks(
             (next(r[1] for r in found if r[0] == number), [r[2] for r in found if r[0] == number]) for number in numbers
         ]
 
-    assert tasks() == [(0, [*range(100)]), (1, [*range(10)])]
+    assert tasks() == [(0, [*range(100), *range(10)])]
+    assert tasks(minPartitions="1") == [(0, [*range(100)]), (1, [*range(10)])]
     four = tasks(minPartitions="4")
     assert [(p, offsets[0], offsets[-1]) for p, offsets in four] == [(0, 0, 32), (0, 33, 65), (0, 66, 99), (1, 0, 9)]
     assert [len(offsets) for _, offsets in tasks(maxRecordsPerPartition="40")] == [33, 33, 34, 10]

@@ -15,7 +15,7 @@ from kafkalike.spark.format.loss import report_loss
 from kafkalike.spark.format.named import plain_rows, plainly
 from kafkalike.spark.format.options import SourceOptions, check_batch
 from kafkalike.spark.format.parts import parts, read_part
-from kafkalike.spark.format.plan import Run
+from kafkalike.spark.format.plan import BATCH_TASKS, Run
 from kafkalike.spark.format.positions import EARLIEST, Everywhere, Position, Settled, names, resolve
 from kafkalike.spark.format.topics import Topics
 
@@ -49,7 +49,7 @@ class BatchReader(DataSourceReader):
             DataLossError: offsets that are not in the log, with `failOnDataLoss`.
         """
         topics = Topics(self._options)
-        return parts(topics, self._options, batch_runs(topics, self._options))
+        return parts(topics, self._options, batch_runs(topics, self._options), scale=BATCH_TASKS)
 
     @plain_rows
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -45,22 +45,22 @@ class Part(InputPartition):
         self.fail_on_data_loss = fail_on_data_loss
 
 
-def parts(
-    topics: Topics, options: SourceOptions, runs: Iterable[Run], *, by_size: bool = False
-) -> list[InputPartition]:
-    """One input partition for each run; for pieces of one (`minPartitions`, `maxRecordsPerPartition`), or several.
+def parts(topics: Topics, options: SourceOptions, runs: Iterable[Run], *, scale: int = 1) -> list[InputPartition]:
+    """Return input partitions: each has a run, a piece of one (`minPartitions`, `maxRecordsPerPartition`), or several.
+
+    Small runs share a task where the options say nothing about the number of tasks.
 
     Args:
         topics: whose logs are fresh.
         options: of the query.
         runs: what is to be read.
-        by_size: whether small runs share a task where the options say nothing about their number.
+        scale: see `tasks_for`.
     """
     root, columns = topics.cluster.store, columns_of(options)
     pieces = split(sorted(runs, key=lambda run: run.tp), options.min_partitions, options.max_records_per_partition)
     most = options.max_partitions
-    if most is None and by_size and not options.given & {"minPartitions", "maxRecordsPerPartition"}:
-        most = tasks_for(sum(map(len, pieces)), sum(_bytes(topics, piece) for piece in pieces))
+    if most is None and not options.given & {"minPartitions", "maxRecordsPerPartition"}:
+        most = tasks_for(sum(map(len, pieces)), sum(_bytes(topics, piece) for piece in pieces), scale=scale)
     return [
         Part(
             [plan_range(topics.log(piece.tp.topic), root, piece.tp.partition, piece.offsets) for piece in task],

@@ -20,6 +20,8 @@ TASK_OFFSETS: Final = 65_536
 another one."""
 TASK_BYTES: Final = 16 * 1024 * 1024
 """The same for large records, in bytes of the files."""
+BATCH_TASKS: Final = 8
+"""How many times as much a task of a batch reads, where nobody waits for the first records: a task costs 60 ms."""
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -102,14 +104,15 @@ def grouped(pieces: Sequence[Run], most: int | None) -> list[list[Run]]:
     return [[pieces[at] for at in mine] for mine in sorted(sorted(mine) for _, _, mine in tasks)]
 
 
-def tasks_for(offsets: int, size: float) -> int:
-    """How many tasks a micro-batch wants where nobody says so: a small one is done before a second task has begun.
+def tasks_for(offsets: int, size: float, *, scale: int = 1) -> int:
+    """How many tasks a read wants where nobody says so: a small micro-batch is done before a second task has begun.
 
     Args:
         offsets: of the batch.
         size: bytes of their files, about.
+        scale: times `TASK_OFFSETS` and `TASK_BYTES` that one task reads.
     """
-    return max(1, math.ceil(offsets / TASK_OFFSETS), math.ceil(size / TASK_BYTES))
+    return max(1, math.ceil(offsets / (scale * TASK_OFFSETS)), math.ceil(size / (scale * TASK_BYTES)))
 
 
 def _shares(sizes: Sequence[int], parts: int) -> list[int]:

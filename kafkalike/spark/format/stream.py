@@ -212,7 +212,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begun_ids=start_ids,
         )
         self._report(losses)
-        made = parts(self._topics, self._options, [Run(tp, offsets) for tp, offsets in found.items()], by_size=True)
+        made = parts(self._topics, self._options, [Run(tp, offsets) for tp, offsets in found.items()])
         self._query = after
         return made
 
