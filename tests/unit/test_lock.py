@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -158,3 +160,87 @@ def test_a_try_that_was_given_up_holds_nothing_when_it_ends_late(tmp_path: Path)
 
     with TableLock(folder, "t").held(Deadline(SYSTEM_CLOCK, 0)):
         pass
+
+
+def forked(work: Callable[[], object]) -> int:
+    """A child process that does some work and then sleeps until it is killed, which the pipe tells."""
+    ready, done = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with suppress(BaseException):
+            work()
+            os.write(done, b"1")
+            signal.pause()
+        os._exit(1)
+    os.close(done)
+    assert os.read(ready, 1) == b"1"
+    os.close(ready)
+    return pid
+
+
+@pytest.mark.parametrize("existing", [False, True], ids=["new lock", "existing lock"])
+def test_lock_of_a_killed_process_is_free_although_its_child_lives(tmp_path: Path, *, existing: bool) -> None:
+    """The child has inherited the descriptor, and with it the lock, unless it closes it."""
+    lock, children = TableLock(str(tmp_path), "t"), tmp_path / "child"
+    if existing:
+        with lock.held():
+            pass
+    held = ExitStack()
+
+    def hold_and_fork() -> None:
+        held.enter_context(lock.held())
+        children.write_text(str(forked(lambda: None)))
+
+    parent = forked(hold_and_fork)
+    with pytest.raises(KafkaTimeoutError), TableLock(str(tmp_path), "t").held(at_once()):
+        pass
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    try:
+        with TableLock(str(tmp_path), "t").held(at_once()):
+            pass
+    finally:
+        os.kill(int(children.read_text()), signal.SIGKILL)
+
+
+def test_child_that_leaves_its_parents_turn_does_not_end_it(tmp_path: Path) -> None:
+    """A fork inside of the block runs the rest of it twice."""
+    lock = TableLock(str(tmp_path), "t")
+    with lock.held():
+        pass
+    turn = ExitStack()
+    turn.enter_context(lock.held())
+
+    child = forked(turn.close)
+
+    with pytest.raises(KafkaTimeoutError), TableLock(str(tmp_path), "t").held(at_once()):
+        pass
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    turn.close()
+    with TableLock(str(tmp_path), "t").held(at_once()):
+        pass
+
+
+def test_writer_queues_behind_others_although_the_lock_is_free(tmp_path: Path) -> None:
+    """Otherwise a writer that has just finished would overtake those that wait."""
+    lock = TableLock(str(tmp_path), "t")
+    with lock.held():
+        pass
+    queued = filelock.FileLock(tmp_path / "t.lock.turn")
+
+    with queued, pytest.raises(KafkaTimeoutError), lock.held(at_once()):
+        pass
+
+
+def test_lock_whose_files_were_removed_is_taken_in_new_ones(tmp_path: Path) -> None:
+    """By a cleaning job, or by hand."""
+    with TableLock(str(tmp_path), "t").held():
+        pass
+    for file in tmp_path.iterdir():
+        file.unlink()
+
+    with TableLock(str(tmp_path), "t").held():
+        with pytest.raises(KafkaTimeoutError), TableLock(str(tmp_path), "t").held(at_once()):
+            pass
+        assert {file.name for file in tmp_path.iterdir()} == {"t.lock", "t.lock.turn"}

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.log.store import flock
+from kafkalike.log.store.flock import Flock
 from kafkalike.log.store.lock import TableLock
 from tests.tools.instructions import interrupted_at
 
@@ -16,23 +18,29 @@ LAST = 2_000
 CODES = [
     TableLock.held.__wrapped__.__code__,  # type: ignore[attr-defined]
     *(vars(TableLock)[name].__code__ for name in ("_acquire", "_free", "_take", "_try", "_let_go")),
+    *(vars(Flock)[name].__code__ for name in ("take", "_lock", "free")),
+    flock._free.__code__,
 ]
 
 
-def test_a_lock_that_was_interrupted_is_free(tmp_path: Path) -> None:
+def hold(folder: Path) -> None:
+    with TableLock(str(folder), "t").held(Deadline(SYSTEM_CLOCK, 5_000)):
+        pass
+
+
+@pytest.mark.parametrize("existing", [False, True], ids=["new lock", "existing lock"])
+def test_a_lock_that_was_interrupted_is_free(tmp_path: Path, *, existing: bool) -> None:
     """Its traceback keeps what the lock has opened, so no garbage collection lets it go."""
-
-    def hold() -> None:
-        with TableLock(str(tmp_path), "t").held(Deadline(SYSTEM_CLOCK, 5_000)):
-            pass
-
+    if existing:
+        hold(tmp_path)
     kept: list[BaseException] = []
     for instruction in range(LAST):
-        interrupt = interrupted_at(CODES, instruction, hold)
+        folder = tmp_path if existing else tmp_path / str(instruction)
+        interrupt = interrupted_at(CODES, instruction, lambda folder=folder: hold(folder))  # type: ignore[misc]
         if interrupt is None:
             break
         kept.append(interrupt)
-        with TableLock(str(tmp_path), "t").held(Deadline(SYSTEM_CLOCK, 0)):
+        with TableLock(str(folder), "t").held(Deadline(SYSTEM_CLOCK, 0)):
             pass
     else:
         pytest.fail("it has more instructions than were tried")

@@ -166,17 +166,20 @@ class BoundedStore(BrokerStore):
     @contextlib.contextmanager
     def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
         """Hold the lock of that name: by one call where nobody has it."""
-        lock = quick_lock(self._calls, name, self._open_locks)
+        lock, taken = quick_lock(self._calls, name, self._open_locks), False
         try:
             try:
-                if self._founding.done and lock.take(planned()):
+                taken = self._founding.done and lock.take(planned())
+                # Python leaves out a `finally` if an interrupt hits a `return` in its block.
+                if taken:
                     yield
-                    return
             finally:
                 lock.let_go()
         finally:
             # An interrupt may have come before that.
             lock.let_go()
+        if taken:
+            return
         with self._queued(name, deadline, meanwhile):
             yield
 
