@@ -254,7 +254,7 @@ class DeltaControlLog(Generic[S, R]):
         with self.exclusive(deadline):
             self.refresh()
             if self._rows.exists:
-                self._table.change(plan, deadline, self._rows.refresh)
+                self._table.change(plan, deadline, self._rows.sound)
         return counts
 
     def fence(self) -> None:

@@ -86,6 +86,10 @@ class FollowedTable:
         self._recheck_seconds = FAR_RECHECK_SECONDS if store.far else RECHECK_SECONDS
         self._none_at: float | None = None
         """When the whole log was listed and there was no table."""
+        self._newest = "", -1
+        """Id of the table, and its newest version, that was ever seen."""
+        self.taken_back: tuple[int, int] | None = None
+        """A version that was seen and is gone, with those below it, and the newest one that was found in its place."""
         self._seen_there = -1, 0.0
         """A version whose file was seen, and the time after which that was, by the machine's clock."""
 
@@ -264,6 +268,7 @@ class FollowedTable:
         if self._follower is not None:
             self._follower.on_commit(commit)
         self._checked = self._clock.monotonic()
+        self._newest = state.table_id, state.version
         self._state = state
 
     def _load(self) -> None:
@@ -303,7 +308,16 @@ class FollowedTable:
             quiet_seconds = (self._clock.now_ms() - state.last_commit_ms) / 1000
             self.store.note_missing(log_name(state.version + 1), begun, quiet_seconds)
         self._checked = self._clock.monotonic()
+        self._note_newest(state)
         self._state = state
+
+    def _note_newest(self, state: TableState) -> None:
+        table_id, newest = self._newest
+        if state.table_id == table_id and state.version < newest and state.damage is None:
+            # No clean-up does that: it leaves the newest version.
+            self.taken_back = newest, state.version
+        elif state.damage is None:
+            self._newest = state.table_id, state.version
 
     def _recheck(self) -> bool:
         """Load anew when the log has moved on past a version that is gone."""

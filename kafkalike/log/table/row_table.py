@@ -143,13 +143,23 @@ class RowTable(Generic[S, R]):
             return self.refresh()
 
     def sound(self, pace: Pace = NOW) -> None:
-        """Refresh; the state must have all rows that the table's log names.
+        """Refresh; the state must have all rows that the table's log names, and the table all versions ever seen.
 
         Raises:
-            LogCorruptError: the files lack rows: nothing may be written under their numbers.
+            LogCorruptError: the files lack rows: nothing may be written under their numbers. Or a version that this
+                client has seen is gone, as a backup was restored: what the client does rests on rows that are gone.
         """
         with self.table.mutex:
-            if self.refresh(pace).seq + 1 >= self.table.state.end(ROWS):
+            self.refresh(pace)
+            self.table.check_there(pace)
+            if self.table.taken_back is not None:
+                seen, found = self.table.taken_back
+                message = (
+                    f"{self.files.uri}: version {seen}, which this client has seen, is gone, and version {found} is "
+                    "the newest: a backup was restored below open clients. Nothing was written. Restart this client"
+                )
+                raise LogCorruptError(message)
+            if self.state.seq + 1 >= self.table.state.end(ROWS):
                 return
             last = self.reload().seq
             end = self.table.state.end(ROWS)

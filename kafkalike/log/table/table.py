@@ -269,7 +269,8 @@ class Table(FollowedTable):
 
         A writer that was stopped between its look and its commit finds the place empty again. Nobody has seen what it
         put there: whoever loads the table begins at the checkpoint above it. The same holds where the table was removed
-        meanwhile, with its topic: then there is nothing below, and no checkpoint either.
+        meanwhile, with its topic: then there is nothing below, and no checkpoint either. And where a backup was
+        restored meanwhile: then nobody could load the table, as the version before was never made in what it is now.
 
         The version before may be one that another such writer has put. So after a long stop it proves nothing where a
         checkpoint is at or above the place: the version may count, when it was made before that checkpoint, or not.
@@ -292,19 +293,18 @@ class Table(FollowedTable):
                     append_id,
                 )
             return False
-        if last_checkpoint(self.store) < version and not self._removed_below(version):
+        if last_checkpoint(self.store) < version and self._follows_checkpoint(version):
             return False
         self.store.discard(log_name(version))
         self._state = None
         return True
 
-    def _removed_below(self, version: int) -> bool:
-        """Whether nothing is left of the table but what late writers have put; False when the storage does not say."""
+    def _follows_checkpoint(self, version: int) -> bool:
+        """Whether the version before one has a checkpoint, so that it is no gap; True when the storage does not say."""
         try:
-            left = LogFiles.listed(self.store)
+            return version - 1 in LogFiles.listed(self.store).checkpoints
         except OSError:
-            return False
-        return not left.checkpoints and all(other >= version for other in left.commits)
+            return True
 
     def _back_off(self, attempt: int, deadline: Deadline) -> None:
         """Wait after losing against a concurrent writer: a random time that doubles with each try, from the second."""
