@@ -5,6 +5,7 @@ Bytes of a record are those of its fields one after the other, so they are joine
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.errors import SerializationError
-from kafkalike.schemas.arrow.avro_types import DURATION, MOST_DIGITS, arrow_type, branches_of, default_of, wider
+from kafkalike.schemas.arrow.avro_types import DURATION, arrow_type, branches_of, default_of, wider
+from kafkalike.schemas.arrow.exact import can_be, doubled_key, exactly
 from kafkalike.schemas.arrow.reading import UnmatchedError
 from kafkalike.schemas.avro_schema import AvroField, AvroType
 
@@ -22,7 +24,7 @@ Write = Callable[[pa.Array], pa.BinaryArray]
 """Writes an array of values: the bytes of each; there are no nulls among them, unless the type takes null."""
 
 _NOTHING: Final = pa.scalar(b"", pa.binary())
-_UUID: Final = 16
+_UUID: Final = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def writer_of(of: AvroType, kind: pa.DataType, depth: int, path: str = "") -> Write:
@@ -100,7 +102,7 @@ class _Writers:
         if of.kind == "map" and pa.types.is_map(kind):
             part = self.of(item, kind.item_type, f"{path}{{}}", around)
             key = _leaf(AvroType("string"), kind.key_type, path)
-            return lambda values: _blocks(values, _entries(values, key, part))
+            return lambda values: _blocks(_without_doubles(values, path), _entries(values, key, part))
         raise UnmatchedError(f"{path or 'the value'} is {kind}, and the schema has {of.label}")
 
     def _union(self, of: AvroType, kind: pa.DataType, path: str, around: tuple[str, ...]) -> Write:
@@ -118,10 +120,15 @@ class _Writers:
         def write(values: pa.Array) -> pa.BinaryArray:
             pieces = [] if null is None else [null]
             chosen = np.full(len(values), -1 if null is None else 0, np.int64)
+            taken = np.zeros(len(values), np.bool_)
             first = len(pieces)
             for take, branch, part in takes:
                 column = take(values)
                 rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+                if len(takes) > 1:
+                    if taken[rows].any():
+                        raise SerializationError(f"{path or 'a value'} has more than one member of its union")
+                    taken[rows] = True
                 head = numbers[id(branch)].take(pa.array(np.zeros(len(rows), np.int64)))
                 pieces.append(joined(head, part(column.take(pa.array(rows)))))
                 chosen[rows] = first + np.arange(len(rows))
@@ -193,6 +200,14 @@ def _entries(values: pa.Array, key: Write, item: Write) -> pa.BinaryArray:
     return joined(key(_within(values, values.keys)), item(_within(values, values.items)))
 
 
+def _without_doubles(values: pa.Array, path: str) -> pa.Array:
+    """Maps; a key that is there twice would be there once for whoever reads it."""
+    doubled = doubled_key(values)
+    if doubled is not None:
+        raise SerializationError(f"{path or 'a value'} has the key {doubled!r} twice")
+    return values
+
+
 def _within(values: pa.Array, items: pa.Array) -> pa.Array:
     """The items of lists, which may be a slice of more lists."""
     first = values.offsets[0].as_py()
@@ -203,50 +218,22 @@ def _leaf(of: AvroType, kind: pa.DataType, path: str) -> Write:
     wanted = arrow_type(of, 1)
     assert wanted is not None, "only records can stand in themselves"
     make = _make(of, wanted)
-    if not _castable(kind, wanted):
+    if not can_be(kind, wanted):
         raise UnmatchedError(f"{path or 'the value'} is {kind}, and the schema has {of.logical or of.label}")
 
     def write(values: pa.Array) -> pa.BinaryArray:
         try:
-            return make(values if values.type == wanted else _cast(values, wanted))
-        except (pa.ArrowInvalid, ValueError) as cause:
+            return make(exactly(values, wanted))
+        except (pa.ArrowException, ValueError) as cause:
             raise SerializationError(f"{path or 'a value'} is not of the schema: {cause}") from cause
 
     return write
 
 
-def _castable(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values can be meant to be of another type: numbers wider or narrower, no texts for numbers."""
-    if kind == wanted:
-        return True
-    groups: list[Callable[[pa.DataType], bool]] = [
-        pa.types.is_timestamp,
-        lambda t: pa.types.is_integer(t) or pa.types.is_time(t) or pa.types.is_duration(t),
-        lambda t: pa.types.is_floating(t) or pa.types.is_integer(t),
-        lambda t: pa.types.is_decimal(t) or pa.types.is_integer(t),
-        lambda t: pa.types.is_string(t) or pa.types.is_large_string(t),
-        lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t) or pa.types.is_fixed_size_binary(t),
-        lambda t: pa.types.is_struct(t) and set(t.names) == set(DURATION.names),
-    ]
-    return any(group(kind) and group(wanted) for group in groups)
-
-
-def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if pa.types.is_time(wanted) or pa.types.is_duration(wanted):
-        # Spark has them as microseconds.
-        return values.cast(pa.int64()).cast(wanted)
-    if pa.types.is_struct(wanted):
-        made = [pc.struct_field(values, field.name).cast(field.type) for field in wanted]
-        return pa.StructArray.from_arrays(made, fields=list(wanted))
-    if pa.types.is_decimal(wanted) and pa.types.is_integer(values.type):
-        values = values.cast(pa.decimal128(MOST_DIGITS, wanted.scale))
-    return values.cast(wanted)
-
-
 def _make(of: AvroType, wanted: pa.DataType) -> Write:  # noqa: PLR0911 - one for each kind
     if of.kind in {"int", "long"}:
         factor = 1000 if (of.logical or "").endswith("-millis") and not pa.types.is_integer(wanted) else 1
-        return lambda values: _zigzag(_numbers(values) // factor)
+        return lambda values: _zigzag(_in_units(_numbers(values), factor))
     if of.kind in {"float", "double"}:
         return lambda values: _fixed(
             np.asarray(values.to_numpy(zero_copy_only=False)).astype(f"<f{wanted.bit_width // 8}")
@@ -265,6 +252,14 @@ def _make(of: AvroType, wanted: pa.DataType) -> Write:  # noqa: PLR0911 - one fo
 def _numbers(values: pa.Array) -> npt.NDArray[np.int64]:
     width = pa.int32() if values.type.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits of an int
     return np.asarray(values.view(width).to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
+def _in_units(micros: npt.NDArray[np.int64], factor: int) -> npt.NDArray[np.int64]:
+    """Microseconds in a unit that has so many of them."""
+    if factor > 1 and (micros % factor).any():
+        wrong = int(micros[(micros % factor != 0).argmax()])
+        raise ValueError(f"{wrong} microseconds are no whole number of milliseconds: cut the column to them first")
+    return micros // factor
 
 
 def _lengths(values: pa.Array) -> npt.NDArray[np.int64]:
@@ -289,7 +284,7 @@ def _of_size(of: AvroType, wanted: pa.DataType) -> Write:
         if pa.types.is_struct(wanted):
             parts = [np.asarray(pc.struct_field(values, name)) for name in DURATION.names]
             if any(((part < 0) | (part >= 1 << 32)).any() for part in parts):
-                raise ValueError("a duration has parts of 32 bits, and none below 0")
+                raise ValueError("the parts of a duration have 32 bits and are not below 0")
             return _fixed(np.stack(parts, axis=1).astype("<u4"))
         if pa.types.is_string(wanted):
             return pa.array([_uuid(text) for text in values.to_pylist()], pa.binary())
@@ -302,10 +297,9 @@ def _of_size(of: AvroType, wanted: pa.DataType) -> Write:
 
 
 def _uuid(text: str) -> bytes:
-    plain = bytes.fromhex(text.replace("-", ""))
-    if len(plain) != _UUID:
+    if _UUID.fullmatch(text) is None:
         raise ValueError(f"{text!r} is no UUID")
-    return plain
+    return bytes.fromhex(text.replace("-", ""))
 
 
 def _decimal(of: AvroType) -> Write:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalike.schemas.arrow.avro_nodes import Convert, Gather
 from kafkalike.schemas.arrow.cursor import Cursor, Numbers, Rows, invalid
+from kafkalike.schemas.arrow.exact import DAY_MICROS, same_numbers
 
 _INT: Final = np.iinfo(np.int32)
 _LARGEST: Final = (1 << 63) - 1
@@ -21,31 +23,57 @@ def whole(kind: pa.DataType, factor: int = 1, *, narrow: bool = False) -> Conver
     Args:
         kind: the type of the array.
         factor: how many of the array's units one of the writer's has; below 0: how many of the writer's one of the
-            array's has.
+            array's has, and the number must be a multiple of it.
         narrow: whether the writer's type is `int`, whose numbers have 32 bits.
     """
-    plain = np.dtype(kind.to_pandas_dtype()) if pa.types.is_floating(kind) else None
+    if pa.types.is_floating(kind):
+        return _as_floats(kind, narrow=narrow)
+    below = DAY_MICROS if pa.types.is_time(kind) else None
 
     def convert(cursor: Cursor, rows: Rows, numbers: Numbers) -> pa.Array:
         if narrow:
-            wrong = (numbers < _INT.min) | (numbers > _INT.max)
-            if wrong.any():
-                cursor.fail(rows[wrong], "an int has more than 32 bits")
-                numbers = np.where(wrong, 0, numbers)
-        if plain is not None:
-            return pa.array(numbers.astype(plain))
+            numbers = _of_32_bits(cursor, rows, numbers)
         if factor < 0:
-            numbers = numbers // -factor
+            wrong = numbers % -factor != 0
+            numbers = _failed(cursor, rows, numbers, wrong, "a time with parts of a microsecond") // -factor
         elif factor != 1:
             most = _LARGEST // factor
             wrong = (numbers > most) | (numbers < -most)
-            if wrong.any():
-                cursor.fail(rows[wrong], "a time that is beyond what microseconds can say")
-                numbers = np.where(wrong, 0, numbers)
-            numbers = numbers * factor
+            numbers = _failed(cursor, rows, numbers, wrong, "a time that is beyond what microseconds can say") * factor
+        if below is not None:
+            wrong = (numbers < 0) | (numbers >= below)
+            numbers = _failed(cursor, rows, numbers, wrong, "a time of day that is below 0 or beyond a day")
         if kind.bit_width == _INT.bits:
             return pa.array(numbers.astype(np.int32)).view(kind)
         return pa.array(numbers).view(kind)
+
+    return convert
+
+
+def _failed(cursor: Cursor, rows: Rows, numbers: Numbers, wrong: npt.NDArray[np.bool_], problem: str) -> Numbers:
+    """The numbers, with 0 for those that are wrong, which are noted."""
+    if not wrong.any():
+        return numbers
+    cursor.fail(rows[wrong], problem)
+    found: Numbers = np.where(wrong, 0, numbers)
+    return found
+
+
+def _of_32_bits(cursor: Cursor, rows: Rows, numbers: Numbers) -> Numbers:
+    wrong = (numbers < _INT.min) | (numbers > _INT.max)
+    return _failed(cursor, rows, numbers, wrong, "an int has more than 32 bits")
+
+
+def _as_floats(kind: pa.DataType, *, narrow: bool) -> Convert:
+    dtype = np.dtype(kind.to_pandas_dtype())
+
+    def convert(cursor: Cursor, rows: Rows, numbers: Numbers) -> pa.Array:
+        if narrow:
+            numbers = _of_32_bits(cursor, rows, numbers)
+        found = numbers.astype(dtype)
+        wrong = ~same_numbers(numbers, found)
+        _failed(cursor, rows, numbers, wrong, f"a whole number that no {kind} is equal to")
+        return pa.array(found)
 
     return convert
 

@@ -37,6 +37,20 @@ from kafkalike.schemas.arrow.avro_types import (
 from kafkalike.schemas.arrow.reading import UnmatchedError
 from kafkalike.schemas.avro_schema import AvroField, AvroType
 
+_MEANINGS: Final = {
+    ("int", "date"): "date",
+    ("int", "time-millis"): "time",
+    ("long", "time-micros"): "time",
+    **{("long", f"timestamp-{unit}"): "instant" for unit in ("millis", "micros", "nanos")},
+    **{("long", f"local-timestamp-{unit}"): "local time" for unit in ("millis", "micros", "nanos")},
+    ("bytes", "decimal"): "decimal",
+    ("fixed", "decimal"): "decimal",
+    ("fixed", "duration"): "duration",
+    ("string", "uuid"): "uuid",
+    ("fixed", "uuid"): "uuid",
+}
+"""What logical types mean; those of one meaning are converted into each other."""
+
 Around = tuple[str, ...]
 """Names of the reader's records that a type stands in."""
 
@@ -174,6 +188,7 @@ def _readers(wrote: AvroType, wants: AvroType) -> dict[str, AvroField]:
 
 def _leaf(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> Node:  # noqa: PLR0911 - one for each kind
     given, wanted = wrote.kind, wants.kind
+    _check_meaning(wrote, wants)
     if given in _NUMBERS and wanted in _NUMBERS and _NUMBERS.index(given) <= _NUMBERS.index(wanted):
         if given in {"float", "double"}:
             return Plain("<f4" if given == "float" else "<f8", leaves.floating(kind))
@@ -200,6 +215,35 @@ def _gather(kind: pa.DataType) -> Gather:
     if pa.types.is_decimal(kind):
         return leaves.decimal(kind)
     return leaves.raw if pa.types.is_binary(kind) else leaves.text
+
+
+def _check_meaning(wrote: AvroType, wants: AvroType) -> None:
+    """Refuse to read a number or bytes that mean one thing as another thing, or in a unit that cannot be converted.
+
+    Avro's rules of resolution look at the types below only, so a day would become a millisecond. A type without a
+    meaning takes that of the other one: a writer that has added or dropped the words has not changed the values.
+    """
+    given, wanted = _meaning(wrote), _meaning(wants)
+    if given is None or wanted is None:
+        # Text is neither the bytes of a decimal nor made of them.
+        if "decimal" in {given, wanted} and wrote.kind != wants.kind and "string" in {wrote.kind, wants.kind}:
+            raise UnmatchedError(f"the reader has {_words(wants)} where the writer has {_words(wrote)}")
+        return
+    scales = [of.attributes.get("scale", 0) for of in (wrote, wants)] if given == "decimal" else [0, 0]
+    # A column of nanoseconds is a plain number, and stays in the writer's unit.
+    nanos = [(of.logical or "").endswith("-nanos") for of in (wrote, wants)]
+    if given != wanted or scales[0] != scales[1] or (nanos[1] and not nanos[0]):
+        raise UnmatchedError(f"the reader has {_words(wants)} where the writer has {_words(wrote)}")
+
+
+def _meaning(of: AvroType) -> str | None:
+    """What values of a type mean besides their numbers and bytes; None for nothing, or what Avro does not know."""
+    return _MEANINGS.get((of.kind, of.logical or ""))
+
+
+def _words(of: AvroType) -> str:
+    scale = f" of scale {of.attributes.get('scale', 0)}" if of.logical == "decimal" else ""
+    return f"{of.label} ({of.logical}{scale})" if of.logical else of.label
 
 
 def _unit(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> int:
