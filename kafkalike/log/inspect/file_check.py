@@ -15,9 +15,9 @@ from kafkalike.log.inspect.file_rules import ORDER_KINDS, SegmentCheck
 from kafkalike.log.inspect.findings import Finding, Report
 from kafkalike.log.inspect.table_rules import check_schema
 from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parquet
+from kafkalike.log.topic.arrow.header_names import first_undecodable
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE
 from kafkalike.log.topic.data_file import COLUMNS, Reading, kind_of, rows_at_a_time
-from kafkalike.log.topic.header_names import first_undecodable
 from kafkalike.log.topic.segment_rows import SegmentRows
 from kafkalike.model.segments import Segment
 from kafkalike.model.topic import TopicInfo

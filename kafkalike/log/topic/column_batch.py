@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from kafkalike.errors import IllegalArgumentError, InvalidTimestampError
 from kafkalike.log.store.arrays import numbers
-from kafkalike.log.topic.arrow_values import check_size, plain_bytes, plain_headers, plain_numbers
+from kafkalike.log.topic.arrow.layouts import check_size, plain_bytes, plain_headers, plain_numbers
 from kafkalike.log.topic.chunk import HEADERS_TYPE
 from kafkalike.log.topic.column_rules import Slices, header_sizes, turns
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD

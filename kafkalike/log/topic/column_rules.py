@@ -22,7 +22,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.store.arrays import numbers
-from kafkalike.log.topic.header_names import first_undecodable
+from kafkalike.log.topic.arrow.header_names import first_undecodable
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.partitioner.murmur2 import partitions_of_slices
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, OffsetOutOfRangeError
 from kafkalike.log.store.port import Store
+from kafkalike.log.topic.arrow.header_names import first_undecodable
 from kafkalike.log.topic.chunk import Chunk
 from kafkalike.log.topic.data_file import Reading, longs
-from kafkalike.log.topic.header_names import first_undecodable
 from kafkalike.log.topic.segment_rows import SegmentRows
 from kafkalike.model.segments import Segment
 from kafkalike.model.topic import TopicInfo

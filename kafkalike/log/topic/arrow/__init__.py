@@ -1,0 +1,1 @@
+"""Columns of other tools: the layouts of Arrow, and the names of headers."""
