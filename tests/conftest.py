@@ -74,6 +74,14 @@ def root(tmp_path: Path) -> str:
     return str(tmp_path / "cluster")
 
 
+@pytest.fixture
+def foreign_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Topics that the test creates are open to foreign writers, unless they say otherwise."""
+    defaults = tmp_path / "foreign-writes.properties"
+    defaults.write_text("log.kafkalike.foreign.writes=allow\n", encoding="utf-8")
+    monkeypatch.setenv("KAFKALIKE_SERVER_PROPERTIES", str(defaults))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One small Spark for all tests. `local[2,4]`, as plain `local[2]` never tries a failed task again."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kafkalike.config.properties import INT_MAX, Property, PropertySet, Value, boolean, whole
-from kafkalike.config.topic import TOPIC_PROPERTIES
+from kafkalike.config.topic import FOREIGN_WRITES, TOPIC_PROPERTIES
 from kafkalike.errors import InvalidConfigurationError
 
 
@@ -44,6 +44,7 @@ TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
         name: (f"log.{name}",)
         for name in (
             "kafkalike.flush",
+            FOREIGN_WRITES,
             "kafkalike.key.schema.validation",
             "kafkalike.key.subject.name.strategy",
             "kafkalike.merge.bytes",
@@ -324,6 +325,10 @@ class ServerConfig:
     def auto_create_topics(self) -> bool:
         """Whether producing creates missing topics."""
         return boolean(self.get("auto.create.topics.enable"))
+
+    def is_closed(self, topic_configs: Mapping[str, str]) -> bool:
+        """Whether a topic with these settings of its own has a table that is closed to foreign writers."""
+        return (topic_configs.get(FOREIGN_WRITES) or self.topic_default(FOREIGN_WRITES)[0]) == "reject"
 
     def topic_default(self, name: str) -> tuple[str, bool]:
         """Default of a topic setting: its text, and whether this server set it (else it is Kafka's own)."""

@@ -24,6 +24,9 @@ from kafkalike.model.schemas.strategies import STRATEGIES, TOPIC_NAME, Part
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """Values of `compression.type` that name a codec; `producer` keeps the producer's choice."""
 
+FOREIGN_WRITES: Final = "kafkalike.foreign.writes"
+"""Setting that says whether other Delta writers may change a topic's table."""
+
 _NO_BROKER = "there is no broker process, page cache or index file to tune"
 _NO_REPLICA = "replicas are copied by whoever writes, as fast as that goes"
 _NO_TIER = "the storage root itself is the remote tier"
@@ -70,6 +73,14 @@ TOPIC_PROPERTIES: Final = PropertySet(
             default="false",
             doc="Whether records and their table commit are forced to the disk (fsync) before they are acknowledged, "
             "so that they survive a power failure. Kafka's default does not do it either.",
+        ),
+        Property(
+            name=FOREIGN_WRITES,
+            parse=one_of("reject", "allow"),
+            default="reject",
+            doc="Whether Delta writers other than kafkalike may change the topic's table. `reject` gives the table a "
+            "writer feature that they do not know, so Spark, delta-rs and others reject INSERT, UPDATE, DELETE, "
+            "OPTIMIZE and VACUUM by any path or name. All of them can still read it.",
         ),
         *(
             prop
@@ -291,6 +302,8 @@ class TopicConfig:
     """Which schemas records must have."""
     min_isr: int = 1
     """Replicas in sync that there must be for a record to be taken."""
+    closed: bool = True
+    """Whether the topic's table is closed to foreign writers."""
 
     @classmethod
     def from_properties(cls, effective: Mapping[str, str]) -> TopicConfig:
@@ -311,6 +324,7 @@ class TopicConfig:
             flush=get("kafkalike.flush") == "true",
             schemas=_schema_checks(get),
             min_isr=cast("int", get("min.insync.replicas")),
+            closed=get(FOREIGN_WRITES) == "reject",
         )
 
     @property

@@ -103,6 +103,9 @@ class TopicWork:
         log.check_removable()
         # Nor is anything written beside a table that no version can be added to.
         log.check_sound()
+        if not self._settings.dry_run:
+            # Of a topic that an earlier release made, or of a change of the setting that was cut off.
+            log.apply_foreign_writes(Deadline(self._settings.clock, COMMIT_TIMEOUT_MS))
         config = self._config(log)
         if "retention" in self._settings.works:
             self._retain(log, config, log.table_segments, lambda _: delete_dead(log, self._settings.run))

@@ -192,8 +192,8 @@ def test_a_killed_creation_goes_after_a_day_and_a_fence(
     create = late._create_table
     seen: list[tuple[int, int, Sequence[str]]] = []
 
-    def stopped(name: TopicName, location: str, placed: ReplicatedTable | None) -> TopicId:
-        made = create(name, location, placed)
+    def stopped(name: TopicName, location: str, placed: ReplicatedTable | None, *, closed: bool) -> TopicId:
+        made = create(name, location, placed, closed=closed)
         if not seen:
             young = clear_dead_tables(cluster)
             ages.ahead_ms = UNDER_WAY_MS + 1000

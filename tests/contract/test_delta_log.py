@@ -221,13 +221,13 @@ class OutOfTime(SystemClock):
 
 
 def test_other_delta_readers_see_topic_tables_as_plain_tables(log: DeltaTopicLog) -> None:
-    """Lowest protocol, statistics of every file, and the columns in their order."""
+    """Lowest reader version, statistics of every file, and the columns in their order."""
     log.append(batch(b"a", b"b"))
     log.append(batch(b"c", partition=1))
 
     table = DeltaTable(log.files.uri)
 
-    assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 2)
+    assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 7)
     names = ["partition", "offset", "timestamp", "timestampType", "key", "value", "headers"]
     assert [field.name for field in table.schema().fields] == names
     rows = table.to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
@@ -346,6 +346,7 @@ def test_a_table_that_holds_records_is_never_taken_over(root: str) -> None:
     assert DeltaTable(f"{root}/orders").to_pyarrow_table().num_rows == 1
 
 
+@pytest.mark.usefixtures("foreign_writes")
 def test_an_append_that_may_not_be_tried_again_leaves_no_file(root: str) -> None:
     """Here it loses against a rival, and then a foreign writer rewinds the table."""
 
@@ -404,6 +405,7 @@ def test_a_truncated_data_file_is_named(log: DeltaTopicLog) -> None:
         log.offset_for_time(0, 0)
 
 
+@pytest.mark.usefixtures("foreign_writes")
 def test_a_hole_in_the_log_is_data_loss(log: DeltaTopicLog) -> None:
     """A foreign writer removed a file by a commit of its own; the reader does not skip it in silence."""
     for value in (b"a", b"b", b"c"):
@@ -430,6 +432,7 @@ def test_a_damaged_commit_is_named(log: DeltaTopicLog, content: bytes) -> None:
         log.append(batch(b"a"))
 
 
+@pytest.mark.usefixtures("foreign_writes")
 def test_a_table_that_was_replaced_is_refused(log: DeltaTopicLog) -> None:
     """Another table in the topic's folder has another id."""
     log.append(batch(b"a"))
@@ -440,6 +443,7 @@ def test_a_table_that_was_replaced_is_refused(log: DeltaTopicLog) -> None:
         log.append(batch(b"b"))
 
 
+@pytest.mark.usefixtures("foreign_writes")
 def test_a_table_that_was_rewound_takes_no_more_records(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
     """After RESTORE the log end would give offsets out again; reading still works."""
     log.append(batch(b"a"))

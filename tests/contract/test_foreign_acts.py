@@ -32,6 +32,8 @@ from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import NOW_MS, all_records, batch, open_log
 from tests.tools.upkeep import AT_ONCE, EAGER, keyed, topic, upkeep
 
+pytestmark = pytest.mark.usefixtures("foreign_writes")
+
 FILES = ((0, 2), (2, 5), (5, 10))
 """Offsets of the topic's data files."""
 

@@ -29,6 +29,8 @@ from tests.tools.partitions import READ_BYTES
 from tests.tools.records import NOW_MS, all_records, open_log
 from tests.tools.upkeep import AT_ONCE, topic, upkeep
 
+pytestmark = pytest.mark.usefixtures("foreign_writes")
+
 SIZES = (5, 40, 1, 17, 2, 33)
 RECORDS = sum(SIZES)
 P0 = TopicPartition("t", 0)

@@ -21,6 +21,8 @@ from tests.tools.findings import errors_of
 from tests.tools.records import all_records, batch, make_topic, open_log
 from tests.tools.upkeep import AT_ONCE
 
+pytestmark = pytest.mark.usefixtures("foreign_writes")
+
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import DeltaTopicLog
 

@@ -238,6 +238,7 @@ def test_a_partition_that_loses_all_of_its_records_goes_on_where_it_was(root: st
     assert errors_of(root) == []
 
 
+@pytest.mark.usefixtures("foreign_writes")
 @only_on_disk("root_or_roots")
 def test_the_log_end_outlives_records_that_a_foreign_writer_has_appended(root: str) -> None:
     """No commit of ours has recorded it before."""
@@ -641,6 +642,7 @@ def test_a_mirror_gets_the_version_that_took_the_records_and_its_own_upkeep_remo
 # --- refused ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("foreign_writes")
 @only_on_disk("root_or_roots")
 def test_an_append_only_table_is_refused_by_name_before_anything_is_written(root: str) -> None:
     log = filled(root, 1)
@@ -655,6 +657,7 @@ def test_an_append_only_table_is_refused_by_name_before_anything_is_written(root
     assert log.version == version
 
 
+@pytest.mark.usefixtures("foreign_writes")
 @only_on_disk("root_or_roots")
 def test_a_table_with_a_foreign_rule_is_refused_by_name(root: str) -> None:
     filled(root, 1)

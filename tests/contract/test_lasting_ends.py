@@ -18,6 +18,8 @@ from kafkalike.model.appends import TxnId
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch, make_topic, open_log
 
+pytestmark = pytest.mark.usefixtures("foreign_writes")
+
 
 def taken_out(root: str, partition: int, above: int) -> None:
     """Delete a partition's records from an offset on, as a foreign writer with `deltalake` does."""

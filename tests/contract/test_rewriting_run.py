@@ -214,6 +214,7 @@ def test_a_topic_that_is_deleted_while_its_files_are_merged_leaves_nothing(
     assert data_files(root) == set()
 
 
+@pytest.mark.usefixtures("foreign_writes")
 def test_a_hole_is_not_merged_away(root: str) -> None:
     """Readers look for lost records between files, so merging must not put a hole inside one."""
     log = topic(root, "t", 1, {**AT_ONCE, "retention.ms": "-1"})
@@ -364,6 +365,7 @@ def test_compact_and_delete_do_both(root: str) -> None:
     assert pairs_of(log) == [(2, "c", "2"), (3, "b", "3"), (4, "d", "4")]
 
 
+@pytest.mark.usefixtures("foreign_writes")
 def test_a_topic_that_is_no_longer_compacted_keeps_its_holes_without_being_called_damaged(
     root: str, keys: DeltaTopicLog
 ) -> None:
@@ -637,6 +639,7 @@ def test_what_a_killed_spark_write_has_put_down_goes(root: str) -> None:
         assert list(own.parent.glob("*/")) == [own]
 
 
+@pytest.mark.usefixtures("foreign_writes")
 def test_a_log_that_a_foreign_writer_has_rewound_is_left_alone(root: str, many: DeltaTopicLog) -> None:
     """Row 25: whatever maintenance would do could make it worse."""
     DeltaTable(many.files.uri).restore(3)

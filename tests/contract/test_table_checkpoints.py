@@ -460,6 +460,7 @@ def _other_columns() -> bytes:
     return content
 
 
+@pytest.mark.usefixtures("foreign_writes")
 @pytest.mark.slow
 def test_deltalake_does_not_look_at_joined_commits(root: str) -> None:
     """Whatever they say: it reads, appends, makes a checkpoint and cleans up as if they were not there."""

@@ -298,8 +298,10 @@ def test_a_creation_that_was_stopped_for_days_makes_its_table_anew(root: str) ->
     class Slow(DeltaCluster):
         stopped = True
 
-        def _create_table(self, name: TopicName, location: str, placed: ReplicatedTable | None = None) -> TopicId:
-            made = super()._create_table(name, location, placed)
+        def _create_table(
+            self, name: TopicName, location: str, placed: ReplicatedTable | None = None, *, closed: bool = True
+        ) -> TopicId:
+            made = super()._create_table(name, location, placed, closed=closed)
             if self.stopped:
                 self.stopped = False
                 os.utime(Path(root, location), (0, 0))

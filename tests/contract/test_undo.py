@@ -251,6 +251,7 @@ def test_what_the_history_does_not_have_is_refused(root: str, log: DeltaTopicLog
         undo([], ids(root)[0], root)
 
 
+@pytest.mark.usefixtures("foreign_writes")
 @only_on_disk("root_or_roots")
 def test_an_append_only_table_is_refused_by_name(root: str, log: DeltaTopicLog) -> None:
     DeltaTable(f"{root}/t").alter.set_table_properties({"delta.appendOnly": "true"})

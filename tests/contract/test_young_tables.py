@@ -55,6 +55,7 @@ OLD: dict[str, Callable[[str], object]] = {
 }
 
 
+@pytest.mark.usefixtures("foreign_writes")
 @pytest.mark.parametrize("change", OLD.values(), ids=OLD.keys())
 def test_any_other_is_not(root: str, change: Callable[[str], object]) -> None:
     appended(root)

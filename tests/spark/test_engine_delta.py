@@ -44,6 +44,7 @@ def test_a_topic_is_copied_and_its_lag_shown(
     assert errors_of(root) == []
 
 
+@pytest.mark.usefixtures("foreign_writes")
 def test_a_young_table_is_read_commit_by_commit_and_goes_on_when_it_is_young_no_more(
     spark: SparkSession, root: str, cluster: DeltaCluster, checkpoint: str
 ) -> None:

@@ -18,7 +18,7 @@ from kafkalike.log.topic.topic_log import DeltaTopicLog
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch, make_topic
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("foreign_writes")]
 
 WHOLE = {0: [(n, f"v{n}") for n in range(8)], 1: [(0, "w0")]}
 

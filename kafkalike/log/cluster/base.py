@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafkalike.clock import Clock
 from kafkalike.config.server import ServerConfig
-from kafkalike.config.topic import TOPIC_PROPERTIES
+from kafkalike.config.topic import FOREIGN_WRITES, TOPIC_PROPERTIES
 from kafkalike.config.topic_changes import check_partition_count
 from kafkalike.errors import (
     InvalidPartitionsError,
@@ -78,13 +78,16 @@ class ClusterBase(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def _create_table(self, name: TopicName, location: str, placed: ReplicatedTable | None = None) -> TopicId:
+    def _create_table(
+        self, name: TopicName, location: str, placed: ReplicatedTable | None = None, *, closed: bool = True
+    ) -> TopicId:
         """Make an empty table, or take one that is there, and return its id.
 
         Args:
             name: the topic.
             location: the table's folder.
             placed: see `_place`.
+            closed: whether foreign writers are to refuse it.
 
         Raises:
             OutdatedError: `location` was chosen by metadata that do not hold any more.
@@ -163,6 +166,7 @@ class ClusterBase(abc.ABC):
         settings = TOPIC_PROPERTIES.check_all(configs)
         total = check_partition_count(self.server.num_partitions if num_partitions == -1 else num_partitions)
         made: list[TopicInfo] = []
+        closed = self.server.is_closed(settings)
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             if checked in state.topics:
@@ -174,7 +178,7 @@ class ClusterBase(abc.ABC):
             placed = self._place(state, location, total, replication_factor, assignments)
             info = TopicInfo(
                 name=checked,
-                topic_id=TopicId("") if validate_only else self._create_table(checked, location, placed),
+                topic_id=TopicId("") if validate_only else self._create_table(checked, location, placed, closed=closed),
                 location=location,
                 num_partitions=total,
                 configs=settings,
@@ -255,20 +259,27 @@ class ClusterBase(abc.ABC):
     def set_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> TopicInfo:
         """Replace the topic's own settings by these."""
         settings = TOPIC_PROPERTIES.check_all(configs)
-        return self._change(
-            name, "configs changed", lambda info: replace(info, configs=settings), validate_only=validate_only
-        )
+        return self.edit_configs(name, lambda _: settings, validate_only=validate_only)
 
     def edit_configs(
         self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
     ) -> TopicInfo:
         """Replace the topic's own settings by what `edit` makes of those of the moment."""
-        return self._change(
-            name,
-            "configs changed",
-            lambda info: replace(info, configs=TOPIC_PROPERTIES.check_all(edit(info.configs))),
-            validate_only=validate_only,
-        )
+        before: list[TopicInfo] = []
+
+        def change(info: TopicInfo) -> TopicInfo:
+            before[:] = [info]
+            return replace(info, configs=TOPIC_PROPERTIES.check_all(edit(info.configs)))
+
+        after = self._change(name, "configs changed", change, validate_only=validate_only)
+        # Also where it was so before: the call that changed it may have been cut off.
+        if not validate_only and any(FOREIGN_WRITES in info.configs for info in (*before, after)):
+            self._apply_foreign_writes(after)
+        return after
+
+    def _apply_foreign_writes(self, info: TopicInfo) -> None:
+        """Close or open a topic's table to foreign writers, as its settings say; no such table, nothing to do."""
+        del info
 
     def _change(
         self, name: str, change: str, edit: Callable[[TopicInfo], TopicInfo], *, validate_only: bool

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.storage import StorageOptions
 from kafkalike.errors import (
@@ -29,6 +29,7 @@ from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
 from kafkalike.log.table.combined.open_appends import OpenTables
+from kafkalike.log.table.commit_file import topic_creation
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import CLUSTER_METADATA
 from kafkalike.log.table.log_cleaner import Helpers
@@ -65,6 +66,9 @@ default session."""
 ROOT_SECONDS: Final = 10.0
 FAR_ROOT_SECONDS: Final = 600.0
 """Wait between two looks whether the root is there at all; in an object store that is a request as dear as a write."""
+
+PROTOCOL_TIMEOUT_MS: Final = 60_000
+"""How long a change of a table's protocol waits for producers that hold the topic, ms."""
 
 JUST_SECONDS: Final = 10.0
 """How long after a look at the metadata the root of an object store counts as being there."""
@@ -213,9 +217,13 @@ class DeltaCluster(ClusterBase):
     def _location(self, name: TopicName, *, used_before: bool) -> str:
         return location_of(name, used_before=used_before)
 
-    def _create_table(self, name: TopicName, location: str, placed: ReplicatedTable | None = None) -> TopicId:
+    def _create_table(
+        self, name: TopicName, location: str, placed: ReplicatedTable | None = None, *, closed: bool = True
+    ) -> TopicId:
         del placed
-        return self._tables.make(name, location, str(uuid.uuid4()))
+        table_id = str(uuid.uuid4())
+        content = topic_creation(table_id, time_ms=self.clock.now_ms(), closed=closed)
+        return self._tables.make(name, location, table_id, content)
 
     def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
         """Make a read-only copy of another cluster's topic, of the same id, which holds nothing yet.
@@ -297,6 +305,9 @@ class DeltaCluster(ClusterBase):
                 "until they are gone, then mirror it"
             )
             raise MirrorError(message)
+
+    def _apply_foreign_writes(self, info: TopicInfo) -> None:
+        self.log(info.name).apply_foreign_writes(Deadline(self.clock, PROTOCOL_TIMEOUT_MS))
 
     def _discard_table(self, info: TopicInfo) -> None:
         self._tables.discard(info)

@@ -78,7 +78,7 @@ class RootTables:
         # The metadata survive a power failure, so the table that they name must.
         table = Table(files, self._clock, to_segment=segment_of, durable=True)
         if content is None:
-            content = topic_creation(table_id, time_ms=self._clock.now_ms())
+            content = topic_creation(table_id, time_ms=self._clock.now_ms(), closed=True)
         try:
             if self._store.reach == "machine":
                 self._make_room(name, location)

@@ -129,7 +129,9 @@ class _Repair:
         """A table's first version says nothing but what it is."""
         now = self.cluster.clock.now_ms()
         if self.topic is not None:
-            return topic_creation(str(self.topic.topic_id), time_ms=now)
+            return topic_creation(
+                str(self.topic.topic_id), time_ms=now, closed=self.cluster.server.is_closed(self.topic.configs)
+            )
         metadata = self.location == CLUSTER_METADATA
         return creation(
             str(uuid.uuid4()),

@@ -18,8 +18,18 @@ from kafkalike.quick_json import parsed
 
 SUPPORTED_READER_VERSION: Final = 1
 SUPPORTED_WRITER_VERSION: Final = 2
-"""Delta protocol of our tables: the lowest one, so that every Delta reader can read them, and the one that this package
-knows how to honour."""
+"""Delta protocol of an open table: the lowest one, so that every Delta reader can read it, and the one that this
+package knows how to honour."""
+
+FEATURES_WRITER_VERSION: Final = 7
+"""Writer version of a table that lists the features which a writer must know."""
+
+CLOSED_FEATURE: Final = "changeOnlyThroughKafkalike"
+"""Writer feature of a closed table. Delta asks every writer to refuse a table with a feature that it does not know, so
+the error of a foreign writer names it. Readers need not know it."""
+
+_HONORED_FEATURES: Final = ("appendOnly", "invariants")
+"""Writer features that writer version 2 stands for."""
 
 APPEND_KEY: Final = "kafkalikeAppend"
 """Key, in a commit's user metadata (a JSON object), of the id of the change that made it."""
@@ -97,6 +107,8 @@ class TableCommit:
     """The same."""
     schema: str | None = None
     """The same: Delta's schema as JSON."""
+    closed: bool | None = None
+    """Whether only kafkalike may write from this version on; None where the commit leaves the protocol as it is."""
     taken: tuple[Add, ...] = ()
     """Those of the removed files whose records are not said to be in other files (`dataChange`)."""
     note: Mapping[str, Any] = field(init=False, repr=False, compare=False)
@@ -189,6 +201,7 @@ def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommi
     removes: list[Add] = []
     txns: dict[str, int] = {}
     metadata: Mapping[str, Any] = {}
+    closed: bool | None = None
     try:
         for action in actions:
             if "add" in action:
@@ -202,7 +215,7 @@ def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommi
             elif "metaData" in action:
                 metadata = action["metaData"]
             elif "protocol" in action:
-                check_protocol(action["protocol"], where)
+                closed = is_closed(action["protocol"], where)
         given = info.get("userMetadata")
         return TableCommit(
             version=version,
@@ -217,6 +230,7 @@ def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommi
             table_id=str(metadata["id"]) if metadata else None,
             properties=dict(metadata.get("configuration") or {}) if metadata else None,
             schema=str(metadata.get("schemaString", "")) if metadata else None,
+            closed=closed,
             taken=tuple(old for old in removes if old.data_change),
         )
     except UNREADABLE as cause:
@@ -308,16 +322,37 @@ def _parse_remove(remove: Mapping[str, Any]) -> Add:
     )
 
 
-def check_protocol(protocol: Mapping[str, Any], where: str) -> None:
-    """Refuse a table that needs more of a Delta client than this package does.
+def protocol_of(*, closed: bool) -> Action:
+    """The `protocol` action of a table that is closed to foreign writers, or open to them."""
+    if not closed:
+        return {
+            "protocol": {"minReaderVersion": SUPPORTED_READER_VERSION, "minWriterVersion": SUPPORTED_WRITER_VERSION}
+        }
+    return {
+        "protocol": {
+            "minReaderVersion": SUPPORTED_READER_VERSION,
+            "minWriterVersion": FEATURES_WRITER_VERSION,
+            "writerFeatures": [*_HONORED_FEATURES, CLOSED_FEATURE],
+        }
+    }
+
+
+def is_closed(protocol: Mapping[str, Any], where: str) -> bool:
+    """Return whether a table is closed to foreign writers; refuse one that needs more of a client than this package.
 
     Raises:
         UnsupportedVersionError: saying what the table asks for.
     """
     reader, writer = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
-    if reader > SUPPORTED_READER_VERSION or writer > SUPPORTED_WRITER_VERSION:
+    features = set(map(str, protocol.get("writerFeatures") or ()))
+    unknown = sorted(features.difference(_HONORED_FEATURES, {CLOSED_FEATURE}))
+    lists = writer == FEATURES_WRITER_VERSION and bool(features)
+    if reader > SUPPORTED_READER_VERSION or unknown or (writer > SUPPORTED_WRITER_VERSION and not lists):
+        named = f" and the features {', '.join(unknown)}" if unknown else ""
         message = (
-            f"{where} needs Delta reader version {reader} and writer version {writer}; kafkalike keeps its tables at "
-            f"{SUPPORTED_READER_VERSION} and {SUPPORTED_WRITER_VERSION}: someone has switched on a table feature"
+            f"{where} needs Delta reader version {reader} and writer version {writer}{named}; kafkalike keeps its "
+            f"tables at {SUPPORTED_READER_VERSION} and {SUPPORTED_WRITER_VERSION}: someone has switched on a table "
+            "feature"
         )
         raise UnsupportedVersionError(message)
+    return CLOSED_FEATURE in features

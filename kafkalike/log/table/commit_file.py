@@ -15,12 +15,11 @@ from kafkalike.log.table.actions import (
     CHECKSUM_KEY,
     HOST_KEY,
     PROCESS_KEY,
-    SUPPORTED_READER_VERSION,
-    SUPPORTED_WRITER_VERSION,
     USER_KEY,
     Action,
     Add,
     TableCommit,
+    protocol_of,
     writer_of,
 )
 from kafkalike.log.table.layout import TOPIC_SCHEMA, TOPIC_TABLE_PROPERTIES
@@ -41,6 +40,8 @@ class Commit:
     txns: Mapping[str, int] = field(default_factory=dict)
     note: Mapping[str, Any] = field(default_factory=dict)
     """What else the commit's user metadata say."""
+    closes: bool | None = None
+    """Whether it closes the table to foreign writers, or opens it; None leaves it as it is."""
 
     @property
     def user_metadata(self) -> str:
@@ -59,6 +60,7 @@ class Commit:
             adds=tuple(self.adds),
             removes=tuple(r.path for r in self.removes),
             txns=self.txns,
+            closed=self.closes,
             taken=tuple(old for old in self.removes if old.data_change),
         )
 
@@ -76,6 +78,8 @@ class Commit:
         return lines_of(info, self._actions())
 
     def _actions(self) -> Iterable[Action]:
+        if self.closes is not None:
+            yield protocol_of(closed=self.closes)
         for app_id, version in self.txns.items():
             yield {"txn": {"appId": app_id, "version": version, "lastUpdated": self.time_ms}}
         for old in self.removes:
@@ -116,6 +120,7 @@ def creation(
     properties: Mapping[str, str],
     time_ms: int,
     txns: Mapping[str, int] | None = None,
+    closed: bool = True,
 ) -> bytes:
     """The file of a new table's first version.
 
@@ -126,6 +131,7 @@ def creation(
         properties: the table's configuration.
         time_ms: now, ms.
         txns: Delta transactions that it has from the first.
+        closed: whether foreign writers are to refuse it.
     """
     info = {
         "timestamp": time_ms,
@@ -143,13 +149,12 @@ def creation(
         "configuration": dict(properties),
         "createdTime": time_ms,
     }
-    protocol = {"minReaderVersion": SUPPORTED_READER_VERSION, "minWriterVersion": SUPPORTED_WRITER_VERSION}
-    actions: list[Action] = [{"protocol": protocol}, {"metaData": metadata}]
+    actions: list[Action] = [protocol_of(closed=closed), {"metaData": metadata}]
     actions += ({"txn": {"appId": app, "version": n, "lastUpdated": time_ms}} for app, n in (txns or {}).items())
     return lines_of(info, actions)
 
 
-def topic_creation(table_id: str, *, time_ms: int, txns: Mapping[str, int] | None = None) -> bytes:
+def topic_creation(table_id: str, *, time_ms: int, closed: bool, txns: Mapping[str, int] | None = None) -> bytes:
     """The file of the first version of a topic's table; arguments as those of `creation`."""
     return creation(
         table_id,
@@ -158,6 +163,7 @@ def topic_creation(table_id: str, *, time_ms: int, txns: Mapping[str, int] | Non
         properties=TOPIC_TABLE_PROPERTIES,
         time_ms=time_ms,
         txns=txns,
+        closed=closed,
     )
 
 

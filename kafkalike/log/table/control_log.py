@@ -20,7 +20,7 @@ from kafkalike.log.table.layout import CONTROL_TABLE_PROPERTIES
 from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
 from kafkalike.log.table.row_files import ROWS
 from kafkalike.log.table.row_table import RowTable
-from kafkalike.log.table.state import EndsAt, TableState
+from kafkalike.log.table.state import CLOSE, EndsAt, TableState
 from kafkalike.log.table.table_change import Change, Done
 from kafkalike.log.table.turns import Turns
 from kafkalike.model.row_value import ControlState
@@ -267,6 +267,23 @@ class DeltaControlLog(Generic[S, R]):
             self.refresh()
             if self._rows.exists:
                 self._table.fence(deadline)
+
+    def close(self) -> None:
+        """Close the table to foreign writers, unless it is: an earlier release made it.
+
+        Raises: see `compact`.
+        """
+
+        def plan(state: TableState) -> Change | Done[None]:
+            if state.closed:
+                return Done(None)
+            return Change(operation=CLOSE, time_ms=self._clock.now_ms(), closes=True)
+
+        deadline = Deadline(self._clock, 60_000)
+        with self.exclusive(deadline):
+            self.refresh()
+            if self._rows.exists:
+                self._table.change(plan, deadline)
 
     def clean_log(self) -> bool:
         """Keep the table's log short; see `LogCleaner.clean`."""

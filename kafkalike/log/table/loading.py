@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import Add, check_protocol, log_name, parse_commit
+from kafkalike.log.table.actions import Add, is_closed, log_name, parse_commit
 from kafkalike.log.table.damage import Damage, DamagedFileError
 from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 from kafkalike.log.table.state import TableState
@@ -39,8 +39,7 @@ def load_with_base(
     """The same, and the snapshot that the state was made from. See `load_snapshot`."""
     snapshot = load_snapshot(store, version, rare=rare)
     with _damaged_checkpoint(snapshot.version, store):
-        for protocol in snapshot.of_kind("protocol"):
-            check_protocol(protocol, store.uri)
+        closed = any(is_closed(protocol, store.uri) for protocol in snapshot.of_kind("protocol"))
         metadata = next(snapshot.of_kind("metaData"), {})
         txns = {str(txn["appId"]): int(txn["version"]) for txn in snapshot.of_kind("txn")}
     state = TableState(
@@ -51,6 +50,7 @@ def load_with_base(
         txns=txns,
         properties=metadata.get("configuration") or {},
         schema=str(metadata.get("schemaString", "")),
+        closed=closed,
         damage=snapshot.damage,
         carried=snapshot.carried,
     )

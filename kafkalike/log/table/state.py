@@ -30,6 +30,10 @@ FENCE: Final = "FENCE"
 """Operation of a commit that holds nothing. It takes a version that a commit in doubt could still get, and makes
 writers who have planned before it plan anew."""
 
+CLOSE: Final = "UPGRADE PROTOCOL"
+OPEN: Final = "DROP FEATURE"
+"""Operations of commits that close a table to foreign writers, or open it to them; Delta's names for such changes."""
+
 REPAIR: Final = "REPAIR"
 """Operation of a commit that stands in the place of a damaged one, or that ends a repair. Whoever follows the table
 loads it anew: what they know may be what was lost."""
@@ -89,6 +93,8 @@ class TableState:
     """The table's configuration."""
     schema: str = ""
     """Its Delta schema as JSON."""
+    closed: bool = False
+    """Whether the table's protocol keeps foreign writers out."""
     unrecorded: set[int] = field(default_factory=set)
     """Partitions whose log end is above what the table has recorded: tables of earlier releases, and foreign writers'
     files."""
@@ -144,12 +150,7 @@ class TableState:
         self._note_taken(commit)
         if added:
             self.note_recorded({segment.partition for segment in added})
-        if commit.table_id is not None:
-            self.table_id = commit.table_id
-        if commit.properties is not None:
-            self.properties = commit.properties
-        if commit.schema is not None:
-            self.schema = commit.schema
+        self._note_table(commit)
         self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
         if commit.operation == FENCE:
             self.fenced = commit.version
@@ -159,6 +160,16 @@ class TableState:
             self.rewound, self.went_on = None, True
         self.ends_recorded = self.ends_recorded or records_ends(commit)
         self.version = commit.version
+
+    def _note_table(self, commit: TableCommit) -> None:
+        if commit.table_id is not None:
+            self.table_id = commit.table_id
+        if commit.properties is not None:
+            self.properties = commit.properties
+        if commit.schema is not None:
+            self.schema = commit.schema
+        if commit.closed is not None:
+            self.closed = commit.closed
 
     def _note_taken(self, commit: TableCommit) -> None:
         placed = took(commit)

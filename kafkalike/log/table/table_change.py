@@ -31,6 +31,8 @@ class Change:
     """Delta transactions: application → its version from now on."""
     note: Mapping[str, Any] = field(default_factory=dict)
     """Goes into the commit's user metadata, beside its id."""
+    closes: bool | None = None
+    """Whether it closes the table to foreign writers, or opens it; None leaves it as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +85,5 @@ def planned_commit(change: Change, version: int, append_id: str) -> Commit:
         removes=change.removes,
         txns=change.txns,
         note=change.note,
+        closes=change.closes,
     )

@@ -18,7 +18,18 @@ from kafkalike.errors import (
 from kafkalike.log.store.port import NOW, Pace
 from kafkalike.log.table.actions import APPEND, TableCommit
 from kafkalike.log.table.log_cleaner import LogCleaner
-from kafkalike.log.table.state import FENCE, REPLICAS, EndsAt, LastOf, Requirement, Still, TableState, end_app
+from kafkalike.log.table.state import (
+    CLOSE,
+    FENCE,
+    OPEN,
+    REPLICAS,
+    EndsAt,
+    LastOf,
+    Requirement,
+    Still,
+    TableState,
+    end_app,
+)
 from kafkalike.log.table.table import Questions
 from kafkalike.log.table.table_change import Change, Done, Landed, Plan
 from kafkalike.log.table.turns import Turns
@@ -222,6 +233,36 @@ class DeltaTopicLog(FollowedTopic):
         """Make every writer that has data files in hand plan anew, and write new ones; see `Table.fence`."""
         with self.exclusive(deadline):
             self._table.fence(deadline)
+
+    def apply_foreign_writes(self, deadline: Deadline) -> bool:
+        """Close the table to foreign writers or open it to them, as `kafkalike.foreign.writes` says.
+
+        Args:
+            deadline: until when to try.
+
+        Returns:
+            Whether the table's protocol was changed.
+
+        Raises:
+            MirrorTopicError, LogCorruptError, UnsupportedVersionError: see `ready_to_append`.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `Table.change`; call it again.
+        """
+
+        def plan(state: TableState) -> Change | Done[None]:
+            info, closed = self.info, self.config.closed
+            if state.closed == closed:
+                return Done(None)
+            operation = CLOSE if closed else OPEN
+            requires = [Still(lambda: self.info is info)]
+            return Change(operation=operation, time_ms=self.clock.now_ms(), closes=closed, requires=requires)
+
+        changed = False
+        # The setting is in another table: whoever changes it while this lands may find nothing to do.
+        while True:
+            with self.exclusive(deadline):
+                if isinstance(self.change(plan, deadline), Done):
+                    return changed
+            changed = True
 
     def seal_mirror(self, application: str, deadline: Deadline) -> None:
         """End what a mirror writes: a version without content takes the place of the next one that it could bring.

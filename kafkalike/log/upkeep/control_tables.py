@@ -109,6 +109,8 @@ def vacuum_control(cluster: DeltaCluster, table: str) -> int:
     if due:
         # A writer that was stopped before its commit, and did not wait for the lock, may have one of them in hand.
         log.fence()
+    if cluster.server.is_closed({}):
+        log.close()
     gone = list(vacuum(files, due, log.live_files, lambda: log.exclusive(Deadline(cluster.clock, 60_000))))
     log.clean_log()
     return len(gone)

@@ -316,10 +316,12 @@ class ReplicatedCluster(DeltaCluster):
         del used_before
         return location_of(name, used_before=True)
 
-    def _create_table(self, name: TopicName, location: str, placed: ReplicatedTable | None = None) -> TopicId:
+    def _create_table(
+        self, name: TopicName, location: str, placed: ReplicatedTable | None = None, *, closed: bool = True
+    ) -> TopicId:
         del location
         assert placed is not None
-        return self._topic_tables.create(name, placed)
+        return self._topic_tables.create(name, placed, closed=closed)
 
     def _discard_table(self, info: TopicInfo) -> None:
         self._topic_tables.discard(info)

@@ -55,12 +55,13 @@ class TopicTables:
         self._store = store
         self._clock = clock
 
-    def create(self, name: TopicName, placed: ReplicatedTable) -> TopicId:
+    def create(self, name: TopicName, placed: ReplicatedTable, *, closed: bool) -> TopicId:
         """Make an empty table at those of its replicas that begin in sync.
 
         Args:
             name: of the topic, for the error.
             placed: its folder on each root, and the brokers that are to have it.
+            closed: whether foreign writers are to refuse it.
 
         Returns:
             Its id.
@@ -78,7 +79,7 @@ class TopicTables:
         )
         configuration, table_id = registration.configuration, str(uuid.uuid4())
         txns = {application(configuration): configuration.epoch}
-        content = topic_creation(table_id, time_ms=self._clock.now_ms(), txns=txns)
+        content = topic_creation(table_id, time_ms=self._clock.now_ms(), closed=closed, txns=txns)
         try:
             replicas.put(0, content, durable=True)
         except (OSError, KafkaError) as cause:

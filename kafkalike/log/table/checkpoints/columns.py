@@ -13,7 +13,14 @@ from kafkalike.log.store.arrays import binaries
 _MAP: Final = pa.map_(pa.string(), pa.string())
 
 COLUMNS: Final = {
-    "protocol": pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())]),
+    "protocol": pa.struct(
+        [
+            ("minReaderVersion", pa.int32()),
+            ("minWriterVersion", pa.int32()),
+            ("readerFeatures", pa.list_(pa.string())),
+            ("writerFeatures", pa.list_(pa.string())),
+        ]
+    ),
     "metaData": pa.struct(
         [
             ("id", pa.string()),
