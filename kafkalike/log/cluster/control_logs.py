@@ -48,6 +48,7 @@ class ControlLogs:
         flush: whether commits of groups survive a power failure; those of metadata and schemas always do.
         check_format: called with the properties of the table of metadata; refuses a root of a newer format.
         on_seal: called where a table of groups or schemas has replicas.
+        check_new: called when a table is made, see `DeltaControlLog`.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class ControlLogs:
         flush: bool,
         check_format: Callable[[Mapping[str, str]], None],
         on_seal: Callable[[], None],
+        check_new: Callable[[], None],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -66,6 +68,7 @@ class ControlLogs:
         self._flush = flush
         self._check_format = check_format
         self._on_seal = on_seal
+        self._check_new = check_new
 
     def metadata_rows(self) -> RowTable[ClusterState, MetadataRow]:
         """The rows of topics, settings, brokers and registrations."""
@@ -88,6 +91,7 @@ class ControlLogs:
             helpers=self._helpers,
             longest_pause=METADATA_PAUSE_SECONDS,
             properties=METADATA_TABLE_PROPERTIES,
+            check_new=self._check_new,
         )
 
     def groups_log(self, *, before_change: Callable[[], object]) -> DeltaControlLog[GroupsState, GroupRow]:
@@ -106,6 +110,7 @@ class ControlLogs:
             patience=GROUPS_PATIENCE_SECONDS,
             plans_beside=self._store.far,
             before_change=before_change,
+            check_new=self._check_new,
             combined=combined,
         )
 
@@ -153,4 +158,5 @@ class ControlLogs:
             longest_pause=METADATA_PAUSE_SECONDS,
             plans_beside=self._store.far,
             before_change=before_change,
+            check_new=self._check_new,
         )

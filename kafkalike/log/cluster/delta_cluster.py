@@ -31,10 +31,10 @@ from kafkalike.log.store.roots import normalise_root
 from kafkalike.log.table.combined.open_appends import OpenTables
 from kafkalike.log.table.commit_file import topic_creation
 from kafkalike.log.table.control_log import DeltaControlLog
-from kafkalike.log.table.layout import CLUSTER_METADATA
+from kafkalike.log.table.layout import BROKERS, CLAIM, CLUSTER_METADATA, METADATA_TABLE_PROPERTIES
 from kafkalike.log.table.log_cleaner import Helpers
 from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.root_format import check_root_format, grown_error
+from kafkalike.log.table.root_format import check_root_format, grown_error, taken_error
 from kafkalike.model.brokers import ONLY_BROKER
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import GroupRow, GroupsState
@@ -107,12 +107,31 @@ class DeltaCluster(ClusterBase):
             before_change=self.metadata.look_once
         )
 
+    metadata_properties: Mapping[str, str] = METADATA_TABLE_PROPERTIES
+    """Of `__cluster_metadata` when it is made."""
+
     def _check_format(self, properties: Mapping[str, str]) -> None:
         check_root_format(self.root, properties)
 
     def _refuse_seal(self) -> None:
         """Refuse a control table that has replicas: this client knows of one root only."""
         raise grown_error(self.root)
+
+    def _check_new_table(self) -> None:
+        """Refuse to make a control table at a root of which others have made, or are making, one of several.
+
+        What the root was when it was opened does not count: this client would write past the other roots.
+
+        Raises:
+            UnsupportedVersionError: they have.
+            KafkaStorageError: the root gives no answer.
+        """
+        try:
+            taken = any(self.store.look(name) is not None for name in (BROKERS, CLAIM))
+        except OSError as cause:
+            raise KafkaStorageError(f"{self.root} cannot be read: {cause}") from cause
+        if taken:
+            raise taken_error(self.root)
 
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
         return self._control.metadata_log()
@@ -126,6 +145,7 @@ class DeltaCluster(ClusterBase):
             flush=self.server.flush,
             check_format=self._check_format,
             on_seal=self._refuse_seal,
+            check_new=self._check_new_table,
         )
 
     @cached_property

@@ -27,7 +27,6 @@ from kafkalike.log.table.layout import (
     CONTROL_SCHEMAS,
     CONTROL_TABLE_PROPERTIES,
     DAMAGED,
-    METADATA_TABLE_PROPERTIES,
     delta_schema,
 )
 from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
@@ -137,7 +136,7 @@ class _Repair:
             str(uuid.uuid4()),
             delta_schema(CONTROL_SCHEMAS[self.location]),
             partition_by=[],
-            properties=METADATA_TABLE_PROPERTIES if metadata else CONTROL_TABLE_PROPERTIES,
+            properties=self.cluster.metadata_properties if metadata else CONTROL_TABLE_PROPERTIES,
             time_ms=now,
         )
 

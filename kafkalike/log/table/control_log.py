@@ -48,6 +48,7 @@ class DeltaControlLog(Generic[S, R]):
             `Table.change`. Not where a plan does more than to make rows.
         properties: the table's, when it is made.
         before_change: called before anything is written; it may refuse that.
+        check_new: called before the table is made and after it, and before the first row; it may refuse that.
         combined: makes the versions for all who wait, where every machine may write; None makes one for each change.
     """
 
@@ -61,6 +62,7 @@ class DeltaControlLog(Generic[S, R]):
         plans_beside: bool = False,
         properties: Mapping[str, str] = CONTROL_TABLE_PROPERTIES,
         before_change: Callable[[], object] = lambda: None,
+        check_new: Callable[[], object] = lambda: None,
         combined: CombinedRows[S, R] | None = None,
     ) -> None:
         self._rows = table
@@ -68,6 +70,7 @@ class DeltaControlLog(Generic[S, R]):
         self._clock = table.clock
         self._properties = properties
         self._before_change = before_change
+        self._check_new = check_new
         self._combined = combined
         self._waiting = Pace(longest=longest_pause)
         self._plans_beside = plans_beside
@@ -168,9 +171,20 @@ class DeltaControlLog(Generic[S, R]):
         with self.exclusive(deadline):
             if not plan(self.refresh()):
                 return False
-            self._rows.create(self._properties)
+            self._create()
             self.refresh()
         return True
+
+    def _create(self) -> None:
+        """Make the table. Whoever forbids that says so first, and looks then: so one of the two sees the other."""
+        self._check_new()
+        made = self._rows.create(self._properties)
+        try:
+            self._check_new()
+        except BaseException:
+            if made:
+                self._rows.withdraw()
+            raise
 
     def _transact_alone(self, plan: Callable[[S], Sequence[R]], deadline: Deadline) -> None:
         made: list[Sequence[R]] = []
@@ -180,7 +194,9 @@ class DeltaControlLog(Generic[S, R]):
                 made.append(plan(self.refresh()))
                 if not made[0]:
                     return
-                self._rows.create(self._properties)
+                self._create()
+            elif not self.version:
+                self._check_new()
 
             def rows(state: S) -> Sequence[R]:
                 return made.pop() if made and not state.seq else plan(state)

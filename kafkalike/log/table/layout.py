@@ -44,6 +44,9 @@ DAMAGED: Final = "__damaged"
 BROKERS: Final = "__brokers"
 """A file of each root of a cluster that has several: which cluster, which broker, and where the others are."""
 
+CLAIM: Final = f"{BROKERS}.claim"
+"""A file of each root of which a cluster of several is being made, or was: which one."""
+
 
 _LIFE: Final = re.compile(r"~\d{1,19}$")
 """What follows a table's location in the folder of a replica with another life."""

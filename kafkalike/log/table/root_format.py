@@ -16,11 +16,11 @@ ROOT_FORMAT: Final = "kafkalike.root.format"
 """The property. A table that lacks it is of a root of format 1: releases before this one did not write it."""
 
 ONLY_ROOT: Final = "1"
-"""The format of a root that is the only one of its cluster, or was one of several when that was made."""
+"""The format of a root that is the only one of its cluster. Earlier releases gave it to the roots of clusters that were
+made with several."""
 
 SEVERAL_ROOTS: Final = "2"
-"""The format of a root that was the only one of its cluster, and is not any more: whoever takes it for the only one
-would write past the others."""
+"""The format of a root that is one of several: a client that takes it for the only one would write past the others."""
 
 
 def check_root_format(root: str, properties: Mapping[str, str], *, several: bool = False) -> None:
@@ -51,4 +51,13 @@ def grown_error(root: str) -> UnsupportedVersionError:
     return UnsupportedVersionError(
         f"the cluster at {root} has several roots by now (`kafkalike brokers add`): begin this client anew; if it says "
         "this again, call `kafkalike brokers add` again, which was cut off"
+    )
+
+
+def taken_error(root: str) -> UnsupportedVersionError:
+    """What to say to a client of one root of which others have made one of several, or are about to."""
+    return UnsupportedVersionError(
+        f"the root {root} is one of a cluster of several roots, which was made since this client was opened, or is "
+        "being made: restart this client. If the error persists, name all roots of that cluster, as the file "
+        "__brokers.claim in this root lists them: the client that was making it did not finish"
     )

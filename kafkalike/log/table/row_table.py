@@ -5,6 +5,7 @@ The state is a value: one that was handed out stays as it is.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import uuid
@@ -17,7 +18,7 @@ import pyarrow as pa
 from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.store.port import NOW, Pace, Store
-from kafkalike.log.table.actions import TableCommit
+from kafkalike.log.table.actions import TableCommit, log_name
 from kafkalike.log.table.commit_file import creation
 from kafkalike.log.table.fewer_files import merge_late
 from kafkalike.log.table.layout import delta_schema
@@ -102,11 +103,17 @@ class RowTable(Generic[S, R]):
         """Whether there ever was a table."""
         return self._state is not None
 
-    def create(self, properties: Mapping[str, str]) -> None:
-        """Make the table, unless another writer is faster."""
+    def create(self, properties: Mapping[str, str]) -> bool:
+        """Make the table, unless another writer is faster; returns whether this call made it."""
         schema = delta_schema(self._schema)
         now, table_id = self.clock.now_ms(), str(uuid.uuid4())
-        self.table.create(creation(table_id, schema, partition_by=[], properties=properties, time_ms=now))
+        return self.table.create(creation(table_id, schema, partition_by=[], properties=properties, time_ms=now))
+
+    def withdraw(self) -> None:
+        """Try to remove the table that this client has just made, unless somebody has put a row into it."""
+        with contextlib.suppress(OSError):
+            if self.files.look(log_name(1)) is None:
+                self.files.discard(log_name(0))
 
     # --- following -----------------------------------------------------------------------------
 

@@ -66,7 +66,10 @@ def sign_of(store: Store, name: str = BROKERS) -> Sign | None:
 
 @dataclass(slots=True)
 class Founding:
-    """Whether a cluster of several roots was made, as far as this process knows."""
+    """Whether a cluster of several roots was made, as far as this process knows.
+
+    As long as it was not, each look at the metadata asks the roots again: see `ReplicatedCluster`.
+    """
 
     done: bool
     voters: tuple[int, ...] = ()

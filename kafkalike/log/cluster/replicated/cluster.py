@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import InvalidReplicationFactorError, KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, spark_uri
-from kafkalike.log.cluster.replicated.broker_store import BrokerRoot, Founding
+from kafkalike.log.cluster.replicated.broker_store import BrokerRoot, Founding, Sign
 from kafkalike.log.cluster.replicated.brokers import Brokers
 from kafkalike.log.cluster.replicated.controller import MetadataController, Place
-from kafkalike.log.cluster.replicated.founding import found_cluster
+from kafkalike.log.cluster.replicated.founding import find_cluster, found_cluster
 from kafkalike.log.cluster.replicated.home import BrokerHome
 from kafkalike.log.cluster.replicated.metadata import PatientControlLog
 from kafkalike.log.cluster.replicated.mirrored import mirror_at, mirrors_broker
@@ -29,7 +29,7 @@ from kafkalike.log.store.bounded.calls import calls_of
 from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.log.table.layout import CONTROL_TABLES, METADATA_TABLE_PROPERTIES
 from kafkalike.log.table.replicas.replica_files import mark_replica
-from kafkalike.log.table.root_format import check_root_format
+from kafkalike.log.table.root_format import ROOT_FORMAT, SEVERAL_ROOTS, check_root_format
 from kafkalike.model.brokers import Broker, ReplicatedTable, first_replicas
 from kafkalike.model.brokers.reading import LEADER, ReadFrom
 from kafkalike.model.cluster_state import ClusterState
@@ -59,6 +59,7 @@ class ReplicatedCluster(DeltaCluster):
 
     store: SeveralRoots
     metadata: PatientControlLog[ClusterState, MetadataRow]
+    metadata_properties = METADATA_TABLE_PROPERTIES | {ROOT_FORMAT: SEVERAL_ROOTS}
 
     def __init__(
         self,
@@ -76,7 +77,10 @@ class ReplicatedCluster(DeltaCluster):
         self._reopen = reopen
         self._founding = founding
         self._found_mutex = threading.RLock()
+        self._adopt_mutex = threading.Lock()
         self._founded = False
+        self._adopted = founding.done
+        """Whether `roots` are those of the cluster that was made."""
         self._places = places
         stores = {broker: places.broker(root, founding) for broker, root in roots.items()}
         folders = (s for _, s in sorted(stores.items()) if is_folder(s.uri) and s.is_there())
@@ -137,12 +141,16 @@ class ReplicatedCluster(DeltaCluster):
     def _refuse_seal(self) -> None:
         """Nothing is refused."""
 
+    def _check_new_table(self) -> None:
+        """Nothing is refused: the roots are signed before the first table is made."""
+
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
         return PatientControlLog(
             self._control.metadata_rows(),
             helpers=self.helpers,
-            properties=METADATA_TABLE_PROPERTIES,
+            properties=self.metadata_properties,
             before_change=self._found,
+            before_look=self._look_again,
         )
 
     def _controller_of(self, location: str) -> MetadataController:
@@ -169,9 +177,11 @@ class ReplicatedCluster(DeltaCluster):
             return
         if self._founding.growing:
             return
+        self._look_again()
         if not self._founding.done:
-            self._founding.cluster = found_cluster(self._places, self._roots, self._founding.voters)
-            self._founding.done = True
+            made = found_cluster(self._places, self._roots, self._founding.voters)
+            with self._adopt_mutex:
+                self._adopt(made)
         self._founded = True
         try:
             # Whoever has signed the roots may have been killed before this.
@@ -179,6 +189,33 @@ class ReplicatedCluster(DeltaCluster):
         except BaseException:
             self._founded = False
             raise
+
+    def _look_again(self) -> None:
+        """Adopt the cluster that others have made of the roots since these were opened.
+
+        What the roots said then is no reason to take them for unused: the first one may have been lost since.
+
+        Raises:
+            KafkaConfigurationError: the roots are not of one cluster any more.
+        """
+        if self._adopted or self._founding.growing:
+            return
+        with self._adopt_mutex:
+            found = find_cluster(self._places, [root for _, root in sorted(self._roots.items())])
+            if found is not None and found.done:
+                self._adopt(found.sign)
+
+    def _adopt(self, made: Sign) -> None:
+        """Go on with the broker ids that a cluster was made with. Caller: holds the mutex, and has seen no table yet.
+
+        One that is interrupted is done again, as `done` comes last.
+        """
+        if dict(made.roots) != self._roots:
+            self._roots = dict(made.roots)
+            self.store.replace_roots({b: self._places.broker(uri, self._founding) for b, uri in made.roots.items()})
+        self._founding.cluster, self._founding.voters = made.cluster, made.voters
+        self._founding.done = True
+        self._adopted = True
 
     def _first_brokers(self, state: ClusterState) -> Sequence[MetadataRow]:
         if state.last_broker:

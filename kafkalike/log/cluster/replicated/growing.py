@@ -27,8 +27,16 @@ from kafkalike.log.cluster.replicated.places import Places, rack_of
 from kafkalike.log.cluster.replicated.sealing import TRIES, configuration_in, seal_table
 from kafkalike.log.cluster.replicated.voters import found_voter
 from kafkalike.log.table.actions import APPEND_KEY, log_name
-from kafkalike.log.table.commit_file import lines_of, writer_info
-from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA, CONSUMER_OFFSETS, SCHEMAS
+from kafkalike.log.table.commit_file import creation, lines_of, writer_info
+from kafkalike.log.table.layout import (
+    BROKERS,
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    CONTROL_SCHEMAS,
+    CONTROL_TABLE_PROPERTIES,
+    SCHEMAS,
+    delta_schema,
+)
 from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.replicas.replica_files import mark_replica
 from kafkalike.log.table.root_format import ROOT_FORMAT, SEVERAL_ROOTS
@@ -135,7 +143,8 @@ def _register(root: str, places: Places, clock: Clock) -> None:
     state = cluster.metadata.refresh()
     store = places.open(root)
     tables = [info.location for info in state.topics.values()]
-    tables += [name for name in (CONSUMER_OFFSETS, SCHEMAS) if LogFiles.listed(store.at(name)).commits]
+    # Those that are not there are made: a client that has looked at the metadata before would make them without a seal.
+    tables += [CONSUMER_OFFSETS, SCHEMAS]
     mirrors = {info.location for info in state.topics.values() if info.mirror is not None}
     sealed: dict[str, Registration] = {}
     for location in tables:
@@ -144,6 +153,8 @@ def _register(root: str, places: Places, clock: Clock) -> None:
             continue
         files, registration = store.at(location), first_replicas(location, (ONLY_BROKER,)).registration
         mark_replica(files, registration.leader)
+        if location in CONTROL_SCHEMAS and not LogFiles.listed(files).commits:
+            _make_control(files, location, clock)
         # A mirror's log gets no version of its own; what it needs instead, its promotion brings.
         sealed[location] = registration if location in mirrors else _seal(files, location, registration, clock)
 
@@ -164,6 +175,15 @@ def _register(root: str, places: Places, clock: Clock) -> None:
 
     cluster.metadata.transact(plan)
     faults.point("growing.before_sign")
+
+
+def _make_control(files: Store, location: str, clock: Clock) -> None:
+    """Make an empty control table, unless somebody else is faster."""
+    schema = delta_schema(CONTROL_SCHEMAS[location])
+    table_id, now = str(uuid.uuid4()), clock.now_ms()
+    content = creation(table_id, schema, partition_by=[], properties=CONTROL_TABLE_PROPERTIES, time_ms=now)
+    files.make_folder("_delta_log")
+    files.put_if_absent(log_name(0), content, durable=True)
 
 
 def _seal(files: Store, location: str, registration: Registration, clock: Clock) -> Registration:

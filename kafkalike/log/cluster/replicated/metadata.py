@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.table.control_log import DeltaControlLog
+from kafkalike.log.table.log_cleaner import Helpers
+from kafkalike.log.table.row_table import RowTable
 from kafkalike.model.row_value import ControlState
 
 S = TypeVar("S", bound=ControlState)
@@ -20,12 +23,33 @@ WARN_SECONDS = 30.0
 
 
 class PatientControlLog(DeltaControlLog[S, R]):
-    """A control log whose root may be away: what was read before is what counts then. Changes are refused."""
+    """A control log whose root may be away: what was read before is what counts then. Changes are refused.
+
+    Args:
+        table: see `DeltaControlLog`.
+        helpers: see `DeltaControlLog`.
+        properties: see `DeltaControlLog`.
+        before_change: see `DeltaControlLog`.
+        before_look: called before each look; it may refuse it.
+    """
 
     _warned = -math.inf
 
+    def __init__(
+        self,
+        table: RowTable[S, R],
+        *,
+        helpers: Helpers,
+        properties: Mapping[str, str],
+        before_change: Callable[[], object],
+        before_look: Callable[[], object],
+    ) -> None:
+        super().__init__(table, helpers=helpers, properties=properties, before_change=before_change)
+        self._before_look = before_look
+
     def refresh(self, *, waiting: bool = False, since: float = math.inf) -> S:
         """Apply rows that others added, where the root answers."""
+        self._before_look()
         try:
             return super().refresh(waiting=waiting, since=since)
         except KafkaStorageError as cause:
@@ -43,4 +67,5 @@ class PatientControlLog(DeltaControlLog[S, R]):
         Raises:
             KafkaStorageError: the root does not answer.
         """
+        self._before_look()
         return super().refresh()

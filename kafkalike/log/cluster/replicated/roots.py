@@ -109,6 +109,16 @@ class SeveralRoots(NearStore):
         """Since when, ms, roots have not been there."""
         self._tables: dict[str, TableReplicas] = {}
 
+    def replace_roots(self, roots: Mapping[int, BrokerRoot]) -> None:
+        """Go on with other broker ids. Caller: nothing was read by the former ones.
+
+        Args:
+            roots: by broker id.
+        """
+        self.metadata_root.replace_roots(roots)
+        self._down_since = {}
+        self.roots = dict(roots)
+
     def __repr__(self) -> str:
         """For error messages."""
         return f"SeveralRoots({[root.uri for root in self.roots.values()]!r})"

@@ -36,6 +36,10 @@ class Voters:
         voters = self.table.voters.now
         return () if voters is None else [voter.broker for voter in voters.voters]
 
+    def replace_roots(self, roots: Mapping[int, BrokerRoot]) -> None:
+        """Go on with other broker ids, by which nothing was read yet."""
+        self.table.voters.replace_folders({broker: root.at(CLUSTER_METADATA) for broker, root in roots.items()})
+
     def at(self, folder: str) -> Store:
         """The store of that folder, or of one below it."""
         below = folder.partition("/")[2]

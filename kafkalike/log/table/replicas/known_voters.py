@@ -40,6 +40,15 @@ class KnownVoters:
         self._looked = 0.0
         self.roots = VoterRoots(self.folder_of, clock)
 
+    def replace_folders(self, folders: Mapping[int, Store]) -> None:
+        """Go on with other broker ids. Caller: no voter is known yet.
+
+        Args:
+            folders: as when it was made.
+        """
+        self._known = None
+        self._folders = dict(folders)
+
     @property
     def folders(self) -> Mapping[int, Store]:
         """The folder on each root that is known by now, by broker id."""
