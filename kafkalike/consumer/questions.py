@@ -17,6 +17,7 @@ from kafkalike.errors import (
     KafkaConnectionError,
     KafkaStorageError,
 )
+from kafkalike.group.topic_ids import MetadataOfReader
 from kafkalike.log.port import request_metrics
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -188,7 +189,9 @@ class Questions:
         A snapshot, which any thread may ask for. With `errors_tolerance='all'` a transaction that is given it, by
         `send_offsets_to_transaction`, writes the dead letters below the offsets that it commits.
         """
-        known, letters = self._group_metadata(), self._context.letters
+        held, letters = self._context.subscription.held, self._context.letters
+        topic_ids = {tp.topic: topic_id for tp, topic_id in list(held.items()) if topic_id is not None}
+        known = MetadataOfReader.knowing(self._group_metadata(), tuple(sorted(topic_ids.items())))
         return known if letters is None else MetadataWithLetters.of(known, letters)
 
     def _group_metadata(self) -> ConsumerGroupMetadata:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.dead_letters.topics import batch_of, ensure
 from kafkalike.errors import IllegalStateError
 from kafkalike.group.offsets import GroupOffsets
+from kafkalike.group.topic_ids import MetadataOfReader
 from kafkalike.log.topic.validate import check_batch
 from kafkalike.model.dead_letters.held import Held, Lives
 from kafkalike.model.dead_letters.letters import Letter
-from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.clock import Clock
@@ -129,29 +130,21 @@ class LetterBox:
             self._held = self._held.settled(noted)
 
 
-class MetadataWithLetters(ConsumerGroupMetadata):
+class MetadataWithLetters(MetadataOfReader):
     """What `KafkaConsumer.group_metadata()` gives where records may become dead letters.
 
-    It is equal to a plain one. `send_offsets_to_transaction` finds the consumer's letters by it, also those that come
-    later: the transaction that commits the offsets writes them.
+    `send_offsets_to_transaction` finds the consumer's letters by it, also those that come later: the transaction that
+    commits the offsets writes them. A copy in another process has no letters.
     """
 
     box: LetterBox
 
     @classmethod
-    def of(cls, plain: ConsumerGroupMetadata, box: LetterBox) -> MetadataWithLetters:
+    def of(cls, known: MetadataOfReader, box: LetterBox) -> MetadataWithLetters:
         """The same, with the letters."""
-        made = cls(*plain)
-        made.box = box
+        made = cls(*known)
+        made.topic_ids, made.box = known.topic_ids, box
         return made
-
-    def __repr__(self) -> str:
-        """As a plain one."""
-        return repr(ConsumerGroupMetadata(*self))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """A copy in another process is a plain one."""
-        return ConsumerGroupMetadata, tuple(self)
 
 
 def plain(offsets: Offsets) -> dict[TopicPartition, int]:

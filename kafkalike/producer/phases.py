@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import (
@@ -29,7 +30,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim, GroupOffsets
+from kafkalike.model.transactions.claims import GroupClaim, GroupOffsets, joined_lives
 
 if TYPE_CHECKING:
     from kafkalike.dead_letters.box import LetterBox
@@ -79,6 +80,10 @@ REFUSED: Final = (
 `InvalidTxnStateError`: an abort that was interrupted has come first."""
 
 
+NO_LIVES: Final[Mapping[str, str]] = MappingProxyType({})
+"""Of offsets that may belong to whichever topic has the name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """Where a transactional producer stands."""
@@ -90,6 +95,8 @@ class Standing:
     """Why it failed, in the two phases of failure."""
     offsets: GroupOffsets = field(default_factory=dict)
     """What the open transaction commits for consumer groups, in the order of the calls."""
+    lives: Mapping[str, str] = field(default_factory=dict)
+    """Ids by name, of the topics that these offsets belong to."""
     letters: Mapping[GroupClaim, LetterBox] = field(default_factory=dict)
     """Dead letters of the consumers whose offsets these are: those below the offsets are committed with them."""
     owner: object = None
@@ -129,12 +136,18 @@ class Standing:
         group: GroupClaim,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         letters: LetterBox | None = None,
+        lives: Mapping[str, str] = NO_LIVES,
     ) -> Standing:
-        """With offsets that the open transaction is to commit; a later one for a partition takes the place."""
+        """With offsets that the open transaction is to commit; a later one for a partition takes the place.
+
+        Raises:
+            UnknownTopicOrPartitionError: earlier ones belong to another topic of the same name.
+        """
         others = {known: old for known, old in self.offsets.items() if known != group}
         return replace(
             self,
             offsets={**others, group: {**self.offsets.get(group, {}), **offsets}},
+            lives=joined_lives(self.lives, lives),
             letters=self.letters if letters is None else {**self.letters, group: letters},
         )
 

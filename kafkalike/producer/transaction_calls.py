@@ -79,7 +79,8 @@ class TransactionCalls:
             CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: the group has moved on; abort, and let
                 the consumer poll. `CommitFailedError` has `IllegalGenerationError` as its cause, or is an
                 `UnknownMemberIdError`.
-            KafkaStorageError: the group could not be looked at; call again, or abort.
+            UnknownTopicOrPartitionError: a topic was deleted and created again since earlier offsets of it were given.
+            KafkaStorageError: the group or the topics could not be looked at; call again, or abort.
         """
         self._manager().send_offsets(offsets, group_metadata)
 
@@ -99,7 +100,8 @@ class TransactionCalls:
                 than `transaction_timeout_ms`. Nothing was committed; abort.
             CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: a group whose offsets it has, has moved
                 on. Nothing was committed; abort, and let the consumer poll.
-            UnknownTopicOrPartitionError: a topic is gone. Nothing was committed; abort.
+            UnknownTopicOrPartitionError: a topic is gone, or was deleted and created again since its records or offsets
+                were given. Nothing was committed; abort.
             ProducerFencedError: a newer producer has the transactional id; close. Nothing was committed, unless an
                 earlier call had no answer and the newer producer has committed since: then it is not known any more
                 whether that call committed the transaction, and the message says so. One that is known to be committed

@@ -19,10 +19,12 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.group.offsets import GroupOffsets
+from kafkalike.group.topic_ids import given_ids
 from kafkalike.log.port import Cluster, TopicLog, TransactionSession
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
+from kafkalike.model.transactions.claims import with_lives
 from kafkalike.producer.buffer import FORKED, Buffer
 from kafkalike.producer.given_offsets import check_member, claim_of, positions_of
 from kafkalike.producer.phases import Call, Phase, Standing
@@ -118,10 +120,11 @@ class TransactionManager:
             if checked:
                 try:
                     check_member(self._cluster.groups, claim)
+                    lives = given_ids(self._cluster.metadata, {tp.topic for tp in checked}, group_metadata)
+                    self._replace(lambda standing: standing.with_offsets(claim, checked, letters, lives))
                 except KafkaError as error:
                     self._refused(Call.SEND_OFFSETS, error)
                     raise
-                self._replace(lambda standing: standing.with_offsets(claim, checked, letters))
 
     def commit(self) -> Ranges:
         """See `KafkaProducer.commit_transaction`."""
@@ -168,7 +171,7 @@ class TransactionManager:
         self._lettered = standing.number
 
     def _decide(self, standing: Standing, limit: Deadline) -> Mapping[str, Appended]:
-        done = self._opened().commit(standing.number, standing.offsets, limit)
+        done = self._opened().commit(standing.number, with_lives(standing.offsets, standing.lives), limit)
         for claim, box in standing.letters.items():
             box.note({tp: at.offset for tp, at in standing.offsets[claim].items()})
         return done

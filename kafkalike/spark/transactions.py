@@ -19,6 +19,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, TransactionAbortableError
 from kafkalike.expr.sink import sink_columns
 from kafkalike.group.offsets import DEFAULT_METADATA_BYTES, check_position
+from kafkalike.group.topic_ids import given_ids
 from kafkalike.log.connect import connect_to_write
 from kafkalike.log.jvm.append_frame import keeping, run_job
 from kafkalike.log.jvm.remote import check_same_root
@@ -31,7 +32,7 @@ from kafkalike.log.topic.validate import not_in_order
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim
+from kafkalike.model.transactions.claims import GroupClaim, joined_lives, with_lives
 from kafkalike.spark.sink import Partitioner, Written, codec_of, ranges_of, with_partitioner
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class Transaction:
         """Whether a DataFrame may be staged for some of its topics only."""
         self._topics: set[str] = set()
         self._offsets: dict[GroupClaim, dict[TopicPartition, OffsetAndMetadata]] = {}
+        self._lives: dict[str, str] = {}
+        """Ids by name, of the topics that these offsets belong to."""
 
     def at(self, version: int) -> Self:
         """Give the next transaction of this object its version; see `transaction`.
@@ -107,7 +110,7 @@ class Transaction:
             raise IllegalStateError(f"the transaction of {self._id!r} is open already")
         deadline = self._deadline()
         self._together.begin(deadline)
-        self._topics, self._offsets, self.written, self._half = set(), {}, Written(), False
+        self._topics, self._offsets, self._lives, self.written, self._half = set(), {}, {}, Written(), False
         naming = self._naming
         self.duplicate = naming is not None and self._committed_before(naming)
         self._open = True
@@ -138,7 +141,9 @@ class Transaction:
             self.written = ranges_of(self._found(naming))
             self.written.duplicate = True
             return
-        done = self._together.commit(self._offsets, self._deadline(), None if naming is None else naming.name)
+        done = self._together.commit(
+            with_lives(self._offsets, self._lives), self._deadline(), None if naming is None else naming.name
+        )
         self.written = ranges_of(done)
 
     def write(
@@ -198,6 +203,8 @@ class Transaction:
         Raises:
             IllegalStateError: the transaction is not open.
             InvalidGroupIdError, IllegalArgumentError, OffsetMetadataTooLargeError: bad arguments.
+            UnknownTopicOrPartitionError: a topic was deleted and created again since earlier offsets were added.
+            KafkaStorageError: the topics cannot be looked at.
         """
         self._check_open()
         try:
@@ -211,6 +218,8 @@ class Transaction:
             )
             for tp, at in offsets.items()
         }
+        found = given_ids(self._cluster.metadata, {tp.topic for tp in checked}, group)
+        self._lives = joined_lives(self._lives, found)
         self._offsets.setdefault(claim, {}).update(checked)
 
     @property

@@ -1,6 +1,7 @@
 """Offsets in transactions: members, static members, groups without members, zombies; and what consumers read."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,14 @@ from kafkalike.errors import (
     FencedInstanceIdError,
     IllegalGenerationError,
     TransactionAbortableError,
+    UnknownTopicOrPartitionError,
 )
+from kafkalike.log.connect import connect_delta
 from kafkalike.log.port import Cluster
-from kafkalike.model.structs import OffsetAndMetadata
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
+from kafkalike.spark import transaction
+from tests.tools.records import batch
 from tests.tools.transactional import T0, T1, U0, committed, polled, values
 
 
@@ -275,3 +280,152 @@ def test_both_isolation_levels_read_the_same_and_wait_for_nobody(
     after = [record.value for record in polled(consumer, 1)]
 
     assert (before, ends, after) == ([b"plain"], {U0: 1}, [b"open"])
+
+
+# --- topics that are deleted and created again ---------------------------------------------------
+
+
+def create_again(cluster: Cluster, topic: str = "t", partitions: int = 2) -> None:
+    """Another topic takes the name, with two records in its first partition."""
+    cluster.delete_topic(topic)
+    cluster.create_topic(topic, partitions, {})
+    cluster.log(topic).append(batch((0, "new 0"), (0, "new 1")))
+
+
+def check_refused_and_read_from_the_start(
+    cluster: Cluster, producer: KafkaProducer, reader_of: Callable[..., KafkaConsumer]
+) -> None:
+    """The group has no offset in the new topic, so it skips none of its records."""
+    with pytest.raises(UnknownTopicOrPartitionError, match="deleted and created again"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert committed(cluster) == {}
+    assert values(cluster, "u") == []
+    assert [record.value for record in polled(reader_of("t"), 2)] == [b"new 0", b"new 1"]
+
+
+@pytest.mark.parametrize("whose", ["group id", "consumer"])
+def test_offsets_of_a_topic_that_is_created_again_before_the_commit_are_refused(
+    log_cluster: Cluster, producer: KafkaProducer, reader_of: Callable[..., KafkaConsumer], whose: str
+) -> None:
+    reader = reader_of()
+    reader.assign([T0])
+    reader.seek(T0, 0)
+    reader.poll(0)
+    producer.begin_transaction()
+    producer.send("u", b"made of t")
+
+    producer.send_offsets_to_transaction(
+        {T0: OffsetAndMetadata(1)}, "g" if whose == "group id" else reader.group_metadata()
+    )
+    create_again(log_cluster)
+
+    check_refused_and_read_from_the_start(log_cluster, producer, reader_of)
+
+
+def test_offsets_of_a_consumer_that_has_read_the_topic_before_it_was_created_again_are_refused(
+    log_cluster: Cluster, producer: KafkaProducer, reader_of: Callable[..., KafkaConsumer]
+) -> None:
+    """Also where they are given after that: the consumer's metadata say which topic it has read."""
+    reader = reader_of()
+    reader.assign([T0])
+    reader.seek(T0, 0)
+    reader.poll(0)
+    create_again(log_cluster)
+    producer.begin_transaction()
+    producer.send("u", b"made of t")
+
+    producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, reader.group_metadata())
+
+    check_refused_and_read_from_the_start(log_cluster, producer, reader_of)
+
+
+def test_offsets_of_a_partition_that_the_topic_has_no_more_are_refused(
+    log_cluster: Cluster, producer: KafkaProducer, reader_of: Callable[..., KafkaConsumer]
+) -> None:
+    producer.begin_transaction()
+    producer.send("u", b"made of t")
+    producer.send_offsets_to_transaction({T1: OffsetAndMetadata(1)}, "g")
+    create_again(log_cluster, partitions=1)
+
+    with pytest.raises(UnknownTopicOrPartitionError):
+        producer.commit_transaction()
+    producer.abort_transaction()
+
+    assert values(log_cluster, "u") == []
+
+
+def test_offsets_of_both_topics_of_a_name_in_one_transaction_are_refused(
+    log_cluster: Cluster, producer: KafkaProducer
+) -> None:
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, "g")
+    create_again(log_cluster)
+
+    with pytest.raises(UnknownTopicOrPartitionError, match="abort it"):
+        producer.send_offsets_to_transaction({T1: OffsetAndMetadata(1)}, "h")
+    with pytest.raises(TransactionAbortableError):
+        producer.commit_transaction()
+    producer.abort_transaction()
+
+    assert committed(log_cluster) == {}
+
+
+def test_offsets_of_a_topic_that_is_created_after_they_were_given_are_refused(
+    log_cluster: Cluster, producer: KafkaProducer
+) -> None:
+    """They cannot have been read from it."""
+    log_cluster.delete_topic("t")
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, "g")
+    log_cluster.create_topic("t", 2, {})
+
+    with pytest.raises(UnknownTopicOrPartitionError):
+        producer.commit_transaction()
+    producer.abort_transaction()
+
+    assert committed(log_cluster) == {}
+
+
+def test_later_offsets_of_a_partition_take_the_place_of_earlier_ones(
+    log_cluster: Cluster, producer: KafkaProducer
+) -> None:
+    """Whichever topics come along with them."""
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, "g")
+    producer.send_offsets_to_transaction({T0: OffsetAndMetadata(3), U0: OffsetAndMetadata(0)}, "g")
+    producer.commit_transaction()
+
+    assert committed(log_cluster) == {T0: OffsetAndMetadata(3), U0: OffsetAndMetadata(0)}
+    assert len([row for row in log_cluster.groups.rows if row.kind == "offset"]) == 2
+
+
+@pytest.mark.parametrize("partition", [0, 1], ids=["partition there", "partition gone"])
+def test_offsets_of_a_spark_transaction_whose_topic_is_created_again_are_refused(
+    tmp_path: Path, partition: int
+) -> None:
+    cluster = connect_delta(str(tmp_path))
+    for name in ("t", "u"):
+        cluster.create_topic(name, 2, {})
+    block = transaction("nightly", str(tmp_path))
+
+    def commit_of_the_first_one() -> None:
+        with block:
+            block.commit_offsets("g", {TopicPartition("t", partition): 1})
+            create_again(cluster, partitions=1)
+
+    def commit_of_both() -> None:
+        with block:
+            block.commit_offsets("g", {T0: 1})
+            create_again(cluster)
+            block.commit_offsets("h", {T0: 1})
+
+    with pytest.raises(UnknownTopicOrPartitionError):
+        commit_of_the_first_one()
+    with pytest.raises(UnknownTopicOrPartitionError, match="abort it"):
+        commit_of_both()
+    assert committed(cluster) == {}
+
+    with block:
+        block.commit_offsets("g", {T0: 1})
+    assert committed(cluster) == {T0: OffsetAndMetadata(1)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.model.groups.protocol import check_commit
@@ -77,6 +77,42 @@ def check_claim(roster: Roster, claim: GroupClaim) -> None:
     """
     if claim.of_member or claim.alone:
         check_commit(roster, claim.group_id, claim.member_id, claim.generation, claim.group_instance_id)
+
+
+def joined_lives(known: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Ids of the topics that all offsets of a transaction belong to.
+
+    Args:
+        known: ids by name, of the offsets that were given before.
+        given: of those that are given now.
+
+    Raises:
+        UnknownTopicOrPartitionError: a topic was deleted and created again in between.
+    """
+    for name, topic_id in given.items():
+        if known.get(name, topic_id) != topic_id:
+            message = (
+                f"offsets of {name!r} cannot be added: the topic was deleted and created again during the "
+                "transaction, which has offsets of the earlier one; abort it"
+            )
+            raise UnknownTopicOrPartitionError(message)
+    return {**known, **given}
+
+
+def with_lives(
+    offsets: GroupOffsets, lives: Mapping[str, str]
+) -> dict[GroupClaim, Mapping[TopicPartition, OffsetAndMetadata]]:
+    """The same offsets, for the topics with these ids alone.
+
+    Args:
+        offsets: by claim, whose own `lives` are replaced.
+        lives: ids by name; offsets of others may be those of any topic of the name.
+    """
+    made: dict[GroupClaim, Mapping[TopicPartition, OffsetAndMetadata]] = {}
+    for claim, positions in offsets.items():
+        named = sorted({tp.topic for tp in positions} & lives.keys())
+        made[replace(claim, lives=tuple((name, lives[name]) for name in named))] = positions
+    return made
 
 
 def check_partitions(offsets: GroupOffsets, topics: Mapping[str, TopicInfo]) -> None:
