@@ -47,7 +47,7 @@ class Choice:
         info = log.info
         numbers = {info.num_partitions}
         # What a copy began with was sent to the topic that it was made from.
-        ids = {str(info.topic_id), *origin_ids(log)}
+        ids = {str(info.topic_id), str(info.table_id), *origin_ids(log)}
         for row in cluster.metadata.rows:
             if row.topic_id in ids and isinstance(said := parse_row(row), TopicChange):
                 numbers.add(said.info.num_partitions)

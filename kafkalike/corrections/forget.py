@@ -187,8 +187,8 @@ class _Run:
             with without_maintenance(self.cluster, log.info.name):
                 self._forget(log, self.paper)
         # Afterwards: one that was made meanwhile has what was there before.
-        relatives = relatives_of(self.cluster, [str(log.info.topic_id) for log in logs])
-        letters = [str(log.info.topic_id) for log in logs if log.info.name != self.choice.source]
+        relatives = relatives_of(self.cluster, [str(log.info.table_id) for log in logs])
+        letters = [str(log.info.table_id) for log in logs if log.info.name != self.choice.source]
         of_letters = relatives_of(self.cluster, letters).names if letters else ()
         held = {
             name: still_held(self.cluster, name, self.choice, self.budget, of_letters=name in of_letters)
@@ -303,11 +303,11 @@ class _Run:
     def _begun(self, log: DeltaTopicLog, paper: Paper) -> TopicForgotten:
         """What the certificate says of a topic, with what a run that was killed could not write down."""
         info = log.info
-        known = paper.certificate.topic(info.topic_id)
+        known = paper.certificate.topic(info.table_id)
         if known is None:
             return TopicForgotten(
                 topic=info.name,
-                topic_id=str(info.topic_id),
+                topic_id=str(info.table_id),
                 location=info.location,
                 source=self.choice.source if info.name != self.choice.source else None,
             )

@@ -24,8 +24,9 @@ TOPIC: Final = "topic"
 LOG_START: Final = "log_start"
 MIRROR: Final = "mirror"
 
-VERSIONS: Final = {TOPIC: 1, LOG_START: 2, BROKER: 1, REPLICAS: 1, MIRROR: FORMAT}
-"""The newest format of each kind of row. A log start of format 1 is that of one partition."""
+VERSIONS: Final = {TOPIC: 2, LOG_START: 2, BROKER: 1, REPLICAS: 1, MIRROR: FORMAT}
+"""The newest format of each kind of row. A log start of format 1 is that of one partition. A topic
+of format 2 has a table with another id than its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +110,13 @@ def replicas_row(
 def topic_row(seq: int, time_ms: int, info: TopicInfo, change: str, *, deleted: bool = False) -> MetadataRow:
     """The row that says what a topic is from now on."""
     value = {
-        VERSION: 1,
+        VERSION: 1 if info.origin_id is None else 2,
         "location": info.location,
         "num_partitions": info.num_partitions,
         "configs": dict(info.configs),
         "created_ms": info.created_ms,
         "deleted": deleted,
+        **({} if info.origin_id is None else {"table_id": info.origin_id}),
     }
     return MetadataRow(
         seq=seq,
@@ -230,6 +232,7 @@ def _topic_change(row: MetadataRow, value: Mapping[str, Any]) -> TopicChange:
         num_partitions=whole(value, "num_partitions", at_least=1),
         configs={name: as_text(setting, name) for name, setting in value["configs"].items()},
         created_ms=whole(value, "created_ms"),
+        origin_id=TopicId(text(value, "table_id")) if "table_id" in value else None,
     )
     return TopicChange(info=info, deleted=flag(value, "deleted"))
 

@@ -29,7 +29,7 @@ class TopicInfo:
 
     name: TopicName
     topic_id: TopicId
-    """Id of the topic's Delta table; a topic that is deleted and created again has another one."""
+    """Offsets and transactions name it: a topic that is deleted and created or mirrored again has another one."""
     location: str
     """Folder of its table, relative to the root."""
     num_partitions: int
@@ -38,8 +38,16 @@ class TopicInfo:
     log_starts: Mapping[int, LogStart] = field(default_factory=dict)
     """Only the partitions whose log start was moved."""
     created_ms: int = 0
+    origin_id: TopicId | None = None
+    """Id of the Delta table where that is not `topic_id`: the table of a mirror has its source's, and the name was used
+    here before, so offsets and transactions of an earlier topic may name that id."""
     mirror: Mirrored | None = None
     """Of which cluster's topic it is a read-only copy; None for a topic of this cluster's own."""
+
+    @property
+    def table_id(self) -> TopicId:
+        """Id of the topic's Delta table. Checkpoints of streams name it, as mirrors have tables of the same id."""
+        return self.origin_id or self.topic_id
 
     def check_own(self) -> None:
         """Refuse a change of a topic that is a read-only copy.

@@ -67,9 +67,9 @@ class GroupProgress:
             IllegalArgumentError: no source of the query reads a topic of the cluster.
         """
         ends, known = dict(batch.ends), self._cluster.topics()
-        tables = {info.topic_id: info for info in known.values() if info.topic_id in batch.tables}
+        tables = {info.table_id: info for info in known.values() if info.table_id in batch.tables}
         for info in tables.values():
-            ends |= self._ends_of_table(info, batch.tables[info.topic_id])
+            ends |= self._ends_of_table(info, batch.tables[info.table_id])
         if not ends and batch.reads_tables:
             # A source of Delta that has read no version to its end yet, or whose topic has gone.
             self._ids = {}

@@ -1,5 +1,6 @@
 """Rules of mirrors: what a copy is given next, which committed offsets, and the row that says how it stands."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Member, Roster, roster_row
+from kafkalike.model.metadata_rows import TopicChange, parse_row, topic_row
 from kafkalike.model.mirrored import Mirrored, Phase, dump_mirror, load_mirror
 from kafkalike.model.mirrors.offsets import CLIENT, Copied, MirroredOffset, may_take, offset_rows, offsets_due
 from kafkalike.model.mirrors.steps import AT_ONCE, FIRST_AT_ONCE, Step, next_step
+from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.topic import TopicInfo
 from kafkalike.quick_json import parsed
 
 BEGAN = 1_000
@@ -358,3 +362,29 @@ def test_a_damaged_row_of_a_mirror_is_refused(name: str, value: object) -> None:
 def test_a_row_of_a_mirror_that_lacks_something_is_refused(name: str) -> None:
     with pytest.raises(KeyError, match=name):
         load_mirror({key: value for key, value in SAID.items() if key != name}, 0)
+
+
+# --- the two ids of a topic ----------------------------------------------------------------------
+
+
+def test_row_of_a_topic_with_another_table_id_comes_back_and_needs_this_release() -> None:
+    info = TopicInfo(
+        name=TopicName("t"), topic_id=TopicId("new"), origin_id=TopicId("old"), location="t~1", num_partitions=2
+    )
+
+    row = topic_row(1, 5, info, "created")
+
+    assert parse_row(row) == TopicChange(info=info, deleted=False)
+    assert (info.table_id, json.loads(row.value)["v"]) == ("old", 2)
+    plain = replace(info, origin_id=None)
+    assert (plain.table_id, json.loads(topic_row(1, 5, plain, "created").value)["v"]) == ("new", 1)
+
+
+def test_committed_offsets_get_the_id_that_the_topic_has_at_the_target() -> None:
+    copied = {"t": replace(COPIED, topic_id="mine", source_id="theirs")}
+
+    due = offsets_due(groups(replace(COMMIT, topic_id="theirs")), groups(), copied, ["g"], 7)
+    none = offsets_due(groups(replace(COMMIT, topic_id="mine")), groups(), copied, ["g"], 7)
+
+    assert [offset.topic_id for offset in due.offsets] == ["mine"]
+    assert none.offsets == []

@@ -45,7 +45,7 @@ def relatives_of(cluster: DeltaCluster, topic_ids: Collection[str]) -> Relatives
         cluster: where they are.
         topic_ids: the topics, whether they exist still or not.
     """
-    known = {str(info.topic_id): info for info in cluster.topics().values()}
+    known = {str(info.table_id): info for info in cluster.topics().values()}
     wanted = set(topic_ids)
     own = {known[one].name for one in wanted & known.keys()}
     copies = _made_from(cluster, wanted, own)
@@ -58,14 +58,14 @@ def relatives_of(cluster: DeltaCluster, topic_ids: Collection[str]) -> Relatives
 def _made_from(cluster: DeltaCluster, topic_ids: Collection[str], there: Collection[str]) -> set[str]:
     """Names of the topics that were made from some, `there` being those of them that exist."""
     logs = [cluster.log(name) for name in sorted(there)]
-    gone = set(topic_ids) - {str(log.info.topic_id) for log in logs}
+    gone = set(topic_ids) - {str(log.info.table_id) for log in logs}
     return {*copies_of(cluster, logs), *(made_from(cluster, gone) if gone else ())}
 
 
 def origins_of(cluster: DeltaCluster, log: DeltaTopicLog) -> list[TopicInfo]:
     """The topics that exist of those that one was made from, as of its log's last refresh; mirrors are none."""
     ids = set(origin_ids(log))
-    return [info for info in cluster.topics().values() if info.topic_id in ids and info.mirror is None]
+    return [info for info in cluster.topics().values() if info.table_id in ids and info.mirror is None]
 
 
 def origin_ids(log: DeltaTopicLog) -> list[str]:
@@ -80,7 +80,7 @@ def copies_of(cluster: DeltaCluster, logs: Collection[DeltaTopicLog]) -> list[st
         cluster: where they are.
         logs: the topics.
     """
-    by_id = {str(info.topic_id): name for name, info in cluster.topics().items()}
+    by_id = {str(info.table_id): name for name, info in cluster.topics().items()}
     found: set[str] = set()
     waiting = list(logs)
     while waiting:

@@ -246,7 +246,7 @@ class DeltaCluster(ClusterBase):
         return self._tables.make(name, location, table_id, content)
 
     def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
-        """Make a read-only copy of another cluster's topic, of the same id, which holds nothing yet.
+        """Make a read-only copy of another cluster's topic, whose table has the same id and holds nothing yet.
 
         Args:
             source: the topic.
@@ -264,13 +264,18 @@ class DeltaCluster(ClusterBase):
                 message = f"topic {source.name!r} already exists"
                 raise TopicAlreadyExistsError(message)
             self._check_gone(source, state)
-            location = self._location(source.name, used_before=state.was_used(source.name))
+            used_before = state.was_used(source.name)
+            location = self._location(source.name, used_before=used_before)
             placed = self._place_mirror(state, location)
-            topic_id = self._make_mirror(source, location, first, placed)
-            if topic_id != source.topic_id:
+            table_id = self._make_mirror(source, location, first, placed)
+            if table_id != source.table_id:
                 message = f"topic {source.name!r} is being created by somebody else"
                 raise TopicAlreadyExistsError(message)
-            info = replace(source, location=location, log_starts={}, mirror=mirrored)
+            # Transactions and committed offsets of a deleted topic may name the table's id: they are none of this one.
+            topic_id, origin_id = (TopicId(str(uuid.uuid4())), table_id) if used_before else (table_id, None)
+            info = replace(
+                source, topic_id=topic_id, origin_id=origin_id, location=location, log_starts={}, mirror=mirrored
+            )
             made.append(info)
             return [
                 topic_row(state.seq + 1, mirrored.time_ms, info, "created"),
@@ -290,7 +295,7 @@ class DeltaCluster(ClusterBase):
     ) -> TopicId:
         """Make it there; the id of the table that is there then."""
         del placed
-        return self._tables.make(source.name, location, source.topic_id, first)
+        return self._tables.make(source.name, location, source.table_id, first)
 
     def _placed_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
         """The row that says where it is."""
@@ -317,7 +322,7 @@ class DeltaCluster(ClusterBase):
     def _check_gone(self, source: TopicInfo, state: ClusterState) -> None:
         """Refuse an id that was deleted here as long as its files are there: nobody could tell the two apart."""
         last = state.gone.get(source.name)
-        if last is None or last.topic_id != source.topic_id or self.store.reach == "machine":
+        if last is None or last.table_id != source.table_id or self.store.reach == "machine":
             return
         if LogFiles.listed(self.store.at(last.location)).commits:
             message = (

@@ -111,11 +111,11 @@ class RootTables:
         last = self._metadata.state.last(name)
         if last is not None and Path(root, last.location).exists():
             table = topic_table(self._store.at(last.location))
-            if table is not None and table.metadata()["id"] == last.topic_id and not self._is_alive(last):
-                remove_folder(Path(root, last.location), root, last.topic_id)
+            if table is not None and table.metadata()["id"] == last.table_id and not self._is_alive(last):
+                remove_folder(Path(root, last.location), root, last.table_id)
 
     def _is_alive(self, info: TopicInfo) -> bool:
-        return live_topic(self._metadata_on_disk(), info.topic_id) is not None
+        return live_topic(self._metadata_on_disk(), info.table_id) is not None
 
     def _check_unused(self, name: TopicName, location: str) -> None:
         """Look whether a place for the first topic of a name can still be that, by the metadata on disk.
@@ -148,7 +148,7 @@ class RootTables:
         if self._store.reach != "machine":
             try:
                 # Says where the table is for as long as it takes maintenance to remove it, whatever has the name then.
-                self._store.replace(f"{DELETED}/{info.topic_id}", info.location.encode())
+                self._store.replace(f"{DELETED}/{info.table_id}", info.location.encode())
             except OSError as cause:
                 message = f"topic {info.name!r} was not deleted: {cause}"
                 raise KafkaStorageError(message) from cause
@@ -159,7 +159,7 @@ class RootTables:
         with self._store.turn(info.location, deadline), self._store.turn(cleaning_turn(info.location), deadline):
             forget()
             faults.point("delete.after_forget")
-            folder = put_aside(Path(self._root, info.location), Path(self._root), info.topic_id)
+            folder = put_aside(Path(self._root, info.location), Path(self._root), info.table_id)
         # What somebody has in hand now, maintenance removes.
         self._store.forget_turns(turns_of(info.location))
         shutil.rmtree(folder, ignore_errors=True)

@@ -139,7 +139,7 @@ def dead_folders(root: Store, state: ClusterState, now_ms: int) -> Iterator[tupl
         if table is None:
             last = state.last(name)
             if last is not None and not is_later_life(name) and _holds_nothing(folder):
-                yield folder, last.topic_id, False
+                yield folder, last.table_id, False
             continue
         topic_id, age_ms = str(table.metadata()["id"]), now_ms - _changed_ms(folder)
         fate = fate_of(state, Found(folder=name, table_id=topic_id, is_new=table.newest == 0, age_ms=age_ms), {})

@@ -49,9 +49,9 @@ class Found:
     """Since anything there was changed, ms, by the storage's clock."""
 
 
-def live_topic(state: ClusterState, topic_id: str) -> TopicInfo | None:
-    """The topic of that id, if there is one."""
-    return next((info for info in state.topics.values() if info.topic_id == topic_id), None)
+def live_topic(state: ClusterState, table_id: str) -> TopicInfo | None:
+    """The topic whose table has that id, if there is one."""
+    return next((info for info in state.topics.values() if info.table_id == table_id), None)
 
 
 def may_be_dead(state: ClusterState, folder: str) -> bool:
@@ -88,7 +88,7 @@ def fate_of(state: ClusterState, found: Found, deleted: Mapping[str, str]) -> Fa
     dead = {topic_id: folder for topic_id, folder in deleted.items() if live_topic(state, topic_id) is None}
     for name in _names_of(state, found.folder):
         if (last := state.gone.get(name)) is not None:
-            dead[last.topic_id] = last.location
+            dead[last.table_id] = last.location
     old = found.age_ms >= UNDER_WAY_MS
     if found.table_id:
         if found.table_id in dead or (found.is_new and not later):

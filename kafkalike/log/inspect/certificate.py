@@ -152,7 +152,7 @@ def _check_topic(
     report.topics += 1
     report.findings += _files_left(checked, topic, copies)
     info = cluster.topics().get(topic.topic)
-    if info is None or info.topic_id != topic.topic_id:
+    if info is None or info.table_id != topic.topic_id:
         # With the topic all of its records went.
         return
     log = cluster.log(topic.topic)

@@ -129,7 +129,7 @@ class _Repair:
         now = self.cluster.clock.now_ms()
         if self.topic is not None:
             return topic_creation(
-                str(self.topic.topic_id), time_ms=now, closed=self.cluster.server.is_closed(self.topic.configs)
+                str(self.topic.table_id), time_ms=now, closed=self.cluster.server.is_closed(self.topic.configs)
             )
         metadata = self.location == CLUSTER_METADATA
         return creation(

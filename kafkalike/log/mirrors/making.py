@@ -59,7 +59,7 @@ class MirrorMaking:
         if mirror.source != self._source.root:
             message = f"topic {name!r} is a mirror of {mirror.source}, not of {self._source.root}"
             raise MirrorError(message)
-        if mine.topic_id != theirs.topic_id:
+        if mine.table_id != theirs.table_id:
             message = (
                 f"{name}: the topic was deleted and created again at {self._source.root}; its mirror stays as it was. "
                 "Delete it at the target, and the new topic is mirrored"

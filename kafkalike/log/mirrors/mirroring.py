@@ -214,8 +214,8 @@ class Mirroring:
         return True
 
     def _reading(self, info: TopicInfo, theirs: TopicInfo, *, run: str, number: int, now_ms: int) -> Reading:
-        if theirs.topic_id != info.topic_id:
-            raise TopicDeletedError(info.name, info.topic_id, theirs.topic_id)
+        if theirs.table_id != info.table_id:
+            raise TopicDeletedError(info.name, info.table_id, theirs.table_id)
         source, target = self._source.files_of(theirs), self._target.mirror_files(info)
         data = self._data.get(info.topic_id)
         if data is None or data.target.uri != target.uri:
@@ -238,7 +238,12 @@ class Mirroring:
         known = self._source.groups.state
         source = known if known.seq == cut.seq else self._source.groups.state_at(cut.groups_version)
         topics = {
-            name: Copied(topic_id=info.topic_id, began_ms=info.mirror.began_ms, ends=cut.topics[name].ends)
+            name: Copied(
+                topic_id=info.topic_id,
+                source_id=cut.topics[name].topic_id,
+                began_ms=info.mirror.began_ms,
+                ends=cut.topics[name].ends,
+            )
             for name, info in mirrors.items()
             if info.mirror is not None and max(last.get(name, -1), info.mirror.version, 0) >= cut.topics[name].version
         }
@@ -301,7 +306,7 @@ class Mirroring:
                 continue
             if topic.restarted or topic.version - self._cleaned.get(info.topic_id, -CLEAN_EVERY) >= CLEAN_EVERY:
                 cleaner = LogCleaner(self._target.store, info.location, self._target.helpers, self._target.clock)
-                cleaner.clean(info.topic_id)
+                cleaner.clean(info.table_id)
                 self._cleaned[info.topic_id] = topic.version
                 yield "cleaned"
         self._say_seen(passed)

@@ -113,7 +113,7 @@ def _ask(standing: Standing, source: DeltaCluster, info: TopicInfo, now_ms: int)
     """Ask the source how far it is; where it gives no answer, that is the problem."""
     try:
         theirs = source.topics().get(info.name)
-        if theirs is None or theirs.topic_id != info.topic_id:
+        if theirs is None or theirs.table_id != info.table_id:
             standing.problem = standing.problem or "the topic was deleted at the source"
             return
         files = source.files_of(theirs)

@@ -169,10 +169,10 @@ class FollowedTopic:
             self.refresh_info()
             message = f"{self.info.name}: its table {self.files.uri} is gone though the topic exists"
             raise LogCorruptError(message) from cause
-        if self._table.state.table_id != self.info.topic_id:
+        if self._table.state.table_id != self.info.table_id:
             message = (
                 f"{self.info.name}: the table at {self.files.uri} has id {self._table.state.table_id}, the topic's is "
-                f"{self.info.topic_id}: someone has replaced the table"
+                f"{self.info.table_id}: someone has replaced the table"
             )
             raise LogCorruptError(message)
 

@@ -226,7 +226,7 @@ class DeltaTopicLog(FollowedTopic):
         """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
         landed = self._table.change(plan, deadline, self.ready_to_append, discard, questions)
         if isinstance(landed, Landed):
-            self._cleaner.after_commit(landed, self.info.topic_id, self._table.state.index.paths)
+            self._cleaner.after_commit(landed, self.info.table_id, self._table.state.index.paths)
         return landed
 
     def fence(self, deadline: Deadline) -> None:
@@ -343,7 +343,7 @@ class DeltaTopicLog(FollowedTopic):
 
     def clean_log(self) -> bool:
         """Keep the table's log short; see `LogCleaner.clean`. Caller: maintenance."""
-        return self._cleaner.clean(self.info.topic_id)
+        return self._cleaner.clean(self.info.table_id)
 
     # --- recognising writes --------------------------------------------------------------------
 

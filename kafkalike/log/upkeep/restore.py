@@ -168,7 +168,7 @@ def _copied(
     log = cluster.log(new)
     if log.info.topic_id != made.topic_id:
         raise TopicDeletedError(new, made.topic_id, log.info.topic_id)
-    origins = {f"{ORIGIN_APP}{topic_id}": version for topic_id in (info.topic_id, *origin_ids(source))}
+    origins = {f"{ORIGIN_APP}{topic_id}": version for topic_id in (info.table_id, *origin_ids(source))}
     txns = {**earlier.holes, **{end_app(p): end for p, end in earlier.ends.items()}, **origins}
     # Who finds the new topic may send to it at once: those records have the offsets of the files.
     untouched = dict.fromkeys(made.partitions, 0)

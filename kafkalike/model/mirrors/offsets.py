@@ -42,6 +42,8 @@ class Copied:
     """When it became a mirror."""
     ends: Mapping[int, int]
     """Log ends of its partitions that the pass brings; 0 for those that are missing."""
+    source_id: str | None = None
+    """Id of the topic at the source, where that is not `topic_id`."""
 
 
 @dataclass(slots=True)
@@ -72,9 +74,9 @@ def offsets_due(
         held = ahead = False
         for tp, committed in sorted(source.group(group_id).offsets.items()):
             copied = topics.get(tp.topic)
-            if copied is None or committed.topic_id != copied.topic_id:
+            if copied is None or committed.topic_id != (copied.source_id or copied.topic_id):
                 continue
-            found = _offset(group_id, tp, committed)
+            found = _offset(group_id, tp, committed, copied.topic_id)
             known = target.group(group_id).offsets.get(tp)
             if known is not None and known.topic_id == found.topic_id and known.position == committed.position:
                 continue
@@ -89,10 +91,10 @@ def offsets_due(
     return due
 
 
-def _offset(group_id: str, tp: TopicPartition, committed: CommittedOffset) -> MirroredOffset:
+def _offset(group_id: str, tp: TopicPartition, committed: CommittedOffset, topic_id: str) -> MirroredOffset:
     at = committed.position
     return MirroredOffset(
-        group_id, tp.topic, committed.topic_id, tp.partition, at.offset, at.leader_epoch, at.metadata, committed.time_ms
+        group_id, tp.topic, topic_id, tp.partition, at.offset, at.leader_epoch, at.metadata, committed.time_ms
     )
 
 

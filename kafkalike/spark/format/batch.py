@@ -64,7 +64,7 @@ def batch_runs(topics: Topics, options: SourceOptions) -> list[Run]:
 
     def settled(position: Position) -> Settled:
         return where_it_stands(
-            position, found, topics.cluster, topics.ids(), group_id=options.group_id, otherwise=EARLIEST
+            position, found, topics.cluster, topics.topic_ids(), group_id=options.group_id, otherwise=EARLIEST
         )
 
     starting = settled(options.starting or Everywhere(EARLIEST))

@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             starting,
             found,
             topics.cluster,
-            look.ids,
+            topics.topic_ids(),
             group_id=options.group_id,
             otherwise=LATEST,
             clock=self._clock,
@@ -234,7 +234,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark calls after it has planned the next batch, which may have found a topic created again: offsets of its
         # earlier life must not count for the new one.
         offsets = {tp: at for tp, at in offsets_of(end).items() if self._query.began_again.get(tp) != at}
-        now = {topic: known for topic, known in self._topics.ids().items() if ids.get(topic, known) == known}
+        topic_ids = self._topics.topic_ids()
+        now = {topic: topic_ids[topic] for topic, known in self._topics.ids().items() if ids.get(topic, known) == known}
         faults.point("source.before_progress")
         try:
             commit_progress(self._topics.cluster, group, offsets, now, self._clock)

@@ -77,7 +77,11 @@ class Topics:
         return self._logs[topic]
 
     def ids(self) -> Mapping[str, str]:
-        """Id of each topic, as of the last look."""
+        """Id of each topic's table, as of the last look: the same in a mirror, where a checkpoint goes on."""
+        return {name: log.info.table_id for name, log in self._logs.items()}
+
+    def topic_ids(self) -> Mapping[str, str]:
+        """Id of each topic, as of the last look, by which groups commit their offsets."""
         return {name: log.info.topic_id for name, log in self._logs.items()}
 
     def missing(self, found: frozenset[TopicPartition]) -> list[str]:

@@ -388,7 +388,7 @@ class ReplicatedCluster(DeltaCluster):
         try:
             mark_replica(files, placed.registration.leader)
             tables = RootTables(root.uri, root, self.clock, self.metadata, self.metadata_on_disk)
-            return tables.make(source.name, location, source.topic_id, first)
+            return tables.make(source.name, location, source.table_id, first)
         except (OSError, KafkaStorageError) as cause:
             message = f"the mirror {source.name!r} cannot be made: broker {placed.leader} does not take it: {cause}"
             raise RefusingRootError(message, placed.leader) from cause

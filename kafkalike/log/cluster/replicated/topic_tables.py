@@ -128,7 +128,7 @@ class TopicTables:
                     continue
                 if root.is_there():
                     folder = Path(self._store.replicas(info.location).store_of(replica).uri)
-                    folders.append(put_aside(folder, Path(root.uri), info.topic_id))
+                    folders.append(put_aside(folder, Path(root.uri), info.table_id))
         self._store.forget(info.location)
         self._store.forget_turns(turns_of(info.location))
         for folder in folders:
@@ -141,4 +141,4 @@ class TopicTables:
             if not is_folder(root.uri):
                 # One that gives no answer keeps the files, as a folder that is away does.
                 with contextlib.suppress(OSError):
-                    root.replace(f"{DELETED}/{info.topic_id}", folder_of(info.location, replica).encode())
+                    root.replace(f"{DELETED}/{info.table_id}", folder_of(info.location, replica).encode())
