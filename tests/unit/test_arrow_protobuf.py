@@ -119,8 +119,8 @@ def test_nested_repeated_maps_and_oneof() -> None:
 def test_googles_own_messages() -> None:
     """Times are times, wrappers are what they wrap, free structures are JSON."""
     order = made("Order", nothing=made("Nothing"))
-    order.at.seconds, order.at.nanos = 1_700_000_000, 123_456_789
-    order.took.seconds, order.took.nanos = -1, -500_000_999
+    order.at.seconds, order.at.nanos = 1_700_000_000, 123_456_000
+    order.took.seconds, order.took.nanos = -1, -500_000_000
     order.note.value = ""
     order.free.update({"a": [1, None, "é"]})
     order.any.Pack(made("Item", sku="x"))
@@ -151,7 +151,7 @@ def test_a_bad_message_takes_no_other_along(seconds: int) -> None:
     found, problems = converted(message_columns(FILE.message_types_by_name["Order"], 3), [good, bad, None, good])
 
     assert [row and row["i32"] for row in found.to_pylist()] == [1, None, None, 1]
-    assert problems == {1: f"a timestamp of {seconds} s is beyond the years 1 to 9999"}
+    assert problems == {1: f"at: a timestamp of {seconds} s is beyond the years 1 to 9999"}
 
 
 NEW = """

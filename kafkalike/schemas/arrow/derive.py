@@ -98,7 +98,8 @@ def _json(kind: pa.DataType) -> dict[str, Any]:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return {"type": "array", "items": _json_nullable(kind.value_type)}
     if pa.types.is_timestamp(kind):
-        return {"type": "string", "format": "date-time"}
+        # A date-time of JSON Schema is an instant.
+        return {"type": "string", "format": "date-time"} if kind.tz else {"type": "string"}
     if kind in _JSON:
         return dict(_JSON[kind])
     raise IllegalArgumentError(f"there is no type of JSON's for {kind}")

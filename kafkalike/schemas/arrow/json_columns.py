@@ -6,23 +6,43 @@ A value that may be of several types, or of any, has no column type of its own: 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Final
-from urllib.parse import unquote
 
 import pyarrow as pa
 
 from kafkalike.errors import InvalidSchemaError
+from kafkalike.schemas.arrow.json_numbers import exact, is_number, nearest, whole
 from kafkalike.schemas.arrow.values import Column, Leaf, Lists, Maps, Structs
+from kafkalike.schemas.json_references import JsonReferences, Resolver
 from kafkalike.schemas.json_text import load_json
 
 _MOST_REFS: Final = 50
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_INSTANT: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d)?)(?:[.,](\d+))?([Zz]|[+-]\d\d(?::?\d\d)?)", re.ASCII
+)
+"""RFC 3339, and what Java and Python write instead: no seconds, or an offset without colon."""
 
 
 def json_text(value: Any) -> str:  # noqa: ANN401 - any JSON
-    """A value as JSON, as short as can be."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    """A value as JSON, as short as can be.
+
+    Raises:
+        ValueError: a number has more digits than a double.
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=exact)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One of the schemas that a value has to be of, and what its references are relative to."""
+
+    schema: Any
+    resolver: Resolver
 
 
 class JsonColumns:
@@ -39,107 +59,156 @@ class JsonColumns:
 
     def __init__(self, text: str, used: Mapping[str, str], depth: int) -> None:
         self._depth = depth
-        self._documents = {"": load_json(text), **{name: load_json(other) for name, other in used.items()}}
+        documents = {name: load_json(other) for name, other in used.items()}
+        try:
+            self._references = JsonReferences(load_json(text), documents)
+        except InvalidSchemaError:
+            raise
+        except Exception as cause:
+            # The libraries take texts for granted that are none, such as an `$id` that is a number.
+            raise InvalidSchemaError(f"it is no JSON Schema: {type(cause).__name__}: {cause}") from cause
 
     def top(self) -> tuple[Structs, bool]:
         """The column of whole values, and whether it has the fields of an object; else there is one field `value`."""
-        found = self._of(self._documents[""], "", ())
+        references = self._references
+        resolver = references.inside(references.resolver, references.document)
+        found = self._of([_Part(references.document, resolver)], ())
         if isinstance(found, Structs):
             return found, True
         if found is None:
             raise InvalidSchemaError("a schema that only consists of itself has no columns")
         return Structs([("value", lambda values: values, found)]), False
 
-    def _of(self, schema: Any, document: str, around: tuple[str, ...]) -> Column | None:  # noqa: ANN401
-        """The column of a schema; None where it would stand too deeply in itself."""
+    def _of(self, parts: Sequence[_Part], around: tuple[int, ...]) -> Column | None:
+        """The column of values that are of all of some schemas; None where one would stand too deeply in itself."""
+        targets: dict[int, None] = {}
+        parts = self._flat(parts, targets)
+        if any(around.count(target) >= self._depth for target in targets):
+            return None
+        around = (*around, *targets)
+        kind = self._kind(parts)
+        if kind == "object":
+            return self._object(parts, around)
+        if kind == "array" and any(isinstance(part.schema.get("items"), dict) for part in parts):
+            item = self._of(self._inner(parts, "items"), around)
+            return None if item is None else Lists(item, list)
+        if kind == "string":
+            return _text(next((part.schema["format"] for part in parts if "format" in part.schema), None))
+        return _leaf(kind)
+
+    def _flat(self, parts: Sequence[_Part], targets: dict[int, None]) -> list[_Part]:
+        """All schemas that a value has to be of: behind `$ref`, in `allOf`, and in a choice of one beside null.
+
+        Args:
+            parts: where to begin.
+            targets: gets the schemas that references lead to.
+        """
+        found: list[_Part] = []
+        waiting = list(reversed(parts))
+        while waiting:
+            part = waiting.pop()
+            if not isinstance(part.schema, dict):
+                continue
+            schema, further = part.schema, list[_Part]()
+            if "$ref" in schema:
+                target = _Part(*self._references.follow(part.resolver, schema["$ref"]))
+                if id(target.schema) in targets:
+                    self._check_end(target)
+                    continue
+                targets[id(target.schema)] = None
+                further.append(target)
+            if "$ref" not in schema or not self._references.ignores_siblings:
+                found.append(part)
+                further += self._chosen(part)
+            waiting += reversed(further)
+        return found
+
+    def _check_end(self, part: _Part, path: tuple[int, ...] = ()) -> None:
+        """Refuse a reference that leads to nothing but itself."""
+        if not isinstance(part.schema, dict):
+            return
+        if id(part.schema) in path or len(path) > _MOST_REFS:
+            raise InvalidSchemaError("a $ref leads to itself")
+        path = (*path, id(part.schema))
+        if "$ref" in part.schema:
+            self._check_end(_Part(*self._references.follow(part.resolver, part.schema["$ref"])), path)
+        for one in self._alternatives(part, "allOf"):
+            self._check_end(one, path)
+
+    def _chosen(self, part: _Part) -> list[_Part]:
+        """What a schema adds by `allOf`, and by a choice whose only other option is null."""
+        found = self._alternatives(part, "allOf")
+        for word in ("oneOf", "anyOf"):
+            others = self._not_null(part, word)
+            found += others if len(others) == 1 else []
+        return found
+
+    def _not_null(self, part: _Part, word: str) -> list[_Part]:
+        return [one for one in self._alternatives(part, word) if not self._is_null(one)]
+
+    def _is_null(self, part: _Part) -> bool:
         for _ in range(_MOST_REFS):
-            if not isinstance(schema, dict) or "$ref" not in schema:
+            if not isinstance(part.schema, dict) or "$ref" not in part.schema:
                 break
-            document, schema, name = self._referenced(str(schema["$ref"]), document)
-            if around.count(name) >= self._depth:
-                return None
-            around = (*around, name)
+            part = _Part(*self._references.follow(part.resolver, part.schema["$ref"]))
         else:
             raise InvalidSchemaError("a $ref leads to itself")
-        if not isinstance(schema, dict):
-            return Leaf(pa.string(), json_text)
-        schema = self._merged(schema, document)
-        only = _without_null(schema)
-        if only is not schema:
-            return self._of(only, document, around)
-        kind = schema.get("type", _implied(schema))
-        if kind == "object":
-            return self._object(schema, document, around)
-        if kind == "array" and isinstance(schema.get("items"), dict):
-            item = self._of(schema["items"], document, around)
-            return None if item is None else Lists(item, list)
-        return _text(schema.get("format")) if kind == "string" else _leaf(kind)
+        return isinstance(part.schema, dict) and part.schema.get("type") in ("null", ["null"])
 
-    def _object(self, schema: dict[str, Any], document: str, around: tuple[str, ...]) -> Column | None:
-        properties, more = schema.get("properties"), schema.get("additionalProperties")
-        if isinstance(properties, dict) and properties:
-            found = [(name, self._of(inner, document, around)) for name, inner in properties.items()]
-            required = schema.get("required")
-            return Structs(
-                [(name, _taking(name), column) for name, column in found if column is not None],
-                required if isinstance(required, list) else (),
-            )
-        if isinstance(more, dict) and more:
-            item = self._of(more, document, around)
+    def _alternatives(self, part: _Part, word: str) -> list[_Part]:
+        options = part.schema.get(word)
+        if not isinstance(options, list):
+            return []
+        return [_Part(option, self._references.inside(part.resolver, option)) for option in options]
+
+    def _inner(self, parts: Sequence[_Part], *names: str) -> list[_Part]:
+        """The schemas below a keyword, or below a name in one, of all parts that have it."""
+        found = []
+        for part in parts:
+            inner: Any = part.schema
+            for name in names:
+                inner = inner.get(name) if isinstance(inner, dict) else None
+            if isinstance(inner, dict | bool):
+                found.append(_Part(inner, self._references.inside(part.resolver, inner)))
+        return found
+
+    def _kind(self, parts: Sequence[_Part]) -> str:
+        """The one type of values besides null; `any` where they may be of several, or where none is said."""
+        kinds: set[str] | None = None
+        for part in parts:
+            if any(len(self._not_null(part, word)) > 1 for word in ("oneOf", "anyOf")):
+                return "any"
+            said = part.schema.get("type", _implied(part.schema))
+            if said == "any":
+                continue
+            mine = {name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)}
+            # A whole number is a number.
+            mine |= {"integer"} if "number" in mine else set()
+            kinds = mine if kinds is None else kinds & mine
+        if not kinds:
+            return "any"
+        kinds -= {"integer"} if "number" in kinds else set()
+        others = kinds - {"null"} or kinds
+        return next(iter(others)) if len(others) == 1 else "any"
+
+    def _object(self, parts: Sequence[_Part], around: tuple[int, ...]) -> Column | None:
+        names = dict.fromkeys(name for part in parts for name in _dict_of(part.schema.get("properties")))
+        if names:
+            found = [(name, self._of(self._inner(parts, "properties", name), around)) for name in names]
+            required = {name for part in parts for name in _list_of(part.schema.get("required"))}
+            return Structs([(name, _taking(name), column) for name, column in found if column is not None], required)
+        if any(_dict_of(part.schema.get("additionalProperties")) for part in parts):
+            item = self._of(self._inner(parts, "additionalProperties"), around)
             return None if item is None else Maps(Leaf(pa.string()), item)
         return Leaf(pa.string(), json_text)
 
-    def _merged(self, schema: dict[str, Any], document: str) -> dict[str, Any]:
-        """A schema with the properties of its `allOf`, where all of them are in this document."""
-        parts = schema.get("allOf")
-        if not isinstance(parts, list):
-            return schema
-        merged = {name: value for name, value in schema.items() if name != "allOf"}
-        properties: dict[str, Any] = {}
-        for part in parts:
-            for _ in range(_MOST_REFS):
-                if not isinstance(part, dict) or "$ref" not in part:
-                    break
-                where, part, _ = self._referenced(str(part["$ref"]), document)  # noqa: PLW2901
-                if where != document:
-                    return {}
-            else:
-                raise InvalidSchemaError("a $ref leads to itself")
-            if not isinstance(part, dict):
-                continue
-            properties |= part.get("properties", {})
-            merged = {**part, **merged}
-        properties |= schema.get("properties", {})
-        return {**merged, **({"properties": properties} if properties else {})}
 
-    def _referenced(self, ref: str, document: str) -> tuple[str, Any, str]:
-        """What a `$ref` names: the document, the schema in it, and one name for both."""
-        name, _, pointer = ref.partition("#")
-        where = name if name and name in self._documents else document
-        if name and name not in self._documents and name != self._documents[document].get("$id"):
-            raise InvalidSchemaError(f"no schema is registered for the $ref {ref!r}")
-        found = self._documents[where]
-        for part in pointer.split("/")[1:]:
-            key = unquote(part).replace("~1", "/").replace("~0", "~")
-            try:
-                found = found[int(key)] if isinstance(found, list) else found[key]
-            except (KeyError, IndexError, ValueError, TypeError) as cause:
-                raise InvalidSchemaError(f"the $ref {ref!r} leads nowhere") from cause
-        return where, found, f"{where}#{pointer}"
+def _dict_of(found: object) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}
 
 
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """The one schema that a value has when it is not null; the schema itself if there is no such one."""
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        others = [name for name in kind if name != "null"]
-        return {**schema, "type": others[0] if len(others) == 1 else "any"}
-    for word in ("oneOf", "anyOf"):
-        options = schema.get(word)
-        if isinstance(options, list):
-            others = [option for option in options if not (isinstance(option, dict) and option.get("type") == "null")]
-            return others[0] if len(others) == 1 and isinstance(others[0], dict) else {"type": "any"}
-    return schema
+def _list_of(found: object) -> list[Any]:
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 def _implied(schema: dict[str, Any]) -> str:
@@ -172,26 +241,43 @@ def _leaf(kind: object) -> Column:
 
 def _text(form: object) -> Column:
     if form == "date":
-        return Leaf(pa.date32(), date.fromisoformat)
+        return Leaf(pa.date32(), _day)
     if form == "date-time":
-        return Leaf(pa.timestamp("us", "UTC"), _moment)
+        return Leaf(pa.timestamp("us", "UTC"), moment)
     return Leaf(pa.string())
 
 
-def _moment(value: str) -> datetime:
-    found = datetime.fromisoformat(value)
+def _day(value: str) -> date:
+    if _DATE.fullmatch(value) is None:
+        raise ValueError(f"{value[:40]!r} is no date such as 2026-12-31")
+    return date.fromisoformat(value)
+
+
+def moment(value: str) -> datetime:
+    """Return the instant that a text of RFC 3339 names.
+
+    Raises:
+        ValueError: it names none: it has no zone, for instance, or parts of a microsecond.
+    """
+    found = _INSTANT.fullmatch(value)
+    if found is None:
+        raise ValueError(f"{value[:40]!r} is no instant with a zone such as 2026-12-31T23:59:59Z")
+    day, clock, fraction, zone = found.groups()
+    if (fraction or "")[6:].strip("0"):
+        raise ValueError(f"{value[:40]!r} has parts of a microsecond")
+    exact_to_micros = f".{fraction[:6]}" if fraction else ""
+    made = datetime.fromisoformat(f"{day}T{clock}{exact_to_micros}{zone.upper()}")
     # In UTC, where the first and the last year end earlier or later: `astimezone` refuses what lies outside.
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return made.astimezone(UTC)
 
 
 def _whole(value: Any) -> int:  # noqa: ANN401
-    """A number that is whole, however it is written: 1.0 is 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
+    if not is_number(value):
         raise TypeError(f"a whole number is needed, not {json_text(value)[:100]}")
-    return int(value)
+    return whole(value)
 
 
 def _number(value: Any) -> float:  # noqa: ANN401
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         raise TypeError(f"a number is needed, not {json_text(value)[:100]}")
-    return float(value)
+    return nearest(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
@@ -10,8 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkalike.errors import SerializationError
 from kafkalike.model.schemas.values import Schema
+from kafkalike.schemas.arrow.exact import is_text
 from kafkalike.schemas.arrow.json_columns import JsonColumns, json_text
+from kafkalike.schemas.arrow.json_numbers import exact, nearest, parsed, whole
+from kafkalike.schemas.arrow.objects import at, check_kind, is_list, objects, without_doubles
 from kafkalike.schemas.arrow.reading import UnmatchedError
 from kafkalike.schemas.arrow.values import Column, Leaf, Lists, Maps, Structs
 from kafkalike.schemas.codec import codec_for
@@ -39,7 +42,7 @@ def encoder(
     encode = codec_for(schema, source).encoder(b"")
 
     def write(values: pa.Array) -> pa.BinaryArray:
-        return pa.array([encode(plain(value)) for value in values.to_pylist()], pa.binary())
+        return pa.array([encode(plain(value)) for value in objects(values)], pa.binary())
 
     return write
 
@@ -47,14 +50,19 @@ def encoder(
 def _plain(column: Column, kind: pa.DataType, path: str) -> Plain:
     if isinstance(column, Structs):
         return _object(column, kind, path)
-    if isinstance(column, Lists) and pa.types.is_list(kind):
+    if isinstance(column, Lists) and is_list(kind):
         item = _plain(column.item, kind.value_type, f"{path}[]")
         return lambda values: [None if value is None else item(value) for value in values]
-    if isinstance(column, Maps) and pa.types.is_map(kind):
+    if isinstance(column, Maps) and pa.types.is_map(kind) and is_text(kind.key_type):
         inner = _plain(column.item, kind.item_type, f"{path}{{}}")
-        return lambda entries: {key: None if value is None else inner(value) for key, value in entries}
-    if isinstance(column, Leaf) and not pa.types.is_nested(kind):
-        return json.loads if column.convert is json_text and _is_text(kind) else _scalar
+        return lambda entries: {
+            key: None if value is None else inner(value) for key, value in without_doubles(entries, path).items()
+        }
+    if isinstance(column, Leaf):
+        check_kind(kind, path)
+        known = _leaf(column, kind)
+        if known is not None:
+            return at(path, known)
     raise UnmatchedError(f"{path or 'the value'} is {kind}, and the schema has {column.kind}")
 
 
@@ -81,13 +89,89 @@ def _object(column: Structs, kind: pa.DataType, path: str) -> Plain:
     return plain
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+def _leaf(column: Leaf, kind: pa.DataType) -> Plain | None:
+    """What writes values of a type into a leaf of the schema; None where none of them can mean the same."""
+    if pa.types.is_null(kind):
+        return _same
+    if column.convert is json_text:
+        return _any(kind)
+    wanted = column.kind
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    known: list[tuple[bool, bool, Plain]] = [
+        (pa.types.is_integer(wanted), is_number, whole),
+        (pa.types.is_floating(wanted), is_number, _double),
+        (pa.types.is_boolean(wanted), pa.types.is_boolean(kind), _same),
+        (pa.types.is_null(wanted), not pa.types.is_nested(kind), _nothing),
+        (pa.types.is_date(wanted), pa.types.is_date(kind), _time),
+        (pa.types.is_date(wanted), is_text(kind), _checked(column)),
+        (pa.types.is_timestamp(wanted), pa.types.is_timestamp(kind) and kind.tz is not None, _time),
+        (pa.types.is_timestamp(wanted), is_text(kind), _checked(column)),
+        (pa.types.is_string(wanted), is_text(kind), _same),
+        (pa.types.is_string(wanted), pa.types.is_date(kind) or pa.types.is_timestamp(kind), _time),
+    ]
+    return next((plain for is_wanted, is_kind, plain in known if is_wanted and is_kind), None)
 
 
-def _scalar(value: Any) -> Any:  # noqa: ANN401
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, date):
-        return value.isoformat()
-    return float(value) if isinstance(value, Decimal) else value
+def _any(kind: pa.DataType) -> Plain | None:
+    """What writes values where any JSON may stand: texts are JSON."""
+    if is_text(kind):
+        return _json
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return exact
+    if pa.types.is_boolean(kind):
+        return _same
+    return _time if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else None
+
+
+def _same(value: Any) -> Any:  # noqa: ANN401
+    return value
+
+
+def _nothing(value: Any) -> Any:  # noqa: ANN401
+    raise ValueError(f"{value!r} stands where the schema takes nothing but null")
+
+
+def _double(value: Any) -> Any:  # noqa: ANN401
+    """A number that readers take for a double."""
+    nearest(value)
+    return exact(value)
+
+
+def _checked(column: Leaf) -> Plain:
+    """A text that readers take for a time."""
+    convert = column.convert or _same
+
+    def checked(value: str) -> str:
+        convert(value)
+        return value
+
+    return checked
+
+
+def _json(text: str) -> Any:  # noqa: ANN401 - any JSON
+    """What a text of JSON says; its numbers keep their digits."""
+    return _undecimal(parsed(text, object_pairs_hook=_pairs))
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    try:
+        return without_doubles(pairs, "an object of JSON")
+    except SerializationError as cause:
+        # The column's name is put before it.
+        raise ValueError(str(cause)) from cause
+
+
+def _undecimal(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    if isinstance(value, dict):
+        return {name: _undecimal(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_undecimal(inner) for inner in value]
+    return _float(value) if isinstance(value, Decimal) else value
+
+
+def _float(value: Decimal) -> float:
+    return float(exact(value))
+
+
+def _time(value: date | datetime) -> str:
+    return value.isoformat().replace("+00:00", "Z")

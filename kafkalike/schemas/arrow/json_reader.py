@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import Any
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.json_columns import JsonColumns
+from kafkalike.schemas.arrow.json_numbers import parsed
 from kafkalike.schemas.arrow.reading import Reading, check_type
 from kafkalike.schemas.arrow.values import one_by_one
 from kafkalike.schemas.source import SchemaSource
@@ -31,11 +31,7 @@ class JsonReader:
 
 def _parsed(value: bytes) -> Any:  # noqa: ANN401 - any JSON
     # A BOM and other encodings than UTF-8 are refused here, where `json.loads` would guess.
-    found = json.loads(str(value, "utf-8"), parse_constant=_no_constant)
+    found = parsed(str(value, "utf-8"))
     if found is None:
         raise ValueError("the value is null")
     return found
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")

@@ -33,6 +33,9 @@ WRAPPERS: Final = frozenset(
     for name in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
 )
 JSON_MESSAGES: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
+MICROS: Final = 1_000_000
+MOST_SECONDS: Final = 315_576_000_000
+"""Of a Duration, by its definition."""
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 
@@ -121,9 +124,9 @@ def _well_known(message: Descriptor) -> Column | None:
     if name == "google.protobuf.Timestamp":
         return Leaf(pa.timestamp("us", "UTC"), _timestamp)
     if name == "google.protobuf.Duration":
-        return Leaf(pa.duration("us"), lambda value: value.seconds * 1_000_000 + _micros(value.nanos))
+        return Leaf(pa.duration("us"), _duration)
     if name in JSON_MESSAGES:
-        return Leaf(pa.string(), partial(json_format.MessageToJson, indent=None, ensure_ascii=False))
+        return Leaf(pa.string(), _json)
     if name in WRAPPERS:
         inner = _value(message.fields_by_name["value"], 1, ())
         assert isinstance(inner, Leaf), "a wrapper has a scalar"
@@ -131,12 +134,37 @@ def _well_known(message: Descriptor) -> Column | None:
     return None
 
 
+def _json(value: Any) -> str:  # noqa: ANN401
+    try:
+        return json_format.MessageToJson(value, indent=None, ensure_ascii=False)
+    except json_format.Error as cause:
+        raise ValueError(str(cause)) from cause
+
+
 def _timestamp(value: Any) -> int:  # noqa: ANN401
     if not _FIRST_SECOND <= value.seconds <= _LAST_SECOND:
         raise ValueError(f"a timestamp of {value.seconds} s is beyond the years 1 to 9999")
-    return int(value.seconds * 1_000_000 + _micros(value.nanos))
+    if value.nanos < 0:
+        raise ValueError(f"a timestamp has {value.nanos} nanoseconds, which must not be below 0")
+    return int(value.seconds * MICROS + _micros(value.nanos))
+
+
+def _duration(value: Any) -> int:  # noqa: ANN401
+    if abs(value.seconds) > MOST_SECONDS:
+        raise ValueError(f"a duration of {value.seconds} s is beyond 10,000 years")
+    if value.seconds * value.nanos < 0:
+        raise ValueError("a duration has seconds of one sign and nanoseconds of the other one")
+    return int(value.seconds * MICROS + _micros(value.nanos))
 
 
 def _micros(nanos: int) -> int:
-    """Whole microseconds, towards zero, so that a duration and its negative are alike."""
-    return int(abs(nanos) // 1000 * (1 if nanos >= 0 else -1))
+    """Whole microseconds.
+
+    Raises:
+        ValueError: there are parts of one, or a second or more.
+    """
+    if nanos % 1000:
+        raise ValueError(f"{nanos} nanoseconds are no whole number of microseconds")
+    if abs(nanos) >= 1000 * MICROS:
+        raise ValueError(f"{nanos} nanoseconds are no part of a second")
+    return nanos // 1000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -10,11 +12,15 @@ from typing import Any, Final
 import pyarrow as pa
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import EncodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import SerializationError
 from kafkalike.model.schemas.values import Schema
-from kafkalike.schemas.arrow.protobuf_columns import JSON_MESSAGES, WRAPPERS, chosen_message
+from kafkalike.schemas.arrow.exact import is_bytes, is_text
+from kafkalike.schemas.arrow.json_numbers import exact, is_number, nearest, parsed, whole
+from kafkalike.schemas.arrow.objects import at, check_kind, is_list, objects, without_doubles
+from kafkalike.schemas.arrow.protobuf_columns import JSON_MESSAGES, MICROS, MOST_SECONDS, WRAPPERS, chosen_message
 from kafkalike.schemas.arrow.reading import UnmatchedError
 from kafkalike.schemas.arrow.values import WRONG
 from kafkalike.schemas.proto.files import build_file, indexes_of
@@ -24,7 +30,17 @@ from kafkalike.schemas.wire import join_indexes
 Fill = Callable[[Any, Any], None]
 """Puts a value of an array into a message, or a field's value into the message that has the field."""
 
-_MICROS: Final = 1_000_000
+_WHOLE: Final = frozenset(
+    {
+        FieldDescriptor.CPPTYPE_INT32,
+        FieldDescriptor.CPPTYPE_INT64,
+        FieldDescriptor.CPPTYPE_UINT32,
+        FieldDescriptor.CPPTYPE_UINT64,
+    }
+)
+_NAMES: Final = {
+    number: name.removeprefix("TYPE_").lower() for name, number in vars(FieldDescriptor).items() if name[:5] == "TYPE_"
+}
 
 
 def encoder(
@@ -44,15 +60,17 @@ def encoder(
         try:
             fill(made, value)
             return bytes(head + made.SerializeToString())
-        except (*WRONG, json_format.ParseError) as cause:
+        except SerializationError:
+            raise
+        except (*WRONG, EncodeError) as cause:
             raise SerializationError(f"a value is no {found.full_name}: {cause}") from cause
 
-    return lambda values: pa.array([encode(value) for value in values.to_pylist()], pa.binary())
+    return lambda values: pa.array([encode(value) for value in objects(values)], pa.binary())
 
 
 def _fill(message: Descriptor, kind: pa.DataType, path: str) -> Fill:
     """What fills a message."""
-    known = _well_known(message)
+    known = _well_known(message, kind, path)
     if known is not None:
         return known
     if not pa.types.is_struct(kind):
@@ -64,8 +82,16 @@ def _fill(message: Descriptor, kind: pa.DataType, path: str) -> Fill:
         (field.name, _field(message.fields_by_name[field.name], field.type, f"{path}.{field.name}".lstrip(".")))
         for field in kind
     ]
+    choices = [[f.name for f in one.fields if kind.get_field_index(f.name) >= 0] for one in message.oneofs]
+    choices = [names for names in choices if len(names) > 1]
 
-    def fill(made: Any, value: Mapping[str, Any]) -> None:  # noqa: ANN401
+    def fill(made: Any, value: Mapping[str, Any] | None) -> None:  # noqa: ANN401
+        if value is None:
+            raise SerializationError(f"{path or 'the value'} is null, and the schema takes no null there")
+        for names in choices:
+            given = [name for name in names if value[name] is not None]
+            if len(given) > 1:
+                raise SerializationError(f"{path or 'the value'} has {' and '.join(given)}, of which one may be set")
         for name, part in parts:
             inner = value[name]
             if inner is not None:
@@ -80,37 +106,42 @@ def _field(field: FieldDescriptor, kind: pa.DataType, path: str) -> Fill:
     if field.is_repeated and of is not None and of.GetOptions().map_entry:
         if not pa.types.is_map(kind):
             raise UnmatchedError(f"{path} is {kind}, and the schema has a map")
-        return _map(name, of.fields_by_name["value"], kind.item_type, path)
+        return _map(name, of, kind, path)
     if field.is_repeated:
-        if not pa.types.is_list(kind):
+        if not is_list(kind):
             raise UnmatchedError(f"{path} is {kind}, and the schema has it repeated")
         if of is not None:
             return partial(_add_messages, name, _fill(of, kind.value_type, f"{path}[]"))
-        convert = _scalar(field, kind.value_type, path)
-        return lambda made, values: getattr(made, name).extend([convert(value) for value in values])
+        convert = _scalar(field, kind.value_type, f"{path}[]")
+        return at(path, lambda made, values: getattr(made, name).extend([convert(value) for value in values]))
     if of is not None:
         return partial(_set_message, name, _fill(of, kind, path))
     one = _scalar(field, kind, path)
-    return lambda made, value: setattr(made, name, one(value))
+    return at(path, lambda made, value: setattr(made, name, one(value)))
 
 
-def _map(name: str, item: FieldDescriptor, kind: pa.DataType, path: str) -> Fill:
+def _map(name: str, entry: Descriptor, kind: pa.MapType, path: str) -> Fill:
+    key, item = entry.fields_by_name["key"], entry.fields_by_name["value"]
+    key_of = _scalar(key, kind.key_type, f"{path}{{}}")
+    put: Fill
     if item.message_type is not None:
-        fill = _fill(item.message_type, kind, f"{path}{{}}")
+        fill = _fill(item.message_type, kind.item_type, f"{path}{{}}")
 
         def put(made: Any, entries: list[tuple[Any, Any]]) -> None:  # noqa: ANN401
-            for key, value in entries:
-                fill(getattr(made, name)[key], value)
+            for one, value in without_doubles(entries, path).items():
+                fill(getattr(made, name)[key_of(one)], value)
+    else:
+        convert = _scalar(item, kind.item_type, f"{path}{{}}")
 
-        return put
-    convert = _scalar(item, kind, path)
-    return lambda made, entries: getattr(made, name).update({key: convert(value) for key, value in entries})
+        def put(made: Any, entries: list[tuple[Any, Any]]) -> None:  # noqa: ANN401
+            entries_of = without_doubles(entries, path)
+            getattr(made, name).update({key_of(one): convert(value) for one, value in entries_of.items()})
+
+    return at(path, put)
 
 
 def _add_messages(name: str, fill: Fill, made: Any, values: list[Any]) -> None:  # noqa: ANN401
     for value in values:
-        if value is None:
-            raise TypeError(f"{name} has a null among its messages")
         fill(getattr(made, name).add(), value)
 
 
@@ -122,33 +153,113 @@ def _set_message(name: str, fill: Fill, made: Any, value: Any) -> None:  # noqa:
 
 
 def _scalar(field: FieldDescriptor, kind: pa.DataType, path: str) -> Callable[[Any], Any]:
-    if pa.types.is_nested(kind):
-        raise UnmatchedError(f"{path} is {kind}, and the schema has one value")
-    if field.enum_type is not None:
-        numbers = {value.name: value.number for value in field.enum_type.values}
-        return lambda value: numbers[value] if value in numbers else int(value)
-    if field.cpp_type in {FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64} and pa.types.is_decimal(kind):
-        return int
-    return lambda value: value
+    """What makes a field's value of a column's; Protobuf checks the range of whole numbers."""
+    check_kind(kind, path)
+    integer, number = pa.types.is_integer(kind), pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    of = field.cpp_type
+    known: list[tuple[bool, bool, Callable[[Any], Any]]] = [
+        (of == FieldDescriptor.CPPTYPE_ENUM, integer or is_text(kind), partial(_enum, field.enum_type)),
+        (of in _WHOLE, number or pa.types.is_decimal(kind), whole),
+        (of == FieldDescriptor.CPPTYPE_DOUBLE, number, _double),
+        (of == FieldDescriptor.CPPTYPE_FLOAT, number, _float),
+        (of == FieldDescriptor.CPPTYPE_BOOL, pa.types.is_boolean(kind), _same),
+        (field.type == FieldDescriptor.TYPE_STRING, is_text(kind), _same),
+        (field.type == FieldDescriptor.TYPE_BYTES, is_bytes(kind), _same),
+    ]
+    for is_wanted, is_kind, convert in known:
+        if is_wanted and (is_kind or pa.types.is_null(kind)):
+            return partial(_not_null, convert)
+    raise UnmatchedError(f"{path} is {kind}, and the schema has {_NAMES[field.type]}")
 
 
-def _well_known(message: Descriptor) -> Fill | None:
+def _not_null(convert: Callable[[Any], Any], value: Any) -> Any:  # noqa: ANN401
+    if value is None:
+        raise ValueError("it has a null among its values")
+    return convert(value)
+
+
+def _same(value: Any) -> Any:  # noqa: ANN401
+    return value
+
+
+def _double(value: float) -> float:
+    found = float(value)
+    if isinstance(value, int) and int(found) != value:
+        raise ValueError(f"{value} is a whole number that no double is equal to")
+    return found
+
+
+def _float(value: float) -> float:
+    try:
+        found: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        found = math.inf
+    if found != value and not math.isnan(value):
+        raise ValueError(f"{value} is a number that no float is equal to")
+    return found
+
+
+def _enum(enum: Any, value: str | int) -> int:  # noqa: ANN401 - its descriptor
+    """The number of a name; a number without a name is its own name."""
+    if isinstance(value, int):
+        return value
+    if value in enum.values_by_name:
+        return int(enum.values_by_name[value].number)
+    number = int(value)
+    if str(number) != value or number in enum.values_by_number:
+        raise ValueError(f"{enum.full_name} has no {value!r}")
+    return number
+
+
+def _well_known(message: Descriptor, kind: pa.DataType, path: str) -> Fill | None:
+    """What fills one of Google's own messages, where it is more than its fields."""
     name = message.full_name
-    if name == "google.protobuf.Timestamp":
-        return _timestamp
-    if name == "google.protobuf.Duration":
-        return _duration
-    if name in JSON_MESSAGES:
-        return lambda made, text: json_format.Parse(text, made)
     if name in WRAPPERS:
-        return lambda made, value: setattr(made, "value", value)
-    return None
+        convert = _scalar(message.fields_by_name["value"], kind, path)
+        return at(path, lambda made, value: setattr(made, "value", convert(value)))
+    known: dict[str, tuple[bool, Fill]] = {
+        "google.protobuf.Timestamp": (pa.types.is_timestamp(kind) and kind.tz is not None, _timestamp),
+        "google.protobuf.Duration": (pa.types.is_duration(kind) or pa.types.is_integer(kind), _duration),
+        **dict.fromkeys(JSON_MESSAGES, (is_text(kind), _json)),
+    }
+    if name not in known:
+        return None
+    check_kind(kind, path)
+    fits, fill = known[name]
+    if not (fits or pa.types.is_null(kind)):
+        raise UnmatchedError(f"{path or 'the value'} is {kind}, and the schema has {name}")
+    return at(path, fill)
 
 
-def _timestamp(made: Any, value: datetime) -> None:  # noqa: ANN401
+def _json(made: Any, text: str | None) -> None:  # noqa: ANN401
+    """Numbers become doubles, which have to be equal to them."""
+    if text is None:
+        raise ValueError("it is null")
+    waiting = [parsed(text)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict | list):
+            waiting += value.values() if isinstance(value, dict) else value
+        elif is_number(value):
+            nearest(value)
+            exact(value)
+    try:
+        json_format.Parse(text, made)
+    except json_format.ParseError as cause:
+        raise ValueError(str(cause)) from cause
+
+
+def _timestamp(made: Any, value: datetime | None) -> None:  # noqa: ANN401
+    if value is None:
+        raise ValueError("it is null")
     made.FromDatetime(value)
 
 
-def _duration(made: Any, value: timedelta | int) -> None:  # noqa: ANN401
+def _duration(made: Any, value: timedelta | int | None) -> None:  # noqa: ANN401
     """Spark has durations as microseconds."""
-    made.FromMicroseconds(value if isinstance(value, int) else value // timedelta(microseconds=1))
+    if value is None:
+        raise ValueError("it is null")
+    micros = value if isinstance(value, int) else value // timedelta(microseconds=1)
+    if abs(micros) > MOST_SECONDS * MICROS:
+        raise ValueError(f"a duration of {micros} microseconds is beyond 10,000 years")
+    made.FromMicroseconds(micros)

@@ -7,7 +7,6 @@ from typing import Final
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.avro_reader import AvroReader
-from kafkalike.schemas.arrow.json_reader import JsonReader
 from kafkalike.schemas.arrow.reading import Reader
 from kafkalike.schemas.extras import needed
 from kafkalike.schemas.source import SchemaSource
@@ -42,5 +41,8 @@ def reader_of(schema: Schema, source: SchemaSource, *, depth: int = DEPTH, messa
 
             return ProtobufReader(schema, source, depth, message)
         case "JSON":
+            needed("jsonschema", "JSON schemas")
+            from kafkalike.schemas.arrow.json_reader import JsonReader
+
             return JsonReader(schema, source, depth)
     raise IllegalArgumentError(f"{schema.type} is no type of schemas")

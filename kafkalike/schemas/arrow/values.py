@@ -20,6 +20,20 @@ WRONG: Final = (ValueError, TypeError, OverflowError, AttributeError, RecursionE
 """What conversions raise for a value that they do not take; Arrow's errors are among them."""
 
 
+class FieldError(ValueError):
+    """A value of a field is none of its column's type.
+
+    Args:
+        path: the field's name, below those of the fields around it.
+        reason: what is wrong.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
 class Column(ABC):
     """What makes an array of values; None is null."""
 
@@ -109,12 +123,21 @@ class Structs(Column):
         if not self.fields:
             return pa.array([None if value is None else {} for value in values], self.kind)
         made = pa.StructArray.from_arrays(
-            [column.array(take(there)) for _, take, column in self.fields], fields=list(self.kind)
+            [_field_array(name, column, take(there)) for name, take, column in self.fields], fields=list(self.kind)
         )
         if len(there) == len(values):
             return made
         mask = np.array([value is None for value in values], np.bool_)
         return made.take(pa.array(np.cumsum(~mask) - 1, mask=mask))
+
+
+def _field_array(name: str, column: Column, values: Sequence[Any]) -> pa.Array:
+    try:
+        return column.array(values)
+    except FieldError as cause:
+        raise FieldError(f"{name}.{cause.path}", cause.reason) from cause
+    except WRONG as cause:
+        raise FieldError(name, str(cause) or type(cause).__name__) from cause
 
 
 def _edges(values: Sequence[Any], there: Sequence[Sequence[Any]]) -> pa.Array:

@@ -8,15 +8,14 @@ from typing import Any
 
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import extend, validator_for
-from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT7, specification_with
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.codec import Codec, Decode, Encode
 from kafkalike.schemas.codecs.json_keywords import Keywords, check_patterns
 from kafkalike.schemas.compatibility.json_places import load_json_schema
+from kafkalike.schemas.json_references import JsonReferences, without_dialect
 from kafkalike.schemas.source import SchemaSource
 
 
@@ -134,26 +133,9 @@ def _validator(document: Any, used: Mapping[str, Any]) -> tuple[Any, Keywords]: 
     found = validator_for(document)
     found.check_schema(document)
     check_patterns([document, *used.values()])
-    dialect = _dialect(document)
-    registry: Registry[Any] = Registry()
-    for name, other in used.items():
-        if dialect is not None and _dialect(other) == dialect:
-            resource = specification_with(dialect, default=DRAFT7).create_resource(_bare(other))
-        else:
-            resource = Resource.from_contents(other, DRAFT7)
-        registry = registry.with_resource(name, resource)
+    registry = JsonReferences(document, used).registry
     keywords = Keywords(found.VALIDATORS)
-    return extend(found, keywords.changed)(_bare(document), registry=registry), keywords
-
-
-def _dialect(document: Any) -> str | None:  # noqa: ANN401
-    said = document.get("$schema") if isinstance(document, dict) else None
-    return said if isinstance(said, str) else None
-
-
-def _bare(document: Any) -> Any:  # noqa: ANN401
-    """A schema that does not say its dialect: one that does, `jsonschema` checks by that dialect's own class."""
-    return {name: part for name, part in document.items() if name != "$schema"} if _dialect(document) else document
+    return extend(found, keywords.changed)(without_dialect(document), registry=registry), keywords
 
 
 def _short(text: str) -> str:

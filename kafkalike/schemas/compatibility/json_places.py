@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote, urldefrag, urljoin
 
 from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.values import Schema
+from kafkalike.schemas.json_references import JsonReferences, JsonSchema, Resolver
 from kafkalike.schemas.json_text import load_json
 
-JsonSchema = Any
-"""True, False or an object."""
 _SUBSCHEMAS = ("$defs", "definitions", "properties", "patternProperties", "dependentSchemas", "dependencies")
 _SINGLE = (
     "additionalItems",
@@ -54,14 +52,19 @@ class Places:
 
     def __init__(self, schema: Schema, referenced: Mapping[str, Schema]) -> None:
         self.root = load_json_schema(schema)
-        self._documents: dict[str, JsonSchema] = {}
-        self._base: dict[int, str] = {}
-        for name, used in referenced.items():
-            document = load_json_schema(used)
-            self._documents[name] = document
-            self._enter(document, name)
-        self._documents[""] = self.root
-        self._enter(self.root, "")
+        used = {name: load_json_schema(other) for name, other in referenced.items()}
+        try:
+            self._references = JsonReferences(self.root, used)
+            self._resolvers: dict[int, Resolver] = {}
+            """Of schemas, which know the `$id`s around them."""
+            for name, document in used.items():
+                self._enter(document, self._references.at(name))
+            self._enter(self.root, self._references.resolver)
+        except InvalidSchemaError:
+            raise
+        except Exception as cause:
+            # The library takes texts for granted that are none, such as an `$id` that is a number.
+            raise InvalidSchemaError(f"it is no JSON Schema: {type(cause).__name__}: {cause}") from cause
 
     def resolve(self, schema: JsonSchema) -> JsonSchema:
         """What a schema says, behind its `$ref` and those that follow.
@@ -75,56 +78,20 @@ class Places:
             if id(schema) in seen:
                 raise InvalidSchemaError(f"the $ref {schema['$ref']!r} leads in a circle")
             seen.add(id(schema))
-            schema = self._at(schema["$ref"], self._base.get(id(schema), ""))
+            resolver = self._resolvers.get(id(schema), self._references.resolver)
+            schema, resolver = self._references.follow(resolver, schema["$ref"])
+            self._resolvers.setdefault(id(schema), resolver)
             _check_shape(schema)
         return schema
 
-    def _at(self, reference: str, base: str) -> JsonSchema:
-        if reference in self._documents:
-            return self._documents[reference]
-        address, fragment = urldefrag(urljoin(base, reference))
-        document = self._documents.get(address)
-        if document is None:
-            document = self._documents.get(urldefrag(reference)[0])
-        if document is None:
-            raise InvalidSchemaError(f"the $ref {reference!r} has no reference")
-        if not fragment or fragment == "/":
-            return document
-        if not fragment.startswith("/"):
-            return self._anchored(f"{address}#{fragment}", reference)
-        found = document
-        for part in fragment.split("/")[1:]:
-            key = unquote(part).replace("~1", "/").replace("~0", "~")
-            try:
-                found = found[int(key)] if isinstance(found, list) else found[key]
-            except (KeyError, ValueError, IndexError, TypeError) as cause:
-                raise InvalidSchemaError(f"the $ref {reference!r} leads nowhere") from cause
-        return found
-
-    def _anchored(self, address: str, reference: str) -> JsonSchema:
-        found = self._documents.get(address)
-        if found is None:
-            raise InvalidSchemaError(f"the $ref {reference!r} leads nowhere")
-        return found
-
-    def _enter(self, schema: JsonSchema, base: str) -> None:
-        """Note the addresses of a schema and of those inside it."""
+    def _enter(self, schema: JsonSchema, around: Resolver) -> None:
+        """Note the resolvers of a schema and of those inside it."""
         if not isinstance(schema, dict):
             return
-        own = schema.get("$id", schema.get("id"))
-        if isinstance(own, str) and own:
-            address, fragment = urldefrag(urljoin(base, own))
-            if fragment:
-                self._documents[f"{address}#{fragment}"] = schema
-            else:
-                base = address
-                self._documents.setdefault(address, schema)
-        for keyword in ("$anchor", "$dynamicAnchor"):
-            if isinstance(schema.get(keyword), str):
-                self._documents[f"{base}#{schema[keyword]}"] = schema
-        self._base[id(schema)] = base
+        resolver = self._references.inside(around, schema)
+        self._resolvers[id(schema)] = resolver
         for part in _parts(schema):
-            self._enter(part, base)
+            self._enter(part, resolver)
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[JsonSchema]:

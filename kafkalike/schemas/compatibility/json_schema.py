@@ -14,8 +14,9 @@ from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.compatibility.json_arrays import array_problems
 from kafkalike.schemas.compatibility.json_objects import object_problems
-from kafkalike.schemas.compatibility.json_places import JsonSchema, Places
+from kafkalike.schemas.compatibility.json_places import Places
 from kafkalike.schemas.compatibility.json_values import KEYWORDS, type_problems, types_of, value_problems
+from kafkalike.schemas.json_references import JsonSchema
 from kafkalike.schemas.limits import MAX_COMPARISONS, no_deeper_than_the_stack
 
 Resolve = Callable[[Schema], Mapping[str, Schema]]
