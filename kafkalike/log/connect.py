@@ -104,6 +104,9 @@ def _somewhere(bootstrap_servers: Any, storage_options: Any) -> DeltaCluster:  #
     # Those of single roots may be of one that is to be added.
     cluster = open_cluster(root, options if "://" in root or (options and options.given()) else None)
     cluster.add_root = partial(_add_root, root, options)
+    if cluster.store.reach == "machine":
+        # Where it takes a request, the first look does it.
+        cluster.check_root()
     return cluster
 
 

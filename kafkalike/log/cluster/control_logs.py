@@ -48,6 +48,7 @@ class ControlLogs:
         flush: whether commits of groups survive a power failure; those of metadata and schemas always do.
         check_format: called with the properties of the table of metadata; refuses a root of a newer format.
         on_seal: called where a table of groups or schemas has replicas.
+        on_missing: called where there are no metadata, see `DeltaControlLog`.
         check_new: called when a table is made, see `DeltaControlLog`.
     """
 
@@ -60,6 +61,7 @@ class ControlLogs:
         flush: bool,
         check_format: Callable[[Mapping[str, str]], None],
         on_seal: Callable[[], None],
+        on_missing: Callable[[], None],
         check_new: Callable[[], None],
     ) -> None:
         self._store = store
@@ -68,6 +70,7 @@ class ControlLogs:
         self._flush = flush
         self._check_format = check_format
         self._on_seal = on_seal
+        self._on_missing = on_missing
         self._check_new = check_new
 
     def metadata_rows(self) -> RowTable[ClusterState, MetadataRow]:
@@ -91,6 +94,7 @@ class ControlLogs:
             helpers=self._helpers,
             longest_pause=METADATA_PAUSE_SECONDS,
             properties=METADATA_TABLE_PROPERTIES,
+            on_missing=self._on_missing,
             check_new=self._check_new,
         )
 

@@ -25,6 +25,7 @@ from kafkalike.log.cluster.control_logs import ControlLogs
 from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.log.port import TopicLog
+from kafkalike.log.store.enclosing import check_not_enclosed
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
@@ -99,6 +100,7 @@ class DeltaCluster(ClusterBase):
         self.tail_interval = far_tail if store.reach == "everywhere" else LOCAL_TAIL_SECONDS
         self.heartbeat_ms = FAR_HEARTBEAT_MS if store.far else HEARTBEAT_MS
         self.root_interval = FAR_ROOT_SECONDS if store.far else ROOT_SECONDS
+        self._is_root_checked = False
         self.helpers = Helpers()
         self.open_appends = OpenTables()
         self.metadata: DeltaControlLog[ClusterState, MetadataRow] = self._metadata_log()
@@ -124,6 +126,7 @@ class DeltaCluster(ClusterBase):
 
         Raises:
             UnsupportedVersionError: they have.
+            KafkaConfigurationError: see `check_root`.
             KafkaStorageError: the root gives no answer.
         """
         try:
@@ -132,6 +135,21 @@ class DeltaCluster(ClusterBase):
             raise KafkaStorageError(f"{self.root} cannot be read: {cause}") from cause
         if taken:
             raise taken_error(self.root)
+        self.check_root()
+
+    def check_root(self) -> None:
+        """Refuse a root without metadata that is a Delta table, or lies in one, or in another cluster's root.
+
+        Raises:
+            KafkaConfigurationError: it does.
+        """
+        if not LogFiles.listed(self.store.at(CLUSTER_METADATA)).commits:
+            check_not_enclosed(self.store, CLUSTER_METADATA)
+            self._is_root_checked = True
+
+    def _check_root_once(self) -> None:
+        if not self._is_root_checked:
+            self.check_root()
 
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
         return self._control.metadata_log()
@@ -145,6 +163,7 @@ class DeltaCluster(ClusterBase):
             flush=self.server.flush,
             check_format=self._check_format,
             on_seal=self._refuse_seal,
+            on_missing=self._check_root_once,
             check_new=self._check_new_table,
         )
 

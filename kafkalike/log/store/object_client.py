@@ -273,6 +273,10 @@ class ObjectClient:
 
         return self._asked(folder, ask, "list")
 
+    def holds(self, folder: str) -> bool:
+        """Whether there is an object below a folder."""
+        return self._asked(folder, lambda: any(obstore.list(self._again, prefix=folder, chunk_size=1)), "list")
+
     def folders(self, folder: str) -> Sequence[str]:
         """Names of the folders right in a folder."""
 

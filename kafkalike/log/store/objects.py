@@ -7,10 +7,11 @@ do not race each other.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -20,16 +21,13 @@ from kafkalike.log.store.hadoop import hadoop_settings
 from kafkalike.log.store.object_client import check_process
 from kafkalike.log.store.object_files import RangeFile, UploadFile
 from kafkalike.log.store.object_root import named_root, object_root
-from kafkalike.log.store.port import NOW, Entry, NotStoredError, Pace, Reach, Store
+from kafkalike.log.store.port import NOW, TABLE_LOG, Entry, NotStoredError, Pace, Reach, Store
 from kafkalike.log.store.shared_root import SharedRoot, shared_root
 from kafkalike.log.store.unbounded import UnboundedStore
 from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
     from kafkalike.clock import Deadline
-
-TABLE_LOG: Final = "_delta_log"
-"""Folder that a deep list leaves out: it is the table's log, and not its data."""
 
 T = TypeVar("T")
 
@@ -143,6 +141,28 @@ class ObjectStore(UnboundedStore):
     def at(self, folder: str) -> ObjectStore:
         """The store of a folder below."""
         return ObjectStore(self._root, self._root_uri, self._prefix + folder, sent=self._sent)
+
+    def above(self) -> Iterator[ObjectStore]:
+        """The places above the root, from the nearest one up to the bucket, asked with the root's options.
+
+        Requests there count as this root's, when the next place is taken.
+        """
+        path = self._root.place.path
+        while path:
+            path = path.rpartition("/")[0]
+            place = replace(self._root.place, path=path)
+            store = ObjectStore(shared_root(place, self._root.options, impatient=self._root.impatient), place.uri)
+            before = store.requests.get("list", 0)
+            yield store
+            self._root.client.count("list", store.requests.get("list", 0) - before)
+
+    def holds(self, folder: str) -> bool:
+        """Whether there is any object in a folder, in one request.
+
+        Raises:
+            OSError: the storage does not say.
+        """
+        return self._root.client.holds(self._prefix + folder)
 
     def copies(self) -> Sequence[Store]:
         """This one."""
@@ -259,6 +279,7 @@ class ObjectStore(UnboundedStore):
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Objects of a folder."""
         found = self._root.client.list((self._prefix + folder).rstrip("/"), deep=deep, after=after)
+        # A table's log is not its data.
         return [entry for entry in found if TABLE_LOG not in entry.name.split("/")[:-1]]
 
     def folders(self) -> Sequence[str]:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+TABLE_LOG: Final = "_delta_log"
+"""The folder of a Delta table that holds its log; a deep list of an object store leaves it out."""
+
 Reach = Literal["process", "machine", "everywhere"]
 """Who sees what is stored: this process, the processes of this machine, or processes of any machine."""
 

@@ -48,6 +48,7 @@ class DeltaControlLog(Generic[S, R]):
             `Table.change`. Not where a plan does more than to make rows.
         properties: the table's, when it is made.
         before_change: called before anything is written; it may refuse that.
+        on_missing: called by each look that finds no table; it may refuse that.
         check_new: called before the table is made and after it, and before the first row; it may refuse that.
         combined: makes the versions for all who wait, where every machine may write; None makes one for each change.
     """
@@ -62,6 +63,7 @@ class DeltaControlLog(Generic[S, R]):
         plans_beside: bool = False,
         properties: Mapping[str, str] = CONTROL_TABLE_PROPERTIES,
         before_change: Callable[[], object] = lambda: None,
+        on_missing: Callable[[], object] = lambda: None,
         check_new: Callable[[], object] = lambda: None,
         combined: CombinedRows[S, R] | None = None,
     ) -> None:
@@ -70,6 +72,7 @@ class DeltaControlLog(Generic[S, R]):
         self._clock = table.clock
         self._properties = properties
         self._before_change = before_change
+        self._on_missing = on_missing
         self._check_new = check_new
         self._combined = combined
         self._waiting = Pace(longest=longest_pause)
@@ -97,7 +100,10 @@ class DeltaControlLog(Generic[S, R]):
 
     def refresh(self, *, waiting: bool = False, since: float = math.inf) -> S:
         """Apply rows that others added; see `ControlLog.refresh`."""
-        return self._rows.refresh(self._waiting if waiting else Pace(since))
+        state = self._rows.refresh(self._waiting if waiting else Pace(since))
+        if not self._rows.exists:
+            self._on_missing()
+        return state
 
     def questions(self) -> list[Callable[[], object]]:
         """What `refresh` asks; see `FollowedTable.questions`."""
@@ -176,8 +182,7 @@ class DeltaControlLog(Generic[S, R]):
         return True
 
     def _create(self) -> None:
-        """Make the table. Whoever forbids that says so first, and looks then: so one of the two sees the other."""
-        self._check_new()
+        """Make the table. Whoever forbids that says so, and looks for it then: so one of the two sees the other."""
         made = self._rows.create(self._properties)
         try:
             self._check_new()
@@ -233,6 +238,7 @@ class DeltaControlLog(Generic[S, R]):
         """
         self._before_change()
         if not self._rows.exists:
+            self._check_new()
             self._make_root()
         with self._turns.held(deadline):
             yield

@@ -25,7 +25,8 @@ from kafkalike.log.cluster.replicated.mirrored import mirror_at
 from kafkalike.log.cluster.replicated.places import rack_of
 from kafkalike.log.cluster.replicated.recovery import Recoveries
 from kafkalike.log.cluster.replicated.tables import TableHelper
-from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES
+from kafkalike.log.store.enclosing import check_not_enclosed
+from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA, CONTROL_TABLES
 from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
@@ -268,9 +269,11 @@ class Brokers:
             raise KafkaConnectionError(f"none of the roots {self._cluster.root} is there")
         where = {other.id: other.uri for other in state.brokers.values()} | {broker: root.uri}
         try:
-            if sign_of(root) is None and is_cluster(root):
-                message = f"{root.uri} is a cluster of its own"
-                raise KafkaConfigurationError(message)
+            if sign_of(root) is None:
+                if is_cluster(root):
+                    message = f"{root.uri} is a cluster of its own"
+                    raise KafkaConfigurationError(message)
+                check_not_enclosed(root, CLUSTER_METADATA)
             root.check_writable()
             root.make_folder("")
             root.put_if_absent(BROKERS, own._replace(broker=broker, roots=where).content(), durable=True)

@@ -15,6 +15,7 @@ from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, Kafk
 from kafkalike.log.cluster.replicated.broker_store import Sign
 from kafkalike.log.cluster.replicated.places import Places, exists, real_name
 from kafkalike.log.cluster.replicated.voters import found_voter
+from kafkalike.log.store.enclosing import check_not_enclosed
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.layout import BROKERS, CLAIM, CLUSTER_METADATA, CONTROL_TABLES
 from kafkalike.log.table.log_files import LogFiles
@@ -257,14 +258,17 @@ def is_cluster(store: Store) -> bool:
 
 
 def check_unused(places: Places, root: str) -> None:
-    """Refuse a root that is a cluster of its own.
+    """Refuse a root that is a cluster of its own, or lies in a Delta table or another cluster's root.
 
     Raises:
         KafkaConfigurationError: it is.
         KafkaConnectionError: it gives no answer.
     """
     try:
-        if said_by(places, root) is not None or not is_cluster(places.open(root)):
+        if said_by(places, root) is not None:
+            return
+        if not is_cluster(places.open(root)):
+            check_not_enclosed(places.open(root), CLUSTER_METADATA)
             return
     except OSError as cause:
         raise _cannot(root, cause) from cause
