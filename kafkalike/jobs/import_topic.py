@@ -22,7 +22,9 @@ from kafkalike.spark.transfer import FORMATS, import_topic
 @click.argument("path", metavar="SOURCE")
 @bootstrap_option()
 @command_config_option()
-@click.option("--topic", required=True, help="Topic; created with the partitions that SOURCE has when it is missing.")
+@click.option(
+    "--topic", required=True, help="Topic; if missing, it is created with as many partitions as the exported one had."
+)
 @click.option(
     "--format", "file_format", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of the files."
 )

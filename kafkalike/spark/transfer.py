@@ -6,9 +6,11 @@ programs are to read there are `kafkalike.spark.batch` and `kafkalike.spark.sql_
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -25,6 +27,9 @@ from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
 from kafkalike.spark.sink import Written, write
 
 FORMATS: Final = ("parquet", "delta", "json", "csv")
+
+ABOUT: Final = "_topic"
+"""Folder in an export that says how many partitions the topic had. Readers leave out names that begin like this."""
 
 _TEXT_HEADERS: Final = "array<struct<key:string,value:string>>"
 _ORDER: Final = ("partition", "offset")
@@ -69,15 +74,15 @@ def exported(frame: DataFrame, file_format: str) -> DataFrame:
     columns = [F.col(name) for name in ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")]
     if file_format in {"parquet", "delta"}:
         return frame.select(*columns)
-    text = F.transform("headers", lambda h: F.struct(h["key"].alias("key"), F.base64(h["value"]).alias("value")))
+    text = F.transform("headers", lambda h: F.struct(h["key"].alias("key"), _base64(h["value"]).alias("value")))
     headers = text if file_format == "json" else F.to_json(text, {"ignoreNullFields": "false"})
     return frame.select(
         "partition",
         "offset",
         F.unix_millis("timestamp").alias("timestamp"),
         "timestampType",
-        F.base64("key").alias("key"),
-        F.base64("value").alias("value"),
+        _base64(F.col("key")).alias("key"),
+        _base64(F.col("value")).alias("value"),
         headers.alias("headers"),
     )
 
@@ -97,18 +102,30 @@ def imported(frame: DataFrame, file_format: str) -> DataFrame:
     ordered = frame.orderBy(*_ORDER)
     if file_format in {"parquet", "delta"}:
         return ordered.select("partition", "timestamp", "key", "value", F.col("headers").cast(HEADERS.simpleString()))
-    text = F.col("headers") if file_format == "json" else F.from_json("headers", _TEXT_HEADERS)
+    # By default headers that cannot be parsed would be null.
+    csv_headers = F.from_json("headers", _TEXT_HEADERS, {"mode": "FAILFAST"})
+    text = F.col("headers") if file_format == "json" else csv_headers
     return ordered.select(
         "partition",
         F.timestamp_millis("timestamp").alias("timestamp"),
-        F.unbase64("key").alias("key"),
-        F.unbase64("value").alias("value"),
+        _bytes(F.col("key")).alias("key"),
+        _bytes(F.col("value")).alias("value"),
         F.transform(text, _decoded).alias("headers"),
     )
 
 
 def _decoded(header: Column) -> Column:
-    return F.struct(header["key"].alias("key"), F.unbase64(header["value"]).alias("value"))
+    return F.struct(header["key"].alias("key"), _bytes(header["value"]).alias("value"))
+
+
+def _base64(column: Column) -> Column:
+    """Bytes in base64 on one line: Spark may break it after 76 characters, and a line of CSV ends there."""
+    return F.translate(F.base64(column), "\r\n", "")
+
+
+def _bytes(column: Column) -> Column:
+    """What `_base64` has made, with breaks or without; anything else fails, where `unbase64` would skip characters."""
+    return F.to_binary(F.translate(column, "\r\n", ""), F.lit("base64"))
 
 
 def _check(file_format: str) -> None:
@@ -158,8 +175,28 @@ def export_topic(
     wanted = sum(map(len, ranges.values()))
     if records != wanted and not log.config.compacted:
         raise DataLossError(f"{topic}: {wanted} offsets were to be read, but {records} records were found")
+    _note_partitions(
+        spark, path, max(log.info.num_partitions, _noted_partitions(spark, path) if mode == "append" else 0)
+    )
     named = {TopicPartition(topic, p): run for p, run in sorted(ranges.items())}
     return Consumed(ranges=named, records=records, committed=False)
+
+
+def _note_partitions(spark: SparkSession, path: str, partitions: int) -> None:
+    """Write the number of the topic's partitions beside the records: the last ones may have none."""
+    text = json.dumps({"partitions": partitions})
+    spark.range(1, numPartitions=1).select(F.lit(text).alias("value")).write.mode("overwrite").text(f"{path}/{ABOUT}")
+
+
+def _noted_partitions(spark: SparkSession, path: str) -> int:
+    """The number that `_note_partitions` wrote; 0 for the export of an earlier version."""
+    try:
+        rows = spark.read.text(f"{path}/{ABOUT}").collect()
+    except AnalysisException as cause:
+        if cause.getCondition() == "PATH_NOT_FOUND":
+            return 0
+        raise
+    return max((int(json.loads(row[0])["partitions"]) for row in rows), default=0)
 
 
 def import_topic(
@@ -181,7 +218,8 @@ def import_topic(
         topic: the topic; created when it is missing.
         bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
         file_format: one of `FORMATS`.
-        partitions: of a topic that is created; None: as many as the records name.
+        partitions: of a topic that is created; None: as many as the exported topic had, or, where the folder does not
+            say that, as the records name.
         configs: settings of a topic that is created.
         txn_id: names the import; a second one under the same name adds nothing. None: made of `path`.
 
@@ -201,7 +239,8 @@ def import_topic(
     total = max(1 if found is None else found + 1, partitions or 1)
     known = cluster.topics().get(topic)
     if known is None:
-        cluster.create_topic(topic, total, dict(configs or {}))
+        wanted = total if partitions is not None else max(total, _noted_partitions(spark, path))
+        cluster.create_topic(topic, wanted, dict(configs or {}))
     elif known.num_partitions < total:
         raise IllegalArgumentError(f"{topic} has {known.num_partitions} partitions; the records name {total}")
     return write(imported(rows, file_format), topic, cluster, txn_id=txn_id or f"import {path}", txn_version=1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from fastavro import parse_schema
 
 from kafkalike.errors import IllegalArgumentError, SerializationError
 from kafkalike.model.schemas.values import Schema
@@ -214,6 +215,62 @@ def test_a_protobuf_schema_of_columns_reads_what_it_writes() -> None:
     ],
 )
 def test_columns_that_no_schema_has_words_for(kind: pa.DataType, schema_type: Any) -> None:
-    """Are refused."""
-    with pytest.raises(IllegalArgumentError):
+    """Are refused, by their names."""
+    name = f"column {kind[0].name}" if pa.types.is_struct(kind) else "int32"
+    with pytest.raises(IllegalArgumentError, match=name):
         derived(kind, "t", schema_type)
+
+
+def test_a_refusal_names_the_whole_path_of_a_column() -> None:
+    kind = pa.struct([("a", pa.list_(pa.struct([("b", pa.map_(pa.string(), pa.month_day_nano_interval()))])))])
+
+    for schema_type, path in (("AVRO", "a.items.b.values"), ("JSON", "a.items.b.values"), ("PROTOBUF", "a.b")):
+        with pytest.raises(IllegalArgumentError, match=f"column {path}: there is no type"):
+            derived(kind, "t", schema_type)  # type: ignore[arg-type]
+
+
+SMALL = pa.struct([("x", pa.int32())])
+OTHER = pa.struct([("y", pa.string())])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.struct([("tags", pa.list_(SMALL)), ("tags_item", OTHER)]),
+        pa.struct([("tags_item", OTHER), ("tags", pa.list_(SMALL))]),
+        pa.struct([("m", pa.map_(pa.string(), SMALL)), ("m_value", OTHER)]),
+        pa.struct([("a", pa.struct([("b_c", SMALL)])), ("a_b", pa.struct([("c", OTHER)]))]),
+        pa.struct([("a", pa.list_(pa.list_(SMALL))), ("a_item", pa.list_(OTHER)), ("a_item_item", SMALL)]),
+        pa.struct([("a", pa.struct([("b", pa.struct([("c_d", SMALL)])), ("b_c", pa.struct([("d", OTHER)]))]))]),
+    ],
+    ids=["list", "other order", "map", "struct", "lists of lists", "nested"],
+)
+def test_records_of_an_avro_schema_are_told_apart_where_columns_have_like_names(kind: pa.DataType) -> None:
+    """fastavro takes the schema, and what is read is what was written."""
+    schema = derived(kind, "t-value", "AVRO")
+    rows = pa.array([filled(kind)], kind)
+
+    _, read = both_ways(schema, rows)
+
+    parse_schema(json.loads(schema.text))
+    assert read == rows.to_pylist()
+
+
+def filled(kind: pa.DataType) -> Any:
+    """A value with something in every place."""
+    if pa.types.is_struct(kind):
+        return {field.name: filled(field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return [("k", filled(kind.item_type))]
+    if pa.types.is_list(kind):
+        return [filled(kind.value_type)]
+    return 7 if kind == pa.int32() else "seven"
+
+
+def test_names_without_a_clash_stay_as_they_were() -> None:
+    """A schema that is registered already does not get another version."""
+    text = derived(pa.struct([("tags", pa.list_(SMALL)), ("one", OTHER)]), "t-value", "AVRO").text
+
+    assert "namespace" not in text
+    assert '"name": "t_value_tags_item"' in text
+    assert '"name": "t_value_one"' in text

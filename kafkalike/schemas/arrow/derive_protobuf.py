@@ -56,22 +56,25 @@ def _used(body: list[str]) -> list[str]:
     return [name for name in (_DURATION, _TIMESTAMP) if any(name in line for line in body)]
 
 
-def _message(kind: pa.StructType, name: str, indent: str) -> list[str]:
-    """The lines of a message."""
+def _message(kind: pa.StructType, name: str, indent: str, path: str = "") -> list[str]:
+    """The lines of a message; `path` leads to it."""
     taken = {field.name for field in kind}
     lines: list[str] = []
     for number, field in enumerate(sorted(kind, key=lambda field: field.name), start=1):
         if not _NAME.fullmatch(field.name):
-            raise IllegalArgumentError(f"{field.name!r} cannot be the name of a field in Protobuf")
+            raise IllegalArgumentError(f"column {path}{field.name}: this cannot be the name of a field in Protobuf")
         # A message inside must not be called as a field is.
         inner = f"{field.name}_message"
         while inner in taken:
             inner += "_"
         taken.add(inner)
-        found = _field(field.type, inner)
+        try:
+            found = _field(field.type, inner)
+        except IllegalArgumentError as cause:
+            raise IllegalArgumentError(f"column {path}{field.name}: {cause}") from None
         struct = _struct_of(field.type)
         if struct is not None:
-            lines += _message(struct, inner, f"{indent}  ")
+            lines += _message(struct, inner, f"{indent}  ", f"{path}{field.name}.")
         lines.append(f"{indent}  {found} {field.name} = {number};")
     return [f"{indent}message {name} {{", *lines, f"{indent}}}"]
 
