@@ -241,3 +241,27 @@ def test_bad_arguments_are_refused(
         create_view(spark, **{"topic": "orders", "bootstrap_servers": root, **arguments})
 
     assert spark.catalog.listTables() == before
+
+
+def test_a_view_shows_no_value_in_another_unit_and_follows_anchors(spark: SparkSession, root: str) -> None:
+    """A day that became a time is an error; a reference to an anchor has its column, not the whole document's."""
+    old, new = (
+        {"type": "record", "name": "R", "fields": [{"name": "at", "type": {"type": kind, "logicalType": logical}}]}
+        for kind, logical in (("int", "date"), ("long", "timestamp-millis"))
+    )
+    Registry(root).set_compatibility(subject_name="orders-value", level="NONE")
+    fill(
+        root,
+        [(None, avro(old, {"at": 20_000}, register(root, old))), (None, avro(new, {"at": 5}, register(root, new)))],
+    )
+    anchored = {"properties": {"at": {"$ref": "#money"}}, "$defs": {"m": {"$anchor": "money", "type": "integer"}}}
+    number = register(root, anchored, "prices-value", "JSON")
+    fill(root, [(None, framed(number, b'{"at":7}'))], "prices")
+
+    create_view(spark, "orders", root, format="avro", name="orders_v")
+    create_view(spark, "prices", root, format="json", name="prices_v")
+
+    rows = spark.sql("SELECT unix_micros(at) AS at, _error FROM orders_v ORDER BY offset").collect()
+    assert [row["at"] for row in rows] == [None, 5_000]
+    assert "int (date)" in rows[0]["_error"]
+    assert [tuple(row) for row in spark.sql("SELECT at, _error FROM prices_v").collect()] == [(7, None)]

@@ -123,6 +123,39 @@ def test_what_does_not_fit_writes_and_registers_nothing(spark: SparkSession, roo
     assert connect(root).log("orders").log_end(0) == 0
 
 
+def avro_field(kind: Any) -> Schema:
+    return Schema(json.dumps({"type": "record", "name": "R", "fields": [{"name": "price", "type": kind}]}))
+
+
+def json_field(kind: Any) -> Schema:
+    return Schema(json.dumps({"type": "object", "properties": {"price": kind}}), "JSON")
+
+
+def test_a_value_that_a_schema_would_change_is_refused_by_its_column(spark: SparkSession, root: str) -> None:
+    """The whole matrix stands in tests/unit/test_matrix_*.py; the last value fits."""
+    millis = {"type": "long", "logicalType": "timestamp-millis"}
+    instant = {"type": "string", "format": "date-time"}
+    cases = [
+        ("0.1D", avro_field("float")),
+        ("timestamp_micros(1500)", avro_field(millis)),
+        ("TIMESTAMP_NTZ'2026-01-02 03:04:05'", avro_field(millis)),
+        ("CAST(X'FF' AS STRING)", avro_field("string")),
+        ("0.12345678901234567890BD", json_field({"type": "number"})),
+        ("TIMESTAMP_NTZ'2026-01-02 03:04:05'", json_field(instant)),
+        ("9007199254740993L", Schema('syntax = "proto3"; message R { double price = 1; }', "PROTOBUF")),
+    ]
+
+    for nth, (value, schema) in enumerate(cases):
+        topic = f"orders-{nth}"
+        with pytest.raises(SerializationError, match="price"):
+            write(spark.sql(f"SELECT {value} AS price"), topic, root, value_schema=schema)
+        assert topic not in connect(root).topics() or connect(root).log(topic).log_end(0) == 0
+
+    write(spark.sql("SELECT 0.1BD AS price"), "orders", root, value_schema=json_field({"type": "number"}))
+    (row,) = read(spark, "orders", root).collect()
+    assert bytes(row["value"][5:]) == b'{"price":0.1}'
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
