@@ -303,3 +303,84 @@ def test_what_no_json_can_say_is_an_error_with_its_name(number: float) -> None:
 
     assert row is None
     assert str(error).startswith("f_json: ")
+
+
+# --- changed schemas ---------------------------------------------------------------------------
+
+INSIDE = 'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message R {{ {} }}'
+
+
+def evolved(wrote: str, reads: str, value: Any) -> tuple[Any, str | None]:
+    """The field `f` as a reader with another schema sees what Google's library wrote."""
+    source = SchemasInMemory()
+    old, new = (Schema("PROTOBUF", INSIDE.format(text)) for text in (wrote, reads))
+    number = source.register("t-value", old)
+    source.register("u-value", new)
+    message = GetMessageClass(compiled(old.text).message_types_by_name["R"])(f=value)
+    data = framed(number, b"\0" + message.SerializeToString())
+    rows, errors = BatchDecoder(reader_of(new, source), source.schema_by_id).decode(pa.array([data], pa.binary()))
+    row = rows.to_pylist()[0]
+    return (None if row is None else row["f"]), errors[0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("wrote", "reads", "value", "expected"),
+    [
+        ("int32 f = 1;", "int64 f = 1;", -1, -1),
+        ("int64 f = 1;", "int32 f = 1;", I31 - 1, I31 - 1),
+        ("int64 f = 1;", "bool f = 1;", 1, True),
+        ("uint32 f = 1;", "int32 f = 1;", 7, 7),
+        ("sint64 f = 1;", "sint32 f = 1;", -I31, -I31),
+        ("fixed32 f = 1;", "sfixed32 f = 1;", 7, 7),
+        ("string f = 1;", "bytes f = 1;", "é", "é".encode()),
+        ("repeated int64 f = 1;", "repeated int32 f = 1;", [1, 2], [1, 2]),
+        ("map<int64, string> f = 1;", "map<int32, bytes> f = 1;", {1: "a"}, [(1, b"a")]),
+        ("double f = 1;", "int64 f = 1;", 0.0, 0),
+        ("string f = 1;", "repeated string f = 1;", "a", ["a"]),
+        ("repeated string f = 1;", "string f = 1;", ["a"], "a"),
+    ],
+)
+def test_a_changed_type_that_can_say_the_value_reads_it(wrote: str, reads: str, value: Any, expected: Any) -> None:
+    assert evolved(wrote, reads, value) == (expected, None)
+
+
+@pytest.mark.parametrize(
+    ("wrote", "reads", "value"),
+    [
+        ("int64 f = 1;", "int32 f = 1;", 1 << 32),
+        ("int32 f = 1;", "uint32 f = 1;", -1),
+        ("uint64 f = 1;", "int64 f = 1;", 2 * I63 - 1),
+        ("int64 f = 1;", "bool f = 1;", 2),
+        ("sint64 f = 1;", "sint32 f = 1;", -I31 - 1),
+        ("fixed64 f = 1;", "sfixed64 f = 1;", I63),
+        ("int32 f = 1;", "sint32 f = 1;", 1),
+        ("int64 f = 1;", "double f = 1;", 1),
+        ("fixed64 f = 1;", "double f = 1;", 1),
+        ("float f = 1;", "fixed32 f = 1;", 1.0),
+        ("int64 f = 1;", "google.protobuf.Timestamp f = 1;", 1_700_000_000),
+        ("repeated int32 f = 1;", "int32 f = 1;", [1, 2]),
+        ("repeated string f = 1;", "string f = 1;", ["a", "b"]),
+        ("repeated int64 f = 1;", "repeated int32 f = 1;", [1, 1 << 32]),
+        ("map<int64, string> f = 1;", "map<int32, string> f = 1;", {1 << 32: "a"}),
+        ("map<string, int64> f = 1;", "map<string, double> f = 1;", {"a": 1}),
+    ],
+)
+def test_a_changed_type_that_cannot_say_the_value_is_an_error_with_its_name(wrote: str, reads: str, value: Any) -> None:
+    """Google's library gives another number, the last one, or none."""
+    found, error = evolved(wrote, reads, value)
+
+    assert found is None
+    assert str(error).startswith("f: the ")
+
+
+def test_changes_are_found_below_messages_lists_and_maps() -> None:
+    line = "message L {{ optional L next = 1; {} n = 2; }} {}"
+    for field, value in (
+        ("L f = 1;", {"next": {"next": {"n": 1 << 32}}}),
+        ("repeated L f = 1;", [{"n": 1}, {"n": 1 << 32}]),
+        ("map<string, L> f = 1;", {"a": {"next": {"n": 1 << 32}}}),
+    ):
+        found, error = evolved(line.format("int64", field), line.format("int32", field), value)
+
+        assert found is None
+        assert str(error).startswith("n: the writer's int64 is no int32")

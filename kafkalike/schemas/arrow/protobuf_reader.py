@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -12,9 +14,12 @@ from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.protobuf_columns import chosen_message, message_columns
 from kafkalike.schemas.arrow.reading import Reading, check_type
 from kafkalike.schemas.arrow.values import one_by_one
+from kafkalike.schemas.proto.changes import check_of
 from kafkalike.schemas.proto.files import build_file, message_at
 from kafkalike.schemas.source import SchemaSource
 from kafkalike.schemas.wire import split_indexes
+
+Parse = Callable[[bytes], Message]
 
 
 class ProtobufReader:
@@ -32,18 +37,35 @@ class ProtobufReader:
         """See `Reader.of`."""
         check_type(schema, "PROTOBUF")
         file = build_file(schema, self._source.referenced(schema))
-        names: dict[tuple[int, ...], str] = {}
+        known: dict[tuple[int, ...], tuple[str, Parse]] = {}
 
         def parse_one(value: bytes) -> Message:
             indexes, start = split_indexes(value)
-            name = names.get(indexes)
-            if name is None:
-                name = names[indexes] = message_at(file, indexes).full_name
+            found = known.get(indexes)
+            if found is None:
+                writer = message_at(file, indexes)
+                found = known[indexes] = writer.full_name, self._parse(writer)
+            name, parse = found
             if name != self._message.full_name:
                 raise ValueError(f"the value is a message {name}, not {self._message.full_name}")
             try:
-                return self._class.FromString(value[start:])
+                return parse(value[start:])
             except DecodeError as cause:
                 raise ValueError(f"the value is no message {name}: {cause}") from cause
 
         return partial(one_by_one, self._top, parse_one)
+
+    def _parse(self, writer: Descriptor) -> Parse:
+        """What parses a message: by both schemas where a field has changed its type, which have to agree then."""
+        read = self._class.FromString
+        check = check_of(writer, self._message) if writer.full_name == self._message.full_name else None
+        if check is None:
+            return read
+        written = GetMessageClass(writer).FromString
+
+        def parse(value: bytes) -> Message:
+            found = read(value)
+            check(written(value), found)
+            return found
+
+        return parse
