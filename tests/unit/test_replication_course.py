@@ -12,6 +12,7 @@ from kafkalike.model.replication.values import (
     Configuration,
     FellBehindError,
     Loss,
+    OtherBytesError,
     Registration,
     Replica,
     UnreachableError,
@@ -166,3 +167,87 @@ def test_a_log_that_was_given_up_is_not_read_on() -> None:
 
     with pytest.raises(FellBehindError):
         asked(course.looking_up(4, VIEW, given_up))
+
+
+# --- versions of other engines --------------------------------------------------------------------
+
+FOREIGN = Content("")
+CHAIN = Configuration(0, (ONE, TWO))
+
+
+def acts_of(steps: Generator[acts.Act, Any, Any], *answers: Any) -> list[acts.Act]:
+    """What a course asks until it has had these answers, and one act more if there is one."""
+    asked = [steps.send(None)]
+    for answer in answers:
+        try:
+            asked.append(steps.send(answer))
+        except StopIteration:
+            break
+    return asked
+
+
+def test_files_of_another_engines_version_go_down_the_chain_before_it() -> None:
+    view, created = View(CHAIN, 5), True
+
+    asked = acts_of(course.publishing(view, Content("a"), {}), FOREIGN, -1, None, created, -1)
+
+    assert asked[2:4] == [acts.Supply(TWO, FOREIGN, ONE, partly=True), acts.Put(TWO, 6, FOREIGN)]
+
+
+def test_files_of_our_own_version_are_everywhere_already() -> None:
+    created = True
+
+    asked = acts_of(course.publishing(View(CHAIN, 5), Content("a"), {}), Content("b"), -1, created, -1)
+
+    assert acts.Put(TWO, 6, Content("b")) in asked
+    assert not any(isinstance(act, acts.Supply) for act in asked)
+
+
+@pytest.mark.parametrize(("source_answers", "blamed"), [(True, TWO), (False, ONE)], ids=["target", "source"])
+def test_replica_that_gives_no_answer_is_blamed_when_files_are_passed_on(
+    source_answers: bool,  # noqa: FBT001
+    blamed: Replica,
+) -> None:
+    steps = course.passing_on(TWO, 6, FOREIGN, ONE)
+    steps.send(None)
+    assert steps.throw(UnreachableError(TWO)) == acts.Checkpoint(ONE)
+
+    with pytest.raises(UnreachableError) as failed:
+        _ = steps.send(-1) if source_answers else steps.throw(UnreachableError(ONE))
+
+    assert failed.value.replica == blamed
+
+
+@pytest.mark.parametrize(
+    ("registered", "known"),
+    [(None, CHAIN), (Registration(0, (ONE, TWO)), CHAIN), (Registration(2, (ONE, TWO)), Configuration(1, (TWO,)))],
+    ids=["nothing registered", "in force", "behind"],
+)
+@pytest.mark.parametrize("there", [None, Content("x")], ids=["nothing", "another one"])
+def test_leader_with_another_engines_version_that_the_head_lacks_is_taken_out(
+    registered: Registration | None, known: Configuration, there: Content | None
+) -> None:
+    with pytest.raises(OtherBytesError) as failed:
+        answered(course.check_passed_on(TWO, 6, FOREIGN, known, registered), there, 5)
+
+    assert failed.value.replica == TWO
+
+
+@pytest.mark.parametrize("answers", [(FOREIGN,), (None, 6)], ids=["it has it", "it was cleaned up"])
+def test_another_engines_version_that_the_head_had_is_published(answers: tuple[Any, ...]) -> None:
+    assert answered(course.check_passed_on(TWO, 6, FOREIGN, CHAIN, None), *answers) is None
+
+
+@pytest.mark.parametrize(
+    "known", [Configuration(-1, ()), Configuration(0, (TWO,))], ids=["before the first seal", "one replica"]
+)
+def test_nobody_else_is_asked_about_another_engines_version_of_one_replica(known: Configuration) -> None:
+    assert list(course.check_passed_on(TWO, 6, FOREIGN, known, None)) == []
+
+
+def test_reader_asks_the_head_about_versions_of_other_engines_alone() -> None:
+    ours = acts_of(course.following(View(CHAIN, 5), {}), Content("a"), -1, None, -1)
+    foreign = acts_of(course.following(View(CHAIN, 5), {}), FOREIGN, -1, FOREIGN, None, -1)
+
+    assert [act.replica for act in ours if isinstance(act, acts.Read)] == [TWO, TWO]
+    assert [act.replica for act in foreign if isinstance(act, acts.Read)] == [TWO, ONE, TWO]

@@ -33,6 +33,7 @@ from kafkalike.model.replication.acts import (
 from kafkalike.model.replication.membership import without
 from kafkalike.model.replication.values import (
     UNSEEN,
+    Configuration,
     FellBehindError,
     OtherBytesError,
     Registration,
@@ -86,11 +87,56 @@ def putting(replica: Replica, version: int, content: Version) -> Generator[Act, 
     yield from check_not_cleaned(replica, version)
 
 
+def passing_on(replica: Replica, version: int, content: Version, source: Replica) -> Generator[Act, Any, None]:
+    """Put a decided version at a replica that has all before it, from one that has this one.
+
+    Writers give each replica the data files of a version before they put it at the first one. Another engine has put
+    its version, and the data files, at that one alone.
+
+    Raises:
+        OtherBytesError: it has something else there.
+    """
+    if not content.append_id:
+        try:
+            yield Supply(replica, content, source, partly=True)
+        except UnreachableError:
+            # Which of the two gives no answer?
+            yield Checkpoint(source)
+            raise
+    yield from putting(replica, version, content)
+
+
+def check_passed_on(
+    source: Replica, version: int, content: Version, known: Configuration, registered: Registration | None
+) -> Generator[Act, Any, None]:
+    """Refuse another engine's version that stands at a leader, and did not come down the chain.
+
+    The others would put something else in its place, or leave a hole there.
+
+    Raises:
+        OtherBytesError: the leader is to be taken out.
+    """
+    if registered is not None and registered.epoch >= known.epoch:
+        first = registered.decider
+    elif known.chain:
+        first = known.head
+    else:
+        return
+    if first == source:
+        return
+    there = yield Read(first, version)
+    if there != content and (yield Checkpoint(first)) < version:
+        raise OtherBytesError(source)
+
+
 def following(view: View, seen: Seen, registered: Registration | None = None) -> Generator[Act, Any, View]:
     """Read what is published beyond a view, each version from the leader of its configuration.
 
     A seal that has not reached the leader that it names is not published yet. The first versions may have been read
     ahead; the next ones are, as many at once.
+
+    Raises:
+        OtherBytesError: the leader has a version of another engine that nobody else has.
 
     Args:
         view: what is known.
@@ -109,6 +155,8 @@ def following(view: View, seen: Seen, registered: Registration | None = None) ->
         content = yield from reading(source, view.end + 1)
         if content is None:
             return view
+        if not content.append_id:
+            yield from check_passed_on(source, view.end + 1, content, known, registered)
         later = view.after(content)
         new = later.configuration
         passing = registered is not None and new.epoch < registered.epoch
@@ -193,7 +241,7 @@ def publishing(view: View, content: Version, seen: Seen) -> Generator[Act, Any, 
     if later.configuration != view.configuration:
         raise StaleError(chain[0])
     for replica in chain[1:]:
-        yield from putting(replica, version, decided)
+        yield from passing_on(replica, version, decided, chain[0])
     seen[version] = decided
     return later
 
@@ -325,7 +373,7 @@ def sealing(view: View, registered: Registration, seen: Seen) -> Generator[Act, 
             yield from bringing(replica, decider, end.end)
         elif replica != decider:
             for version, content in ahead.items():
-                yield from putting(replica, version, content)
+                yield from passing_on(replica, version, content, decider)
     seen |= ahead
     return end
 

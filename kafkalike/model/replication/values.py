@@ -96,7 +96,7 @@ class Version(Protocol):
 
     @property
     def append_id(self) -> str:
-        """Whose it is."""
+        """Whose it is; empty where another engine has made it."""
         ...
 
     @property

@@ -168,10 +168,10 @@ class PublishedLog:
         if content is None:
             if not self._is_outdated(view):
                 return None
-        elif self._roots.logs.is_sure(leader, version) and _SEAL not in content:
+        elif self._roots.logs.is_sure(leader, version) and _SEAL not in content and VersionFile(content).append_id:
             self.advance(View(view.configuration, version))
             return content
-        # A seal, another leader, or after a long sleep.
+        # A seal, another leader, a version of another engine, or after a long sleep.
         view = self.followed(view)
         return self.file_of(version) if version <= view.end else None
 
@@ -280,7 +280,7 @@ class PublishedLog:
                     return None
                 if view.configuration.epoch < registered.epoch:
                     view = self._mended(view, StaleError(registered.leader))
-            except UnreachableError as failed:
+            except ReplicaError as failed:
                 return None if self._is_unmade(registered) else self._repaired(failed)
             except FellBehindError:
                 continue
@@ -298,13 +298,13 @@ class PublishedLog:
         except (OSError, LogCorruptError):
             return False
 
-    def _repaired(self, failed: UnreachableError) -> View:
-        """Get to know the log without a leader that gives no answer."""
+    def _repaired(self, failed: ReplicaError) -> View:
+        """Get to know the log without a leader that gives no answer, or has what nobody else has."""
         for _ in range(TRIES):
             seen: Seen = {}
             try:
                 view, _, _ = self._roots.carry_out(opening(seen, repair=True))
-            except (FellBehindError, UnreachableError):
+            except (FellBehindError, ReplicaError):
                 # Another one may have gone meanwhile.
                 continue
             except NoReplicaLeftError:

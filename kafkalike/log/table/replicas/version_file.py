@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from kafkalike.log.table.actions import CHECKSUM_KEY, Add, TableCommit, parse_commit
+from kafkalike.log.table.actions import APPEND_KEY, CHECKSUM_KEY, Add, TableCommit, parse_commit
 from kafkalike.log.table.commit_file import Commit
 from kafkalike.log.table.state import REPLICAS, SEAL
 from kafkalike.model.compaction import HOLES, cleaner_app
@@ -20,6 +21,10 @@ APPLICATION: Final = REPLICAS
 """Beginning of the name of the Delta transaction by which a version says a configuration."""
 
 _APPLICATION: Final = APPLICATION.encode()
+
+
+_APPEND: Final = re.compile(rb'"userMetadata":\s?"\{\\"' + APPEND_KEY.encode() + rb'\\":\s?\\"([0-9A-Za-z-]+)\\"')
+"""Where our own writers say the id, in the first line."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,9 @@ class VersionFile:
     @property
     def append_id(self) -> str:
         """Whose it is; empty for those of foreign writers."""
-        return self.commit.append_id or ""
+        # Readers ask it of each version: it need not be parsed for that.
+        quick = _APPEND.search(self.data.partition(b"\n")[0])
+        return quick[1].decode() if quick else self.commit.append_id or ""
 
     @property
     def configuration(self) -> Configuration | None:
