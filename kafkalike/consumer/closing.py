@@ -39,6 +39,7 @@ def end(context: Context, polling: Polling, guard: Guard, timeout_ms: float, *, 
 def _give_back(context: Context, polling: Polling, guard: Guard, timeout_ms: float) -> None:
     guard.closed = True
     polling.fetcher.clear()
+    polling.watch.close()
     if context.letter_commits is not None:
         context.letter_commits.close()
     context.logs.forget()

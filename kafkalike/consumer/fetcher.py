@@ -54,6 +54,16 @@ class Fetcher:
         """Whether the next `collect` can do without reading."""
         return any(feed.chunks and feed.state.fetchable for feed in self._feeds.values())
 
+    @property
+    def idle_logs(self) -> list[TopicLog]:
+        """Logs of the topics that have nothing left to read."""
+        return [idle.log for idle in self._idle.values()]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no partition has anything left to read."""
+        return not any(feed.state.fetchable for feed in self._feeds.values())
+
     def clear(self) -> None:
         """Drop all buffers. Caller: client."""
         self._synced = -1  # first: an interrupt may hit any line

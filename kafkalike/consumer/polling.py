@@ -13,6 +13,7 @@ from kafkalike.consumer.commits import Commits
 from kafkalike.consumer.context import Context
 from kafkalike.consumer.feeds import Build, Taken
 from kafkalike.consumer.fetcher import Fetcher
+from kafkalike.consumer.folder_watch import FolderWatch
 from kafkalike.consumer.outage import Outage
 from kafkalike.consumer.positions import Positions
 from kafkalike.consumer.records import to_records
@@ -30,7 +31,10 @@ SLOWEST: Final = 10
 
 REST: Final = 9
 """Where a look takes long, as one at very many topics does, a waiting poll comes to rest for so many times as long
-between two looks: it then uses a tenth of a core at most."""
+between two looks: it then uses a tenth of a core at most. So does one that each commit wakes, for records of others."""
+
+WATCHED_REST: Final = 33
+"""The same where the kernel reports all new commits: only the group and the cluster are left to be looked at."""
 
 HELP_MS: Final = 10_000
 """How long, ms, a poll brings committed transactions into its topics at most, before it reads what is there."""
@@ -48,6 +52,7 @@ class Polling:
         self.positions = Positions(context)
         self.assigner = Assigner(context, self.commits, self.positions)
         self.fetcher = Fetcher(context)
+        self.watch = FolderWatch()
         self._root = RootWatch(context.cluster, context.clock)
         self._outage = Outage(context.clock, context.config.default_api_timeout_ms)
         self._since = JUST_SECONDS
@@ -63,7 +68,7 @@ class Polling:
         """
         context = self._context
         deadline = Deadline(context.clock, None if math.isinf(timeout_ms) else timeout_ms)
-        pause = context.cluster.tail_interval
+        pause, woken = context.cluster.tail_interval, False
         context.metrics.polls += 1
         while True:
             begun = context.clock.monotonic()
@@ -80,8 +85,27 @@ class Polling:
             if taken or remaining <= 0:
                 return taken
             looked = context.clock.monotonic() - begun
-            context.clock.sleep(min(pause, remaining))
-            pause = min(pause * 1.5, max(context.cluster.tail_interval * SLOWEST, looked * REST))
+            woken = self._pause(min(pause, remaining), looked * REST if woken else 0.0)
+            rest = WATCHED_REST if self.watch.complete and self.fetcher.is_idle else REST
+            pause = min(pause * 1.5, max(context.cluster.tail_interval * SLOWEST, looked * rest))
+
+    def _pause(self, seconds: float, rest: float) -> bool:
+        """Wait until the next look.
+
+        Args:
+            seconds: until it, unless a commit comes.
+            rest: seconds in which no commit ends the wait.
+
+        Returns:
+            Whether one has.
+        """
+        clock, rest = self._context.clock, min(rest, seconds)
+        # A clock that a test turns stands still while the kernel waits.
+        if clock is not SYSTEM_CLOCK:
+            clock.sleep(seconds)
+            return False
+        clock.sleep(rest)
+        return self.watch.wait(self.fetcher.idle_logs, seconds - rest)
 
     def _answered(self, limit: int | None, build: Build, begun: float) -> list[Taken]:
         """One look; nothing where the storage gives no answer, for a time."""

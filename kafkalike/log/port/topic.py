@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.config.topic import TopicConfig
@@ -99,6 +99,14 @@ class TopicLog(Protocol):
 
         Raises:
             LogCorruptError: the table is gone or damaged, so that only an older state of it is known.
+        """
+        ...
+
+    def watch(self, add: Callable[[str], object]) -> None:
+        """Name the folder in which new commits appear as files, if the kernel of this machine sees all of them.
+
+        Args:
+            add: called with the folder's path, at most once.
         """
         ...
 

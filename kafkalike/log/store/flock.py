@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import weakref
 from io import FileIO
-from typing import Final
+
+from kafkalike.forks import inherited
 
 
 class Flock:
@@ -39,7 +39,7 @@ class Flock:
             no `flock`. Nothing is created, since where `flock` is missing a lock is a file that exists.
         """
         # Before anything is opened, so that a child forked meanwhile finds it.
-        _open.add(self)
+        inherited.add(self)
         if not (self._lock(self._queue) and self._lock(self._table)):
             self.free()
             return False
@@ -62,7 +62,7 @@ class Flock:
         """Release what is held, if anything."""
         for file in self._files:
             _free(file)
-        _open.discard(self)
+        inherited.discard(self)
 
     def in_child(self) -> None:
         """Close the parent's files in a forked child, without releasing the parent's lock."""
@@ -79,15 +79,3 @@ def _free(file: FileIO) -> None:
         fcntl.flock(file, fcntl.LOCK_UN)
     with contextlib.suppress(OSError):
         file.close()
-
-
-_open: Final[weakref.WeakSet[Flock]] = weakref.WeakSet()
-
-
-def _in_child() -> None:
-    for each in tuple(_open):
-        each.in_child()
-    _open.clear()
-
-
-os.register_at_fork(after_in_child=_in_child)

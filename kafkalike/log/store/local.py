@@ -336,6 +336,11 @@ class LocalStore(NearStore):
         locks = (TableLock(folder, name) for name in names)
         return sum(lock.discard() for lock in locks if not found.isdisjoint(lock.files))
 
+    def watch(self, folder: str, add: Callable[[str], object]) -> None:
+        """Name the folder, unless other machines may write to it."""
+        if not allowed_network(self.uri):
+            add(self.path(folder))
+
     def leases(self) -> Leases:
         """Heartbeats as the times of files."""
         return LocalLeases(f"{self._root.uri}/{LEASES}")

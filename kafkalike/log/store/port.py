@@ -211,6 +211,15 @@ class Store(Protocol):
         """
         ...
 
+    def watch(self, folder: str, add: Callable[[str], object]) -> None:
+        """Name a folder, if the kernel of this machine sees all files that anybody puts there.
+
+        Args:
+            folder: below the store's own.
+            add: called with its path, at most once. It must not raise.
+        """
+        ...
+
     @property
     def bounded_calls(self) -> BoundedCalls | None:
         """What makes its calls, where they may hang; None where they are made by the caller's thread."""

@@ -176,6 +176,10 @@ class FollowedTopic:
             )
             raise LogCorruptError(message)
 
+    def watch(self, add: Callable[[str], object]) -> None:
+        """Name the folder in which new commits appear as files."""
+        self.files.watch("_delta_log", add)
+
     def log_start(self, partition: int) -> int:
         """First offset that may be read."""
         return self.info.log_start(partition)

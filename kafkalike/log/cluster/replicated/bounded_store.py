@@ -224,6 +224,12 @@ class BoundedStore(BrokerStore):
         except OSError:
             return 0
 
+    def watch(self, folder: str, add: Callable[[str], object]) -> None:
+        """Name the folder, unless other machines may write to it, or it does not answer."""
+        watch = super().watch
+        with contextlib.suppress(OSError):
+            self._calls.call(lambda: watch(folder, add))
+
     def leases(self) -> Leases:
         """Heartbeats as the times of files."""
         return BoundedLeases(super().leases(), self._calls)

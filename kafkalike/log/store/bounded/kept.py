@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
+from kafkalike.forks import inherited
 from kafkalike.log.store.bounded.calls import BoundedCalls
 from kafkalike.log.store.bounded.carried import carry
 
@@ -66,7 +65,7 @@ class Kept:
 
     def _take(self) -> bool:
         # Before it is opened, so that a child that is forked then finds it.
-        _held.add(self)
+        inherited.add(self)
         handle = self._make()
         if handle is None:
             return False
@@ -95,7 +94,7 @@ class Kept:
     def _let_go(self) -> None:
         with self._mutex:
             handle, self.handle = self.handle, None
-        _held.discard(self)
+        inherited.discard(self)
         if handle is not None:
             self._free(handle)
 
@@ -106,15 +105,3 @@ class Kept:
             # Only closed, so that the parent has what it has. That may fail, or hang.
             with contextlib.suppress(OSError, RuntimeError):
                 self._calls.call(partial(os.close, handle))
-
-
-_held: Final[weakref.WeakSet[Kept]] = weakref.WeakSet()
-
-
-def _in_child() -> None:
-    for kept in tuple(_held):
-        kept.in_child()
-    _held.clear()
-
-
-os.register_at_fork(after_in_child=_in_child)

@@ -103,6 +103,12 @@ class ReplicatedStore(NearStore):
         known, _ = self._with_data()
         return self.replicas.store_of(known[0]).far if known else self._root.far
 
+    def watch(self, folder: str, add: Callable[[str], object]) -> None:
+        """Name the leader's folder: what appears there is published."""
+        known = self.replicas.in_sync()
+        if known:
+            self.replicas.store_of(known[0]).watch(folder, add)
+
     def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls, side by side where the root is far that is asked first."""
         known = self._with_data()[0] if len(calls) > 1 else ()
