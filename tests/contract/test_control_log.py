@@ -6,13 +6,14 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
@@ -27,6 +28,8 @@ from tests.tools.clusters import on_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
 
     from kafkalike.log.port import Cluster
 
@@ -212,6 +215,44 @@ def test_merging_files_changes_no_state(root: str, kind: str) -> None:
 
 
 @pytest.mark.slow
+class ObservedStore(LocalStore):
+    """A folder that notes which files are opened for reading."""
+
+    opened: ClassVar[list[str]] = []
+
+    def at(self, folder: str) -> ObservedStore:
+        return ObservedStore(f"{self.uri}/{folder}", self._root)
+
+    def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
+        self.opened.append(name)
+        return super().open_input(name, buffer_size)
+
+
+def test_merge_after_own_commits_reads_no_file(root: str) -> None:
+    """Opening 64 files took 20 ms within the call of the commit that merges."""
+    cluster = DeltaCluster(ObservedStore(root))
+    ObservedStore.opened.clear()
+
+    for n in range(2 * MERGE_INTERVAL + 1):
+        commit(cluster, n)
+
+    assert len(cluster.groups.live_files()) < MERGE_INTERVAL
+    assert ObservedStore.opened == []
+    assert [r.offset for r in DeltaCluster(LocalStore(root)).groups.rows] == list(range(2 * MERGE_INTERVAL + 1))
+
+
+def test_reloading_reads_every_file(root: str) -> None:
+    """What is remembered of a file does not hide that it is damaged."""
+    cluster = DeltaCluster(ObservedStore(root))
+    for n in range(3):
+        commit(cluster, n)
+    ObservedStore.opened.clear()
+
+    cluster.groups.reload()
+
+    assert sorted(ObservedStore.opened) == sorted(cluster.groups.live_files())
+
+
 def test_a_writer_that_slept_through_log_cleanup_finds_its_version_taken(root: str) -> None:
     """Stopped between its look and its commit, while others made its version and log cleanup took that away."""
     # One that takes no turn is as a writer whose patience has run out.

@@ -28,6 +28,11 @@ from kafkalike.model.segments import Segment
 ROWS: Final = 0
 """The partition that all rows belong to; their numbers are its offsets."""
 
+RECENT_FILES: Final = 128
+RECENT_BYTES: Final = 16_384
+"""How many files are remembered, of how many bytes in memory each: more than the commits between two merges, and 2 MiB
+at most."""
+
 R = TypeVar("R")
 
 
@@ -52,10 +57,27 @@ class RowFiles(Generic[R]):
         self._clock = clock
         self._own: tuple[str, Sequence[R]] = "", ()
         """Path and rows of the file written last, which need not be read again."""
+        self._recent: dict[str, pa.Table] = {}
+        """The last small files, by path: a file never changes, and those that a merge reads were just written."""
 
     def read(self, path: str) -> pa.Table:
         """A data file. Without pyarrow's threads, which take longer to wake up than a small file takes to be read."""
-        return sound(self._files, path, lambda files: _read(files, path))
+        known = self._recent.get(path)
+        return self._kept(path, sound(self._files, path, lambda files: _read(files, path))) if known is None else known
+
+    def _kept(self, path: str, table: pa.Table) -> pa.Table:
+        """Remember a small file that a merge is about to read, unless there are too many."""
+        if table.nbytes <= RECENT_BYTES:
+            self._recent[path] = table
+            # Other threads may do this at the same time.
+            for oldest in list(self._recent)[:-RECENT_FILES]:
+                self._recent.pop(oldest, None)
+        return table
+
+    def forget(self) -> None:
+        """Read every file anew."""
+        self._own = "", ()
+        self._recent.clear()
 
     def read_all(self, paths: Sequence[str]) -> list[pa.Table]:
         """Several data files, side by side where each request takes long."""
@@ -131,6 +153,7 @@ class RowFiles(Generic[R]):
             self._files.discard(name)
             message = f"{self._files.uri}/{name} cannot be written: {cause}"
             raise KafkaStorageError(message) from cause
+        self._kept(name, table)
         stats = {"numRecords": table.num_rows, "minValues": {"seq": low}, "maxValues": {"seq": high}, "nullCount": {}}
         return Add(
             path=name,

@@ -147,6 +147,7 @@ class RowTable(Generic[S, R]):
         """Read the whole table anew, whatever is known of it."""
         with self.table.mutex:
             self.table.forget()
+            self.row_files.forget()
             return self.refresh()
 
     def sound(self, pace: Pace = NOW) -> None:
