@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import RecordDeserializationError
-from kafkalike.model.structs import ConsumerRecord
+from kafkalike.model.structs import NO_HEADERS, ConsumerRecord
 from kafkalike.serialization import DeserializeFunction
 
 if TYPE_CHECKING:
@@ -41,7 +41,11 @@ def to_records(
         The records, and None; or the records before the first one that a deserialiser failed on, and the error.
     """
     columns = chunk.columns()
-    headers = columns.headers or [[] for _ in columns.offsets]
+    headers = columns.headers
+    if headers is None:
+        count, plain = len(columns.offsets), key_deserializer is None and value_deserializer is None
+        # A deserializer may change what it is given.
+        headers = [NO_HEADERS] * count if plain else [[] for _ in range(count)]
     keys, values, failed = columns.keys, columns.values, None
     if key_deserializer is not None:
         keys, failed = _deserialize("key", key_deserializer, topic, chunk, columns, headers, keys)
