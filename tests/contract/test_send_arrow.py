@@ -84,10 +84,22 @@ def test_all_columns_arrive_as_send_would_have_written_them(
         pa.record_batch({"key": ["a", "b"], "value": ["x", None]}),
         pa.table({"key": pa.array(["a", "b"]).dictionary_encode(), "value": pa.array(["x", None], pa.large_string())}),
         pl.DataFrame({"key": ["a", "b"], "value": [b"x", None]}),
+        pl.DataFrame(
+            {"key": pl.Series(["a", "b"], dtype=pl.Categorical), "value": pl.Series(["x", None], dtype=pl.Enum(["x"]))}
+        ),
         pd.DataFrame({"key": ["a", "b"], "value": ["x", None]}, index=["r", "s"]),
+        pd.DataFrame({"key": pd.Categorical(["a", "b"]), "value": pd.Categorical(["x", None])}),
         pa.chunked_array([pa.array([{"key": "a", "value": "x"}, {"key": "b", "value": None}])]),
     ],
-    ids=["record batch", "dictionary and large text", "polars", "pandas", "array of structs"],
+    ids=[
+        "record batch",
+        "dictionary and large text",
+        "polars",
+        "polars categories",
+        "pandas",
+        "pandas categories",
+        "array of structs",
+    ],
 )
 def test_any_table_that_speaks_arrow_is_taken(cluster: Cluster, make: Callable[..., KafkaProducer], table: Any) -> None:
     """Text is written in UTF-8."""
@@ -95,6 +107,25 @@ def test_any_table_that_speaks_arrow_is_taken(cluster: Cluster, make: Callable[.
 
     found = stored(cluster)
     assert (found.keys, found_values(found)) == ([b"a", b"b"], [b"x", None])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pl.Series([[{"key": "h", "value": b"1"}], None]),
+        pl.Series([[{"value": b"1", "key": "h"}], []]),
+        pa.array([[("h", b"1")], None], pa.map_(pa.string(), pa.binary())),
+        pa.ListViewArray.from_arrays([0, 0], [1, 0], pa.array([{"key": "h", "value": b"1"}])),
+    ],
+    ids=["polars", "polars, other order", "map", "list view"],
+)
+def test_headers_of_any_layout_arrive(cluster: Cluster, make: Callable[..., KafkaProducer], headers: Any) -> None:
+    values = ["x", "y"]
+    table = pl.DataFrame({"value": values, "headers": headers}) if isinstance(headers, pl.Series) else None
+
+    make().send_arrow("t", records(value=values, headers=headers) if table is None else table).get(60)
+
+    assert stored(cluster).headers == [[("h", b"1")], []]
 
 
 def test_records_go_where_send_sends_them(cluster: Cluster, make: Callable[..., KafkaProducer]) -> None:

@@ -367,7 +367,7 @@ def test_another_meaning_is_an_error_and_not_the_old_number(wrote: str, reads: s
 
     assert value is None
     assert error is not None
-    assert error.startswith("schema 1: the reader has ")
+    assert error.startswith("schema 1: price: the reader has ")
 
 
 @pytest.mark.parametrize(
@@ -391,4 +391,15 @@ def test_a_value_that_the_column_cannot_hold_is_an_error(wrote: str, reads: str,
     value, error = read(kinds[wrote], kinds[reads], payload)
 
     assert value is None
-    assert error is not None
+    assert str(error).startswith(f"{NAME}: ") or error == "a text is not UTF-8"
+
+
+def test_a_problem_names_the_path_of_its_field() -> None:
+    inner = {"type": "record", "name": "I", "fields": [{"name": "n", "type": "int"}]}
+
+    value, error = read(
+        {"type": "array", "items": inner}, {"type": "array", "items": inner}, b"\x02\x80\x80\x80\x80\x10\x00"
+    )
+
+    assert value is None
+    assert error == "price.n: an int has more than 32 bits"

@@ -63,8 +63,8 @@ def check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Rep
             _check_partition_column(batch, partition)
             offsets, times_ms, keys = _columns(batch)
             check.feed(offsets, times_ms, keys)
-            for at, key in _undecodable(batch):
-                check.header_key(int(offsets[at]), key)
+            for at, what in _undecodable(batch):
+                check.header_key(int(offsets[at]), what)
     except (*UNREADABLE, CorruptRecordError) as error:
         if is_storage_error(error):
             raise KafkaStorageError(f"{name}-{partition}: {segment.path} cannot be read now: {error}") from error
@@ -169,8 +169,8 @@ def _check_partition_column(batch: pa.RecordBatch | pa.Table, partition: int) ->
         raise CorruptRecordError(message)
 
 
-def _undecodable(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, bytes]]:
-    """Rows with a header key that is not UTF-8, and the key: the first of each chunk."""
+def _undecodable(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, str]]:
+    """Rows with a header whose key is no text, and what they have: the first of each chunk."""
     if "headers" not in batch.schema.names:
         return
     column = batch.column("headers")
@@ -180,7 +180,7 @@ def _undecodable(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, bytes]
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         wrong = first_undecodable(chunk)
         if wrong is not None:
-            yield before + wrong.row, wrong.key
+            yield before + wrong.row, str(wrong)
         before += len(chunk)
 
 

@@ -84,9 +84,9 @@ class SegmentCheck:
             self.first_misplaced = int(offsets[wrong[0]])
         self.misplaced += len(wrong)
 
-    def header_key(self, offset: int, key: bytes) -> None:
-        """Take in that a record's header has a key that is not UTF-8."""
-        self._add("header-key", f"a record has a header with the key {key!r}, which is not UTF-8", one(offset))
+    def header_key(self, offset: int, what: str) -> None:
+        """Take in what a record has: a header whose key is no text."""
+        self._add("header-key", f"a record has {what}", one(offset))
 
     def _add(self, kind: str, message: str, offsets: range) -> None:
         """Keep the first finding of a kind: a damaged file breaks a rule at every record."""

@@ -202,7 +202,7 @@ def _check(rules: Rules, table: pa.Table, keys: Slices, values: Slices) -> None:
         sizes = sizes + header_sizes(headers)
         wrong = first_undecodable(headers)
         if wrong is not None:
-            _refuse(InvalidRecordError, f"a record has a header with the key {wrong.key!r}, which is not UTF-8")
+            _refuse(InvalidRecordError, f"a record has {wrong}")
     if int(sizes.max()) > rules.max_bytes:
         size = int(sizes[(sizes > rules.max_bytes).argmax()])
         _refuse(MessageSizeTooLargeError, f"a record has {size} bytes; max.message.bytes={rules.max_bytes}")

@@ -121,7 +121,7 @@ class DeltaReader:
         return Chunk(self._partition, pa.Table.from_batches(parts), self.position)
 
     def _decodable(self, batch: pa.RecordBatch, count: int, *, first: bool) -> int:
-        """How many of the first rows come before a header key that is not UTF-8.
+        """How many of the first rows come before a header whose key is no text.
 
         Args:
             batch: the next rows.
@@ -140,8 +140,8 @@ class DeltaReader:
         self._decoded = batch
         offset = int(longs(batch.column("offset"))[0])
         raise CorruptRecordError(
-            f"{self._log.info.name}-{self._partition}: the record at offset {offset} has a header with the key "
-            f"{wrong.key!r}, which is not UTF-8; seek to offset {offset + 1} to read on"
+            f"{self._log.info.name}-{self._partition}: the record at offset {offset} has {wrong}; seek to offset "
+            f"{offset + 1} to read on"
         )
 
     def _check_position(self) -> None:

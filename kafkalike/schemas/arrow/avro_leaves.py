@@ -54,7 +54,7 @@ def _failed(cursor: Cursor, rows: Rows, numbers: Numbers, wrong: npt.NDArray[np.
     """The numbers, with 0 for those that are wrong, which are noted."""
     if not wrong.any():
         return numbers
-    cursor.fail(rows[wrong], problem)
+    cursor.refuse(rows[wrong], problem)
     found: Numbers = np.where(wrong, 0, numbers)
     return found
 
@@ -163,7 +163,7 @@ def decimal(kind: pa.DataType) -> Gather:
         widest = int(lengths.max(initial=0))
         if widest > 64:  # noqa: PLR2004 - far more than any precision needs
             long = lengths > 64  # noqa: PLR2004
-            cursor.fail(rows[long], "a decimal has more digits than its type")
+            cursor.refuse(rows[long], "a decimal has more digits than its type")
             lengths, widest = np.where(long, 0, lengths), 64
         negative = (lengths > 0) & (cursor.data[starts] & 0x80 != 0)
         sign = np.where(negative, 0xFF, 0).astype(np.uint8)
@@ -182,7 +182,7 @@ def decimal(kind: pa.DataType) -> Gather:
         over[invalid(found)] = True
         if not over.any():
             return found
-        cursor.fail(rows[over], "a decimal has more digits than its type")
+        cursor.refuse(rows[over], "a decimal has more digits than its type")
         low[over] = 0
         return pa.Array.from_buffers(kind, len(starts), [None, pa.py_buffer(low)])
 

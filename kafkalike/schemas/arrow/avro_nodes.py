@@ -167,7 +167,9 @@ class Record(Node):
             if place is None:
                 node.skip(cursor, rows)
             else:
+                cursor.path.append(self._kind[place].name)
                 made[place] = node.read(cursor, rows)
+                cursor.path.pop()
         for node, place in self._missing:
             made[place] = node.read(cursor, rows)
         if not made:

@@ -73,6 +73,20 @@ def plan(writer: AvroType, reader: AvroType, depth: int) -> Node:
     return Record(pa.struct([pa.field(VALUE, made.kind(reader, ()))]), [(node, 0)], [])
 
 
+class _MeaningError(UnmatchedError):
+    """A field of the reader's means something else than the writer's.
+
+    Args:
+        reason: what each of them is.
+        path: the field's name, below those of the fields around it.
+    """
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.reason = reason
+        self.path = path
+
+
 class _Plan:
     def __init__(self, depth: int) -> None:
         self._depth = depth
@@ -143,7 +157,7 @@ class _Plan:
             if wanted is None or place is None:
                 steps.append((self._skip(field.type), None))
             else:
-                steps.append((self.node(field.type, wanted.type, inside), place))
+                steps.append((self._field(field, wanted, inside), place))
         written = {field.name for field in readers.values()}
         missing: list[tuple[Node, int]] = []
         for field in wants.fields:
@@ -156,6 +170,12 @@ class _Plan:
                 value = default_of(field.type, field.default, self._depth, inside)
                 missing.append((Constant(pa.array([value], kind.field(place).type)), place))
         return Record(kind, steps, missing)
+
+    def _field(self, wrote: AvroField, wants: AvroField, around: Around) -> Node:
+        try:
+            return self.node(wrote.type, wants.type, around)
+        except _MeaningError as cause:
+            raise _MeaningError(cause.reason, f"{wants.name}.{cause.path}".rstrip(".")) from cause
 
     def _skip(self, wrote: AvroType) -> Node:
         """What goes past a type that nobody wants."""
@@ -227,13 +247,13 @@ def _check_meaning(wrote: AvroType, wants: AvroType) -> None:
     if given is None or wanted is None:
         # Text is neither the bytes of a decimal nor made of them.
         if "decimal" in {given, wanted} and wrote.kind != wants.kind and "string" in {wrote.kind, wants.kind}:
-            raise UnmatchedError(f"the reader has {_words(wants)} where the writer has {_words(wrote)}")
+            raise _MeaningError(f"the reader has {_words(wants)} where the writer has {_words(wrote)}")
         return
     scales = [of.attributes.get("scale", 0) for of in (wrote, wants)] if given == "decimal" else [0, 0]
     # A column of nanoseconds is a plain number, and stays in the writer's unit.
     nanos = [(of.logical or "").endswith("-nanos") for of in (wrote, wants)]
     if given != wanted or scales[0] != scales[1] or (nanos[1] and not nanos[0]):
-        raise UnmatchedError(f"the reader has {_words(wants)} where the writer has {_words(wrote)}")
+        raise _MeaningError(f"the reader has {_words(wants)} where the writer has {_words(wrote)}")
 
 
 def _meaning(of: AvroType) -> str | None:

@@ -75,6 +75,8 @@ class Cursor:
         self.problems: list[str | None] = [None]
         self.depth = 0
         """How deep in a recursive type the reading is."""
+        self.path: list[str] = []
+        """Names of the reader's fields that lead to where the reading is."""
         self._empty = np.zeros(len(starts), np.int64)
         self._added = 0
         self._rests: dict[int, tuple[int, bytes]] = {}
@@ -123,6 +125,10 @@ class Cursor:
         fresh = rows[self.problem[rows] == 0]
         self.problem[fresh] = self.problems.index(problem)
         self.pos[rows] = self.end[rows]
+
+    def refuse(self, rows: Rows, problem: str) -> None:
+        """Note that a field of some values has a value that its column cannot hold; the problem names the field."""
+        self.fail(rows, f"{'.'.join(self.path)}: {problem}" if self.path else problem)
 
     def good(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """Which of some values have no problem so far."""

@@ -241,9 +241,7 @@ class _Lists:
         )
         wrong = first_undecodable(made)
         if wrong is not None:
-            raise InvalidRecordError(
-                f"row {first_row + wrong.row}: the record has a header with the key {wrong.key!r}, which is not UTF-8"
-            )
+            raise InvalidRecordError(f"row {first_row + wrong.row}: the record has {wrong}")
         return made
 
     def _entries(self, entries: Longs) -> tuple[pa.Array, pa.Array]:
