@@ -22,10 +22,10 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.base import ClusterBase
 from kafkalike.log.cluster.control_logs import ControlLogs
+from kafkalike.log.cluster.enclosing import check_not_enclosed
 from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.log.port import TopicLog
-from kafkalike.log.store.enclosing import check_not_enclosed
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.port import Store
 from kafkalike.log.store.roots import normalise_root
@@ -144,7 +144,7 @@ class DeltaCluster(ClusterBase):
             KafkaConfigurationError: it does.
         """
         if not LogFiles.listed(self.store.at(CLUSTER_METADATA)).commits:
-            check_not_enclosed(self.store, CLUSTER_METADATA)
+            check_not_enclosed(self.store)
             self._is_root_checked = True
 
     def _check_root_once(self) -> None:

@@ -17,6 +17,7 @@ from kafkalike.errors import (
     PreferredLeaderNotAvailableError,
     UnknownTopicOrPartitionError,
 )
+from kafkalike.log.cluster.enclosing import check_not_enclosed
 from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import owner
 from kafkalike.log.cluster.replicated.former import FormerReplicas
@@ -25,8 +26,7 @@ from kafkalike.log.cluster.replicated.mirrored import mirror_at
 from kafkalike.log.cluster.replicated.places import rack_of
 from kafkalike.log.cluster.replicated.recovery import Recoveries
 from kafkalike.log.cluster.replicated.tables import TableHelper
-from kafkalike.log.store.enclosing import check_not_enclosed
-from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA, CONTROL_TABLES
+from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES
 from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
@@ -273,7 +273,7 @@ class Brokers:
                 if is_cluster(root):
                     message = f"{root.uri} is a cluster of its own"
                     raise KafkaConfigurationError(message)
-                check_not_enclosed(root, CLUSTER_METADATA)
+                check_not_enclosed(root)
             root.check_writable()
             root.make_folder("")
             root.put_if_absent(BROKERS, own._replace(broker=broker, roots=where).content(), durable=True)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from kafkalike import faults
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaError, LogCorruptError
+from kafkalike.log.cluster.enclosing import check_not_enclosed
 from kafkalike.log.cluster.replicated.broker_store import Sign
 from kafkalike.log.cluster.replicated.places import Places, exists, real_name
 from kafkalike.log.cluster.replicated.voters import found_voter
-from kafkalike.log.store.enclosing import check_not_enclosed
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.layout import BROKERS, CLAIM, CLUSTER_METADATA, CONTROL_TABLES
 from kafkalike.log.table.log_files import LogFiles
@@ -268,7 +268,7 @@ def check_unused(places: Places, root: str) -> None:
         if said_by(places, root) is not None:
             return
         if not is_cluster(places.open(root)):
-            check_not_enclosed(places.open(root), CLUSTER_METADATA)
+            check_not_enclosed(places.open(root))
             return
     except OSError as cause:
         raise _cannot(root, cause) from cause

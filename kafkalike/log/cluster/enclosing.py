@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.log.store.port import TABLE_LOG
+from kafkalike.log.table.layout import CLUSTER_METADATA
 
 if TYPE_CHECKING:
     from kafkalike.log.store.objects import ObjectStore
@@ -30,17 +31,16 @@ class EnclosingPlaces(NamedTuple):
     """The root of a cluster that it lies in; the innermost one."""
 
 
-def check_not_enclosed(store: Store, metadata: str) -> None:
+def check_not_enclosed(store: Store) -> None:
     """Refuse a root that is a Delta table, or lies in one, or in the root of another cluster.
 
     Args:
         store: the root, which is none yet.
-        metadata: the folder of a cluster's root that holds its metadata.
 
     Raises:
         KafkaConfigurationError: it does. Places above the root that give no answer do not count.
     """
-    found = _enclosing(store, metadata)
+    found = _enclosing(store)
     if found.table is None and found.cluster is None:
         return
     what, harm = f"it lies in the root {found.cluster} of another cluster", ""
@@ -51,24 +51,24 @@ def check_not_enclosed(store: Store, metadata: str) -> None:
     raise KafkaConfigurationError(f"{store.uri} cannot be the root of a cluster: {what}{harm}; {instead}")
 
 
-def _enclosing(store: Store, metadata: str) -> EnclosingPlaces:
+def _enclosing(store: Store) -> EnclosingPlaces:
     if store.reach == "machine":
-        return _in_folders(store.uri, metadata)
+        return _in_folders(store.uri)
     if not store.far:
         return EnclosingPlaces(None, None)
     # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
     from kafkalike.log.store.objects import ObjectStore
 
-    return _in_objects(store, metadata) if isinstance(store, ObjectStore) else EnclosingPlaces(None, None)
+    return _in_objects(store) if isinstance(store, ObjectStore) else EnclosingPlaces(None, None)
 
 
-def _in_folders(uri: str, metadata: str) -> EnclosingPlaces:
+def _in_folders(uri: str) -> EnclosingPlaces:
     table = cluster = None
     own = (uri, os.path.realpath(uri))
     for place in _folders_above(uri):
         if table is None and os.path.isdir(f"{place}/{TABLE_LOG}"):  # noqa: PTH112 - quick
             table = place
-        if cluster is None and place not in own and os.path.isdir(f"{place}/{metadata}"):  # noqa: PTH112
+        if cluster is None and place not in own and os.path.isdir(f"{place}/{CLUSTER_METADATA}"):  # noqa: PTH112
             cluster = place
     return EnclosingPlaces(table, cluster)
 
@@ -81,13 +81,13 @@ def _folders_above(uri: str) -> Iterator[str]:
         yield from (str(each).rstrip("/") for each in (Path(path), *Path(path).parents))
 
 
-def _in_objects(store: ObjectStore, metadata: str) -> EnclosingPlaces:
+def _in_objects(store: ObjectStore) -> EnclosingPlaces:
     table = cluster = None
     for place in itertools.chain((store,), store.above()):
         # Who may not list a place above may still use the root.
         with contextlib.suppress(OSError):
             if table is None and place.holds(TABLE_LOG):
                 table = place.uri
-            if cluster is None and place is not store and place.holds(metadata):
+            if cluster is None and place is not store and place.holds(CLUSTER_METADATA):
                 cluster = place.uri
     return EnclosingPlaces(table, cluster)
