@@ -1,14 +1,14 @@
-"""Configs: settings of topics and of the server, looked at with where they come from, and changed."""
+"""Configs: settings of topics and of the cluster, looked at with where they come from, and changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kafkalike.admin.base import BROKER_ID, AdminBase
-from kafkalike.config.properties import Property, as_text, nearest
-from kafkalike.config.server import SERVER_PROPERTIES, TOPIC_DEFAULTS, ServerConfig
+from kafkalike.config.properties import Property, PropertySet, as_text, nearest
+from kafkalike.config.server import PER_ROOT, SERVER_PROPERTIES, TOPIC_DEFAULTS, ServerConfig
 from kafkalike.config.topic import TOPIC_PROPERTIES
 from kafkalike.config.topic_changes import merge_configs
 from kafkalike.errors import (
@@ -20,6 +20,7 @@ from kafkalike.errors import (
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 
 DYNAMIC_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
+DYNAMIC_DEFAULT: Final = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 STATIC_BROKER: Final = "STATIC_BROKER_CONFIG"
 DEFAULT: Final = "DEFAULT_CONFIG"
 
@@ -33,11 +34,11 @@ class ConfigFilterType(IntEnum):
     DYNAMIC = 1
     """Those that `alter_configs` can change."""
     MODIFIED = 2
-    """Those that were set on the topic itself."""
+    """Those that were set on the topic itself, or on the cluster."""
     DEFAULT = 3
     """Those that were not."""
     STATIC = 4
-    """Those that come from the server's settings file."""
+    """Those that a `server.properties` has seeded."""
 
 
 class ConfigOperations(AdminBase):
@@ -49,7 +50,7 @@ class ConfigOperations(AdminBase):
         include_synonyms: bool = False,  # noqa: FBT001, FBT002 - kafka-python's signature
         config_filter: ConfigFilterType | str = "modified",
     ) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-        """Settings in effect of topics, or of the server (`BROKER`, name `1`).
+        """Return the settings in effect of topics, of the cluster (`BROKER`, empty name), or of a broker (its id).
 
         Args:
             config_resources: what to describe; `configs` of a resource names the settings wanted, None all of them.
@@ -58,17 +59,18 @@ class ConfigOperations(AdminBase):
 
         Returns:
             `{"topic": {topic: {setting: {value, config_source, is_default, is_sensitive, read_only, config_type,
-            documentation, synonyms}}}}`; `config_source` is DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG or
-            DEFAULT_CONFIG.
+            documentation, synonyms}}}}`; `config_source` is DYNAMIC_TOPIC_CONFIG,
+            DYNAMIC_DEFAULT_BROKER_CONFIG (a default of the cluster), STATIC_BROKER_CONFIG (one that a
+            `server.properties` has seeded and nobody has changed) or DEFAULT_CONFIG.
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
             IllegalArgumentError: a broker's id that is no number (a ValueError).
             UnsupportedVersionError: a kind of resource that does not exist here.
         """
-        keep = _filter_of(config_filter)
         described: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
         for resource in _resources(config_resources):
+            keep = _filter_of(config_filter, _own_sources(resource))
             entries = self._entries(resource)
             if resource.configs is not None:
                 entries = {name: entry for name, entry in entries.items() if name in resource.configs}
@@ -81,17 +83,31 @@ class ConfigOperations(AdminBase):
     def _entries(self, resource: ConfigResource) -> dict[str, dict[str, Any]]:
         if resource.resource_type is ConfigResourceType.TOPIC:
             own = self._cluster.topic(resource.name).configs
-            server = self._cluster.server
+            defaults = self._defaults()
             return {
-                name: _entry(known, _synonyms(known.name, own, server))
+                name: _entry(known, _synonyms(known.name, own, defaults))
                 for name, known in TOPIC_PROPERTIES.properties.items()
             }
         _check_broker(resource)
-        server = self._cluster.server
+        defaults = self._defaults()
         return {
-            name: {**_entry(known, _server_synonyms(name, server)), "read_only": True}
+            name: {
+                **_entry(known, _server_synonyms(name, defaults)),
+                "read_only": bool(resource.name) or name in PER_ROOT,
+            }
             for name, known in SERVER_PROPERTIES.properties.items()
         }
+
+    def _defaults(self) -> _Defaults:
+        recorded = self._cluster.metadata.refresh().defaults
+        if recorded is None or not recorded.are_set:
+            # What a file says holds, and nobody has written since it is there.
+            server = self._cluster.server
+            return _Defaults(server, dict.fromkeys(server.settings, STATIC_BROKER))
+        # Not by `server`: these are shown, and changed, also while a file differs from them.
+        seed, settings = recorded.seed, recorded.settings
+        source = {name: STATIC_BROKER if seed.get(name) == text else DYNAMIC_DEFAULT for name, text in settings.items()}
+        return _Defaults(ServerConfig(settings=settings), source)
 
     def alter_configs(
         self,
@@ -102,10 +118,10 @@ class ConfigOperations(AdminBase):
         *,
         raise_errors: bool = False,
     ) -> dict[str, dict[str, str]]:
-        """Change settings of topics, each topic by itself; settings that are not named keep their values.
+        """Change settings of topics and of the cluster, each by itself; settings that are not named keep their values.
 
         Args:
-            config_resources: topics; `configs` is `{setting: value}` or `{setting: (AlterConfigOp, value)}`, the
+            config_resources: topics, and the cluster (`BROKER`, empty name); `configs` is `{setting: value}` or `{setting: (AlterConfigOp, value)}`, the
                 operation also by name or number. APPEND and SUBTRACT work on lists such as `cleanup.policy`.
             validate_only: check, change nothing.
             raise_on_unknown: refuse an unknown setting with an error, before anything is changed.
@@ -113,17 +129,17 @@ class ConfigOperations(AdminBase):
             raise_errors: raise the first error, instead of returning its text; not in kafka-python.
 
         Returns:
-            `{"topic": {name: "OK" or the error's text}}`.
+            `{"topic": {name: "OK" or the error's text}}`, and `{"broker": {"": ...}}` of the cluster.
 
         Raises:
             IllegalArgumentError: an unknown setting, or `configs` of another form.
-            InvalidRequestError: settings of the server, which come from its file `server.properties`.
+            InvalidRequestError: settings of a single broker: these are the cluster's.
         """
         work = [(resource, _changes(resource.configs)) for resource in _resources(config_resources)]
         for resource, changes in work:
             _check_alterable(resource)
             if raise_on_unknown:
-                _check_known(changes)
+                _check_known(changes, _properties_of(resource))
             if incremental is False and any(op is not AlterConfigOp.SET for op, _ in changes.values()):
                 message = "incremental=False knows SET only"
                 raise IllegalArgumentError(message)
@@ -138,10 +154,10 @@ class ConfigOperations(AdminBase):
         *,
         raise_errors: bool = False,
     ) -> dict[str, dict[str, str]]:
-        """Give settings of topics back to their defaults.
+        """Give settings of topics back to the cluster's defaults, or those of the cluster back to Kafka's.
 
         Args:
-            config_resources: topics; `configs` lists the settings, None or empty means all.
+            config_resources: topics, and the cluster (`BROKER`, empty name); `configs` lists the settings, None or empty means all.
             validate_only: check, change nothing.
             raise_on_unknown: refuse an unknown setting with an error.
             incremental: without effect: both of Kafka's requests give the same result here.
@@ -157,11 +173,14 @@ class ConfigOperations(AdminBase):
             names = list(resource.configs or self._own(resource))
             changes = dict.fromkeys(names, (AlterConfigOp.DELETE, None))
             if raise_on_unknown:
-                _check_known(changes)
+                _check_known(changes, _properties_of(resource))
             work.append((resource, changes))
         return self._apply(work, validate_only=validate_only, raise_errors=raise_errors)
 
     def _own(self, resource: ConfigResource) -> Iterable[str]:
+        if resource.resource_type is ConfigResourceType.BROKER:
+            recorded = self._cluster.metadata.refresh().defaults
+            return () if recorded is None else recorded.settings
         info = self._cluster.topics().get(resource.name)
         return () if info is None else info.configs
 
@@ -173,11 +192,15 @@ class ConfigOperations(AdminBase):
         for resource, changes in work:
             done = "OK"
             try:
-                self._cluster.edit_configs(resource.name, _edit(changes), validate_only=validate_only)
+                edit = _edit(changes, _properties_of(resource))
+                if resource.resource_type is ConfigResourceType.BROKER:
+                    self._cluster.edit_defaults(edit, validate_only=validate_only)
+                else:
+                    self._cluster.edit_configs(resource.name, edit, validate_only=validate_only)
             except BrokerResponseError as error:
                 done = f"{type(error).__name__}: {error}"
                 first = first or error
-            results.setdefault("topic", {})[resource.name] = done
+            results.setdefault(resource.resource_type.name.lower(), {})[resource.name] = done
         if raise_errors and first is not None:
             raise first
         return results
@@ -191,6 +214,14 @@ class ConfigOperations(AdminBase):
             return known
         wanted = [ConfigResource(kind, "").resource_type.name.lower() for kind in resource_types]
         return {kind: known.get(kind, []) for kind in wanted}
+
+
+class _Defaults(NamedTuple):
+    """The cluster's defaults."""
+
+    server: ServerConfig
+    source: Mapping[str, str]
+    """Where each setting comes from, by name; of those that are set."""
 
 
 def _resources(given: object) -> list[ConfigResource]:
@@ -212,10 +243,10 @@ def _check_broker(resource: ConfigResource) -> None:
         message = f"settings of {resource.resource_type.name} do not exist here; TOPIC and BROKER have settings"
         raise UnsupportedVersionError(message)
     if resource.name and not str(resource.name).isdecimal():
-        message = f"a broker's name is its id, a number, not {resource.name!r}; the storage root is broker {BROKER_ID}"
+        message = f"a broker's name is its id, a number, not {resource.name!r}; an empty name is the whole cluster"
         raise IllegalArgumentError(message)
     if str(resource.name) not in {str(BROKER_ID), ""}:
-        message = f"there is no broker {resource.name!r}: the storage root is broker {BROKER_ID}"
+        message = f"there is no broker {resource.name!r}: settings of brokers are those of the cluster"
         raise InvalidRequestError(message)
 
 
@@ -223,16 +254,25 @@ def _check_alterable(resource: ConfigResource) -> None:
     if resource.resource_type is ConfigResourceType.TOPIC:
         return
     _check_broker(resource)
-    message = "server settings come from the file server.properties in the root and cannot be altered by a client"
-    raise InvalidRequestError(message)
+    if resource.name:
+        message = (
+            f"settings of the single broker {resource.name} cannot be altered: they hold for the whole cluster. Name "
+            "the cluster instead (--entity-default, or a BROKER with an empty name); a file server.properties only "
+            "seeds them"
+        )
+        raise InvalidRequestError(message)
 
 
-def _check_known(names: Iterable[str]) -> None:
+def _properties_of(resource: ConfigResource) -> PropertySet:
+    return TOPIC_PROPERTIES if resource.resource_type is ConfigResourceType.TOPIC else SERVER_PROPERTIES
+
+
+def _check_known(names: Iterable[str], properties: PropertySet) -> None:
     for name in names:
-        if TOPIC_PROPERTIES.name_of(name) not in TOPIC_PROPERTIES.properties:
-            meaningless = TOPIC_PROPERTIES.meaningless.get(name)
-            hint = f": {meaningless}" if meaningless else nearest(name, TOPIC_PROPERTIES.properties)
-            message = f"unrecognized topic setting {name!r}{hint}"
+        if properties.name_of(name) not in properties.properties:
+            meaningless = properties.meaningless.get(name)
+            hint = f": {meaningless}" if meaningless else nearest(name, properties.properties)
+            message = f"unrecognized {properties.kind} setting {name!r}{hint}"
             raise IllegalArgumentError(message)
 
 
@@ -255,18 +295,25 @@ def _change(name: str, given: object) -> tuple[AlterConfigOp, Any]:
     return wanted, value
 
 
-def _edit(changes: Changes) -> Callable[[Mapping[str, str]], Mapping[str, str]]:
+def _edit(changes: Changes, properties: PropertySet) -> Callable[[Mapping[str, str]], Mapping[str, str]]:
     def edit(current: Mapping[str, str]) -> Mapping[str, str]:
         after = dict(current)
         for name, (operation, value) in changes.items():
             text = None if value is None or operation is AlterConfigOp.DELETE else as_text(value)
-            after = merge_configs(after, name, operation.name, text)
+            after = merge_configs(after, name, operation.name, text, properties)
         return after
 
     return edit
 
 
-def _filter_of(given: ConfigFilterType | str) -> Callable[[Mapping[str, Any]], bool]:
+def _own_sources(resource: ConfigResource) -> Collection[str]:
+    """Sources of the settings that were set on a resource itself."""
+    if resource.resource_type is ConfigResourceType.TOPIC:
+        return (DYNAMIC_TOPIC,)
+    return () if resource.name else (DYNAMIC_DEFAULT, STATIC_BROKER)
+
+
+def _filter_of(given: ConfigFilterType | str, own: Collection[str]) -> Callable[[Mapping[str, Any]], bool]:
     try:
         wanted = ConfigFilterType[given.upper()] if isinstance(given, str) else ConfigFilterType(given)
     except (KeyError, ValueError) as cause:
@@ -275,28 +322,30 @@ def _filter_of(given: ConfigFilterType | str) -> Callable[[Mapping[str, Any]], b
     return {
         ConfigFilterType.ALL: bool,
         ConfigFilterType.DYNAMIC: lambda entry: not entry["read_only"],
-        ConfigFilterType.MODIFIED: lambda entry: entry["config_source"] == DYNAMIC_TOPIC,
-        ConfigFilterType.DEFAULT: lambda entry: entry["config_source"] != DYNAMIC_TOPIC,
+        ConfigFilterType.MODIFIED: lambda entry: entry["config_source"] in own,
+        ConfigFilterType.DEFAULT: lambda entry: entry["config_source"] not in own,
         ConfigFilterType.STATIC: lambda entry: entry["config_source"] == STATIC_BROKER,
     }[wanted]
 
 
-def _synonyms(name: str, own: Mapping[str, str], server: ServerConfig) -> list[dict[str, str]]:
+def _synonyms(name: str, own: Mapping[str, str], defaults: _Defaults) -> list[dict[str, str]]:
+    server = defaults.server
     found = [_synonym(name, own[name], DYNAMIC_TOPIC)] if name in own else []
     found += [
-        _synonym(server_name, server.settings[server_name], STATIC_BROKER)
+        _synonym(server_name, server.settings[server_name], defaults.source[server_name])
         for server_name in TOPIC_DEFAULTS[name]
         if server_name in server.settings
     ]
     found.append(_synonym(TOPIC_DEFAULTS[name][0], TOPIC_PROPERTIES.properties[name].default, DEFAULT))
-    if found[0]["source"] == STATIC_BROKER:
+    if found[0]["source"] in {STATIC_BROKER, DYNAMIC_DEFAULT}:
         # The server may say it in hours; the topic's setting is in ms.
         found[0] = {**found[0], "effective": server.topic_default(name)[0]}
     return found
 
 
-def _server_synonyms(name: str, server: ServerConfig) -> list[dict[str, str]]:
-    found = [_synonym(name, server.settings[name], STATIC_BROKER)] if name in server.settings else []
+def _server_synonyms(name: str, defaults: _Defaults) -> list[dict[str, str]]:
+    settings, source = defaults.server.settings, defaults.source
+    found = [_synonym(name, settings[name], source[name])] if name in settings else []
     return [*found, _synonym(name, SERVER_PROPERTIES.properties[name].default, DEFAULT)]
 
 

@@ -1,4 +1,4 @@
-"""ServerConfig: the defaults of a cluster, from a `server.properties` file with Kafka's names."""
+"""ServerConfig: server settings with Kafka's names, of a cluster's metadata or a `server.properties` file."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ SERVER_PROPERTIES_VARIABLE: Final = "KAFKALIKE_SERVER_PROPERTIES"
 
 SERVER_PROPERTIES_FILE: Final = "server.properties"
 """File of server defaults inside a cluster's root; it wins over the environment variable."""
+
+PER_ROOT: Final = frozenset({"broker.rack", "controller.quorum.voters"})
+"""Settings of a single root, or of the moment in which a cluster is founded: no defaults of a cluster."""
 
 MAX_PARTITIONS: Final = 10_000
 """Most partitions a topic may have: every partition is a folder of files that each append and listing pays for."""
@@ -90,6 +93,7 @@ def _topic_default(server_name: str, topic_name: str) -> Property:
         parse=parse,
         default=topic.default if unit is None else str(int(topic.default) // unit),
         doc=f"Default of the topic setting {topic_name}." + _BESIDES.get(server_name, ""),
+        is_list=topic.is_list,
     )
 
 
@@ -256,6 +260,11 @@ SERVER_PROPERTIES: Final = PropertySet(
 )
 
 
+def unreadable(name: str, cause: OSError) -> InvalidConfigurationError:
+    """Return the error for a file of server settings that is there and cannot be read."""
+    return InvalidConfigurationError(f"server settings {name!r} cannot be read: {cause.strerror or cause}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """Defaults of a cluster."""
@@ -274,38 +283,114 @@ class ServerConfig:
 
     @classmethod
     def load(cls, root: str | None = None, environ: Mapping[str, str] | None = None) -> ServerConfig:
-        """Read the defaults of a cluster.
-
-        The file `server.properties` in a local root wins, else the file that the environment variable
-        `KAFKALIKE_SERVER_PROPERTIES` names, else Kafka's own defaults hold.
+        """Read the file `server.properties` in a folder, else the one that `KAFKALIKE_SERVER_PROPERTIES` names.
 
         Raises:
-            InvalidConfigurationError: when the named file is missing or holds a bad setting.
+            InvalidConfigurationError: the file is missing, cannot be read, or holds a bad setting.
+            OSError: the folder does not answer.
         """
-        environ = os.environ if environ is None else environ
-        if root is not None:
-            path = Path(root) / SERVER_PROPERTIES_FILE
-            if path.is_file():
-                return cls.from_file(path)
-        named = environ.get(SERVER_PROPERTIES_VARIABLE)
-        return cls.from_file(Path(named)) if named else cls()
+        own = None if root is None else cls.in_folder(root)
+        if own is not None:
+            return own
+        named = cls.from_environment(environ)
+        return cls() if named is None else named[1]
+
+    @classmethod
+    def in_folder(cls, root: str) -> ServerConfig | None:
+        """Read the file `server.properties` in a folder; None if there is none.
+
+        Raises:
+            InvalidConfigurationError: it cannot be read, or holds a bad setting. A setting that is there never counts
+                as missing.
+            OSError: the folder does not answer.
+        """
+        path = Path(root) / SERVER_PROPERTIES_FILE
+        try:
+            content = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError) as cause:
+            if path.is_symlink():
+                raise unreadable(str(path), cause) from cause
+            return None
+        except (PermissionError, IsADirectoryError) as cause:
+            raise unreadable(str(path), cause) from cause
+        return cls.from_content(content, str(path))
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> tuple[str, ServerConfig] | None:
+        """Read the file that the environment variable `KAFKALIKE_SERVER_PROPERTIES` names.
+
+        Args:
+            environ: environment variables; None takes the process's own.
+
+        Returns:
+            The file's name and its settings; None if the variable is not set.
+
+        Raises:
+            InvalidConfigurationError: the file is missing, cannot be read, or holds a bad setting.
+        """
+        named = (os.environ if environ is None else environ).get(SERVER_PROPERTIES_VARIABLE)
+        return (named, cls.from_file(Path(named))) if named else None
 
     @classmethod
     def from_file(cls, path: Path) -> ServerConfig:
         """Read one `.properties` file."""
+        try:
+            content = path.read_bytes()
+        except OSError as cause:
+            raise unreadable(str(path), cause) from cause
+        return cls.from_content(content, str(path))
+
+    @classmethod
+    def from_content(cls, content: bytes, name: str) -> ServerConfig:
+        """Parse a `.properties` file.
+
+        Args:
+            content: its bytes.
+            name: its name, for errors.
+
+        Raises:
+            InvalidConfigurationError: it is no such file, or holds a bad setting.
+        """
         import javaproperties  # 65 ms, which a cluster without such a file need not pay
 
         try:
-            with path.open("rb") as stream:
-                settings = javaproperties.load(stream)
-        except OSError as cause:
-            message = f"server settings {str(path)!r} cannot be read: {cause.strerror}"
+            return cls.from_properties(javaproperties.loads(content))
+        except (InvalidConfigurationError, ValueError) as cause:
+            message = f"{name}: {cause}"
             raise InvalidConfigurationError(message) from cause
-        try:
-            return cls.from_properties(settings)
-        except InvalidConfigurationError as cause:
-            message = f"{path}: {cause}"
-            raise InvalidConfigurationError(message) from cause
+
+    @property
+    def cluster_wide(self) -> dict[str, str]:
+        """The settings without those that belong to one root, or to the founding."""
+        return {name: text for name, text in self.settings.items() if name not in PER_ROOT}
+
+    def contradictions(self, *others: ServerConfig) -> list[str]:
+        """Return the cluster-wide settings of this file whose effect is that of none of the others."""
+        return [
+            name
+            for name in self.cluster_wide
+            if all(self._effect(name) != other._effect(name) for other in others)  # noqa: SLF001 - of this class
+        ]
+
+    def conflicts(self, other: ServerConfig) -> list[str]:
+        """Return the settings that both set, this one to another effect; each root has its own rack."""
+        return [
+            name
+            for name in self.settings
+            if name != "broker.rack" and other._sets(name) and self._effect(name) != other._effect(name)
+        ]
+
+    def _sets(self, name: str) -> bool:
+        """Whether it sets that, or the same thing in another unit."""
+        group = next((names for names in TOPIC_DEFAULTS.values() if name in names), (name,))
+        return any(each in self.settings for each in group)
+
+    def _effect(self, name: str) -> object:
+        """The value that a setting comes to: of hours and ms of one thing, ms win."""
+        for topic_name, names in TOPIC_DEFAULTS.items():
+            if name in names:
+                return TOPIC_PROPERTIES.check(topic_name, self.topic_default(topic_name)[0])
+        return SERVER_PROPERTIES.check(name, self.get(name))
 
     def get(self, name: str) -> str:
         """A server setting in effect, in text form."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kafkalike.config.properties import PropertySet
 from kafkalike.config.server import MAX_PARTITIONS
 from kafkalike.config.topic import TOPIC_PROPERTIES
 from kafkalike.errors import InvalidConfigurationError, InvalidPartitionsError
@@ -24,25 +25,27 @@ def check_partition_count(total: object) -> int:
     return total
 
 
-def merge_configs(current: Mapping[str, str], name: str, operation: str, value: str | None) -> dict[str, str]:
-    """A topic's own settings after one SET, DELETE, APPEND or SUBTRACT.
+def merge_configs(
+    current: Mapping[str, str], name: str, operation: str, value: str | None, properties: PropertySet = TOPIC_PROPERTIES
+) -> dict[str, str]:
+    """Return the settings of a topic, or of a cluster, after one SET, DELETE, APPEND or SUBTRACT.
 
-    APPEND and SUBTRACT work on list settings (`cleanup.policy`), from the topic's own value or else Kafka's default.
+    APPEND and SUBTRACT work on list settings (`cleanup.policy`), from the current value or else Kafka's default.
 
     Raises:
         InvalidConfigurationError: unknown setting or operation, or a list operation on a setting that is no list.
     """
     after = dict(current)
-    name = TOPIC_PROPERTIES.name_of(name)
-    known = TOPIC_PROPERTIES.properties.get(name)
+    name = properties.name_of(name)
+    known = properties.properties.get(name)
     if known is None:
-        TOPIC_PROPERTIES.check(name, value or "")
+        properties.check(name, value or "")
         raise AssertionError(name)
     if operation == "DELETE":
         after.pop(name, None)
         return after
     if value is None:
-        message = f"topic setting {name!r}: {operation} needs a value"
+        message = f"{properties.kind} setting {name!r}: {operation} needs a value"
         raise InvalidConfigurationError(message)
     if operation == "SET":
         after[name] = value
@@ -51,7 +54,7 @@ def merge_configs(current: Mapping[str, str], name: str, operation: str, value: 
         message = f"unknown operation {operation!r}; SET, DELETE, APPEND or SUBTRACT is needed"
         raise InvalidConfigurationError(message)
     if not known.is_list:
-        message = f"topic setting {name!r} is not a list, so {operation} has no meaning"
+        message = f"{properties.kind} setting {name!r} is not a list, so {operation} has no meaning"
         raise InvalidConfigurationError(message)
     items = [item for item in after.get(name, known.default).split(",") if item]
     wanted = [item.strip() for item in value.split(",") if item.strip()]

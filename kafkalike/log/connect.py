@@ -52,6 +52,8 @@ def connect(
     else:
         # A store that has been tried out is not tried again.
         cluster.store.try_out()
+    if not to_read:
+        cluster.defaults.record_early()
     return cluster
 
 
@@ -165,6 +167,7 @@ def connect_delta(
     """
     cluster = open_named(bootstrap_servers, storage_options, read_from)
     cluster.store.try_out()
+    cluster.defaults.record_early()
     return cluster
 
 

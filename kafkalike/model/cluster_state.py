@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.model.brokers import Broker, ReplicatedTable
+from kafkalike.model.defaults import Defaults
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.metadata_rows import BrokerChange, LogStartsMoved, MetadataRow, TopicChange, parse_row
 from kafkalike.model.mirrored import Mirrored, Phase
@@ -39,6 +40,8 @@ class ClusterState:
     """By location of the table."""
     mirrors: FrozenMap[str, Mirrored] = field(default_factory=FrozenMap)
     """By topic id, of topics that are copies of another cluster's."""
+    defaults: Defaults | None = None
+    """Cluster-wide server settings; None as long as nobody has recorded whether there are any."""
 
     @property
     def used_names(self) -> AbstractSet[str]:
@@ -91,6 +94,7 @@ class _Draft:
         self._last_broker = state.last_broker
         self._replicas = Draft(state.replicas)
         self._mirrors = Draft(state.mirrors)
+        self._defaults = state.defaults
         self._own: dict[str, dict[int, LogStart]] = {}
         """Log starts by topic id that nobody else sees yet: copied once, however many rows move them."""
         self._moved: dict[str, str] = {}
@@ -112,6 +116,7 @@ class _Draft:
             self._last_broker,
             self._replicas.frozen(),
             self._mirrors.frozen(),
+            self._defaults,
         )
 
     def apply(self, row: MetadataRow) -> None:
@@ -124,6 +129,8 @@ class _Draft:
             self._replicas.put(change.location, change)
         elif isinstance(change, Mirrored):
             self._apply_mirror(row, change)
+        elif isinstance(change, Defaults):
+            self._defaults = change
         else:
             self._apply_broker(change)
         self.seq = row.seq

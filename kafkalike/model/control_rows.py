@@ -12,6 +12,7 @@ from typing import Final
 
 from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.brokers.rows import REPLICAS
+from kafkalike.model.defaults import DEFAULTS, Defaults
 from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
 from kafkalike.model.metadata_rows import (
     MIRROR,
@@ -51,7 +52,7 @@ def files_to_merge(rows: Sequence[int]) -> int:
 def kept_metadata_rows(
     rows: Sequence[MetadataRow], since_ms: int, moves_at_most: int | None = None
 ) -> list[MetadataRow]:
-    """The last row of each topic, broker, mirror and table with replicas, the highest log starts, and recent rows.
+    """The last row of each topic, broker, mirror, table with replicas and of defaults; highest log starts; recent rows.
 
     Of topics that are gone neither log starts nor replicas nor mirrors stay.
 
@@ -99,7 +100,7 @@ def kept_metadata_rows(
     return kept
 
 
-def _subject(row: MetadataRow, said: TopicChange | BrokerChange | ReplicatedTable | Mirrored) -> object:
+def _subject(row: MetadataRow, said: TopicChange | BrokerChange | ReplicatedTable | Mirrored | Defaults) -> object:
     """What a row is about: of the rows about one thing the last one counts."""
     if isinstance(said, TopicChange):
         return row.topic
@@ -107,6 +108,9 @@ def _subject(row: MetadataRow, said: TopicChange | BrokerChange | ReplicatedTabl
         return said.broker.id
     if isinstance(said, ReplicatedTable):
         return row.topic, row.topic_id, said.location
+    if isinstance(said, Defaults):
+        # A pair, as a topic may have that name.
+        return DEFAULTS, ""
     return MIRROR, row.topic_id
 
 

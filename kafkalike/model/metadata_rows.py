@@ -1,4 +1,4 @@
-"""Metadata rows: changes of topics, log starts, brokers, replicas and mirrors ↔ rows of `__cluster_metadata`.
+"""Metadata rows: changes of topics, log starts, brokers, replicas, mirrors and defaults ↔ rows of `__cluster_metadata`.
 
 Every row is the whole truth about its keys: a topic, or the log starts of some partitions. A row that cannot be read is
 the same error every time.
@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from kafkalike.model.brokers import Broker, ReplicatedTable
 from kafkalike.model.brokers.rows import BROKER, REPLICAS, broker_of, broker_value, replicas_of, replicas_value
+from kafkalike.model.defaults import DEFAULTS, Defaults, defaults_of, defaults_value
 from kafkalike.model.mirrored import FORMAT, Mirrored, dump_mirror, load_mirror
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, flag, row_value, text, whole
@@ -24,7 +25,7 @@ TOPIC: Final = "topic"
 LOG_START: Final = "log_start"
 MIRROR: Final = "mirror"
 
-VERSIONS: Final = {TOPIC: 2, LOG_START: 2, BROKER: 1, REPLICAS: 1, MIRROR: FORMAT}
+VERSIONS: Final = {TOPIC: 2, LOG_START: 2, BROKER: 1, REPLICAS: 1, MIRROR: FORMAT, DEFAULTS: 1}
 """The newest format of each kind of row. A log start of format 1 is that of one partition. A topic
 of format 2 has a table with another id than its own."""
 
@@ -36,9 +37,9 @@ class MetadataRow:
     seq: int
     time_ms: int
     kind: str
-    """`topic`, `log_start`, `broker`, `replicas` or `mirror`."""
+    """`topic`, `log_start`, `broker`, `replicas`, `mirror` or `defaults`."""
     topic: str
-    """Empty in a row about a broker; a control table's name in one about its replicas."""
+    """Empty in a row about a broker or defaults; a control table's name in one about its replicas."""
     topic_id: str
     """Empty in rows that are about no topic."""
     change: str
@@ -168,6 +169,12 @@ def mirror_row(seq: int, info: TopicInfo, mirrored: Mirrored, change: str) -> Me
     )
 
 
+def defaults_row(seq: int, time_ms: int, defaults: Defaults, change: str) -> MetadataRow:
+    """Return the row with the cluster-wide server settings."""
+    value = defaults_value(defaults)
+    return MetadataRow(seq=seq, time_ms=time_ms, kind=DEFAULTS, topic="", topic_id="", change=change, value=value)
+
+
 def moved_text(moves: Mapping[int, Move]) -> str:
     """The moves of a row, for people."""
     if len(moves) == 1:
@@ -198,7 +205,7 @@ def _dump(moved: LogStartsMoved) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-Said = TopicChange | LogStartsMoved | BrokerChange | ReplicatedTable | Mirrored
+Said = TopicChange | LogStartsMoved | BrokerChange | ReplicatedTable | Mirrored | Defaults
 
 
 def parse_row(row: MetadataRow) -> Said:
@@ -218,6 +225,8 @@ def parse_row(row: MetadataRow) -> Said:
             return replicas_of(value)
         if row.kind == MIRROR:
             return load_mirror(value, row.time_ms)
+        if row.kind == DEFAULTS:
+            return defaults_of(value)
         broker, removed = broker_of(value)
         return BrokerChange(broker=broker, removed=removed)
     except UNREADABLE as cause:

@@ -10,7 +10,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafkalike.admin import AbortTransactionSpec, KafkaAdminClient, TransactionListing, TransactionState
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidProducerEpochError,
@@ -452,11 +451,9 @@ def test_maintenance_says_what_it_would_do_and_what_it_has_done(
     assert values(log_cluster, "t") == []
 
 
-def test_an_id_that_nobody_uses_is_forgotten(
-    log_cluster: Cluster, producer_of: Callable[..., KafkaProducer], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_id_that_nobody_uses_is_forgotten(log_cluster: Cluster, producer_of: Callable[..., KafkaProducer]) -> None:
     """After `transactional.id.expiration.ms`; one that is open is not."""
-    monkeypatch.setattr(log_cluster, "server", ServerConfig(settings={"transactional.id.expiration.ms": "1"}))
+    log_cluster.edit_defaults(lambda _: {"transactional.id.expiration.ms": "1"})
     for name in ("unused", "used"):
         producer = producer_of(transactional_id=name)
         producer.init_transactions()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
@@ -222,7 +221,7 @@ def test_topics_come_and_go_in_object_stores_too(open_control: Callable[[], Clus
 def test_a_topic_may_be_protected_from_deletion(log_cluster: Cluster) -> None:
     """`delete.topic.enable=false`."""
     log_cluster.create_topic("orders", 1, {})
-    log_cluster.server = ServerConfig.from_properties({"delete.topic.enable": "false"})  # type: ignore[misc]
+    log_cluster.edit_defaults(lambda _: {"delete.topic.enable": "false"})
 
     with pytest.raises(PolicyViolationError):
         log_cluster.delete_topic("orders")

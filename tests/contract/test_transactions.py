@@ -12,7 +12,6 @@ import pytest
 
 from kafkalike import faults
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.config.server import ServerConfig
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     CommitFailedError,
@@ -719,9 +718,8 @@ def test_an_id_that_is_not_used_is_forgotten_and_comes_back_with_another_number(
     one = session(cluster)
     one.stage(1, a, batch("1"))
     one.commit(1, NONE, soon())
-    expiring = ServerConfig.from_properties({"transactional.id.expiration.ms": "1"})
     SYSTEM_CLOCK.sleep(0.01)
-    cluster.server = expiring  # type: ignore[misc]
+    cluster.edit_defaults(lambda _: {"transactional.id.expiration.ms": "1"})
 
     by_maintenance(cluster)
 
@@ -754,7 +752,7 @@ def test_whether_a_forgotten_transaction_was_committed_is_not_known(
             one.commit(1, NONE, soon())
     by_maintenance(cluster)
     SYSTEM_CLOCK.sleep(0.01)
-    cluster.server = ServerConfig.from_properties({"transactional.id.expiration.ms": "1"})  # type: ignore[misc]
+    cluster.edit_defaults(lambda _: {"transactional.id.expiration.ms": "1"})
     by_maintenance(cluster)
     assert cluster.transactions.listed() == []
     session(open_log_cluster())

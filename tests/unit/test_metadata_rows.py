@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from kafkalike.errors import LogCorruptError
+from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.control_rows import files_to_merge, kept_metadata_rows
+from kafkalike.model.defaults import Defaults
 from kafkalike.model.metadata_rows import (
     LOG_START,
     TOPIC,
@@ -14,6 +16,7 @@ from kafkalike.model.metadata_rows import (
     MetadataRow,
     Move,
     TopicChange,
+    defaults_row,
     log_start_row,
     moved_text,
     parse_row,
@@ -66,6 +69,59 @@ def test_a_row_of_log_starts_says_what_moved_from_where() -> None:
     assert parse_row(row) == said
     assert trimmed(row, said, [1, 2]) is row
     assert trimmed(row, said, [2]).value == '{"v":2,"reason":"retention","run":"r1","moves":[[2,0,8]]}'
+
+
+def test_a_row_of_defaults_says_which_are_set_and_what_seeded_them() -> None:
+    defaults = Defaults(settings={"num.partitions": "3", "log.retention.ms": "-1"}, seed={"num.partitions": "2"})
+    row = defaults_row(7, 9, defaults, "changed")
+
+    assert row == MetadataRow(
+        seq=7,
+        time_ms=9,
+        kind="defaults",
+        topic="",
+        topic_id="",
+        change="changed",
+        value=(
+            '{"seed": {"num.partitions": "2"}, "settings": {"log.retention.ms": "-1", "num.partitions": "3"}, "v": 1}'
+        ),
+    )
+    assert parse_row(row) == defaults
+    assert defaults.are_set
+    assert Defaults(seed={"num.partitions": "2"}).are_set
+    assert not Defaults().are_set
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param('{"settings": {}}', id="no seed"),
+        pytest.param('{"seed": {}, "settings": {"num.partitions": 3}}', id="number"),
+        pytest.param('{"seed": {}, "settings": []}', id="list"),
+        pytest.param("", id="empty"),
+    ],
+)
+def test_a_damaged_row_of_defaults_is_refused(value: str) -> None:
+    """No default may count as unset because it cannot be read."""
+    with pytest.raises(LogCorruptError, match="row 7 of __cluster_metadata, kind 'defaults'"):
+        parse_row(replace(defaults_row(7, 9, Defaults(), "changed"), value=value))
+
+
+def test_the_last_row_of_defaults_stays_beside_a_topic_of_that_name() -> None:
+    topic = replace(INFO, name=TopicName("defaults"))
+    rows = [
+        defaults_row(1, 9, Defaults(settings={"num.partitions": "2"}), "changed"),
+        defaults_row(2, 9, Defaults(settings={"num.partitions": "3"}), "changed"),
+        topic_row(3, 9, topic, "created"),
+        topic_row(4, 9, INFO, "created"),
+    ]
+
+    kept = kept_metadata_rows(rows, since_ms=10)
+
+    assert kept == rows[1:]
+    assert ClusterState().applied(kept) == ClusterState().applied(rows)
+    assert ClusterState().applied(kept).defaults == Defaults(settings={"num.partitions": "3"})
+    assert ClusterState().applied(rows[2:]).defaults is None
 
 
 def test_moves_are_told_to_people() -> None:

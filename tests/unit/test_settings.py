@@ -182,6 +182,61 @@ def test_a_bad_server_file_is_named(tmp_path: Path, content: str | None) -> None
         ServerConfig.load(None, {"KAFKALIKE_SERVER_PROPERTIES": str(path)})
 
 
+@pytest.mark.parametrize(
+    ("file", "others", "found"),
+    [
+        pytest.param({"num.partitions": "2"}, [{}], ["num.partitions"], id="other value"),
+        pytest.param({"num.partitions": "1"}, [{}], [], id="Kafka's default, set by name"),
+        pytest.param({"num.partitions": "02"}, [{"num.partitions": "2"}], [], id="same value, other text"),
+        pytest.param({"num.partitions": "2"}, [{}, {"num.partitions": "2"}], [], id="the seed's"),
+        pytest.param({"broker.rack": "a", "controller.quorum.voters": "1"}, [{}], [], id="of one root"),
+        pytest.param({"log.retention.hours": "1"}, [{"log.retention.ms": "3600000"}], [], id="same effect, other unit"),
+        pytest.param({"log.retention.hours": "168"}, [{"log.retention.ms": "-1"}], ["log.retention.hours"], id="unit"),
+        pytest.param(
+            {"log.retention.hours": "168", "log.retention.ms": "-1"}, [{"log.retention.ms": "-1"}], [], id="ms win"
+        ),
+    ],
+)
+def test_a_file_contradicts_defaults_by_effect(
+    file: dict[str, str], others: list[dict[str, str]], found: list[str]
+) -> None:
+    known = [ServerConfig.from_properties(other) for other in others]
+    assert ServerConfig.from_properties(file).contradictions(*known) == found
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"),
+    [
+        pytest.param({"num.partitions": "2"}, {}, [], id="only one sets it"),
+        pytest.param({"num.partitions": "2"}, {"num.partitions": "3"}, ["num.partitions"], id="both"),
+        pytest.param({"log.retention.hours": "1"}, {"log.retention.ms": "5"}, ["log.retention.hours"], id="units"),
+        pytest.param({"broker.rack": "a"}, {"broker.rack": "b"}, [], id="racks"),
+        pytest.param(
+            {"controller.quorum.voters": "1"},
+            {"controller.quorum.voters": "2"},
+            ["controller.quorum.voters"],
+            id="voters",
+        ),
+    ],
+)
+def test_files_of_two_roots_conflict_where_both_set_something(
+    one: dict[str, str], other: dict[str, str], found: list[str]
+) -> None:
+    assert ServerConfig.from_properties(one).conflicts(ServerConfig.from_properties(other)) == found
+
+
+@pytest.mark.parametrize("kind", ["folder", "link to nothing"])
+def test_a_server_file_that_is_there_and_cannot_be_read_is_an_error(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "server.properties"
+    if kind == "folder":
+        file.mkdir()
+    else:
+        file.symlink_to(tmp_path / "nowhere")
+
+    with pytest.raises(InvalidConfigurationError, match=r"server\.properties' cannot be read"):
+        ServerConfig.load(str(tmp_path), {})
+
+
 def test_the_shipped_server_file_says_nothing_wrong() -> None:
     """`conf/server.properties`."""
     ServerConfig.from_file(Path(__file__).parents[2] / "conf" / "server.properties")

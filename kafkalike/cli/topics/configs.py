@@ -56,15 +56,15 @@ class ConfigsOptions:
 @bootstrap_option()
 @command_config_option()
 @click.option("--describe", is_flag=True, help="Print settings.")
-@click.option("--alter", is_flag=True, help="Change settings of a topic.")
+@click.option("--alter", is_flag=True, help="Change settings of a topic or of the cluster.")
 @click.option("--all", "show_all", is_flag=True, help="With --describe: also settings that have their default.")
 @click.option(
     "--entity-type",
     type=click.Choice(["topics", "brokers", "groups", "clients", "users", "ips", "broker-loggers", "client-metrics"]),
-    help="What has the settings: topics or brokers (the server's defaults); the others do not exist here.",
+    help="What has the settings: topics or brokers (the cluster's defaults); the others do not exist here.",
 )
 @click.option("--entity-name", help="Name of the topic, or 1 for the one broker.")
-@click.option("--entity-default", is_flag=True, help="With --entity-type brokers: the defaults of the server.")
+@click.option("--entity-default", is_flag=True, help="With --entity-type brokers: the defaults of the whole cluster.")
 @click.option("--topic", help="Short for --entity-type topics --entity-name TOPIC.")
 @click.option("--broker", help="Short for --entity-type brokers --entity-name ID.")
 @click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
@@ -87,7 +87,7 @@ class ConfigsOptions:
 @version_option
 @pass_options(ConfigsOptions)
 def configs(environment: Environment, options: ConfigsOptions) -> None:
-    """Describe and alter settings of topics; describe those of the server."""
+    """Describe and alter settings of topics and cluster-wide defaults."""
     if options.describe == options.alter:
         message = "Command must include exactly one action: --describe or --alter"
         raise click.UsageError(message)
@@ -99,7 +99,7 @@ def configs(environment: Environment, options: ConfigsOptions) -> None:
 
 
 def _entity(options: ConfigsOptions) -> tuple[ConfigResourceType, str | None]:
-    """Kind and name; None means all topics, an empty name the server's defaults."""
+    """Kind and name; None means all topics, an empty name the cluster's defaults."""
     shorts: list[tuple[ConfigResourceType, str]] = []
     if options.topic is not None:
         shorts.append((ConfigResourceType.TOPIC, options.topic))
@@ -161,10 +161,12 @@ def _alter(
     if not changes:
         message = "--alter needs --add-config, --add-config-file or --delete-config"
         raise click.UsageError(message)
-    if kind is ConfigResourceType.TOPIC:
-        _check_deleted(admin, name, deleted)
+    _check_deleted(admin, kind, name, deleted)
     admin.alter_configs([ConfigResource(kind, name, changes)], raise_errors=True)
-    yield f"Completed updating config for {kind.name.lower()} {name}."
+    if name:
+        yield f"Completed updating config for {kind.name.lower()} {name}."
+    else:
+        yield f"Completed updating default config for {kind.name.lower()}s in the cluster."
 
 
 def _added(options: ConfigsOptions) -> dict[str, str]:
@@ -195,10 +197,10 @@ def parse_added(text: str) -> dict[str, str]:
     return added
 
 
-def _check_deleted(admin: KafkaAdminClient, name: str, deleted: Sequence[str]) -> None:
-    if not deleted:
+def _check_deleted(admin: KafkaAdminClient, kind: ConfigResourceType, name: str, deleted: Sequence[str]) -> None:
+    if not deleted or (kind is ConfigResourceType.BROKER and name):
         return
-    own = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])["topic"][name]
+    own = admin.describe_configs([ConfigResource(kind, name)])[kind.name.lower()][name]
     missing = [setting for setting in deleted if setting not in own]
     if missing:
         message = f"Invalid config(s): {','.join(missing)}"

@@ -30,6 +30,7 @@ from kafkalike.model.names import TopicId, TopicName, check_topic_name
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
+    from kafkalike.log.cluster.server_defaults import ServerDefaults
     from kafkalike.model.brokers import AddRoot, ReplicatedTable
     from kafkalike.model.schemas.rows import SchemaRow
     from kafkalike.model.schemas.state import RegistryState
@@ -50,10 +51,21 @@ class ClusterBase(abc.ABC):
     def schemas(self) -> ControlLog[RegistryState, SchemaRow]:
         """Schemas with their subjects, ids, levels and modes."""
 
-    def __init__(self, root: str, server: ServerConfig, clock: Clock) -> None:
+    def __init__(self, root: str, defaults: ServerDefaults, clock: Clock) -> None:
         self.root = root
-        self.server = server
+        self.defaults = defaults
         self.clock = clock
+
+    @property
+    def server(self) -> ServerConfig:
+        """Cluster-wide defaults, as of the last look at the metadata."""
+        return self.defaults.in_force()
+
+    def edit_defaults(
+        self, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
+    ) -> None:
+        """Replace the cluster-wide defaults by what `edit` makes of those of the moment."""
+        self.defaults.edit(edit, validate_only=validate_only)
 
     def _place(
         self,

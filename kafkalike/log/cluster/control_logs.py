@@ -45,7 +45,6 @@ class ControlLogs:
         store: the root's files.
         clock: time and waiting.
         helpers: threads that make checkpoints.
-        flush: whether commits of groups survive a power failure; those of metadata and schemas always do.
         check_format: called with the properties of the table of metadata; refuses a root of a newer format.
         on_seal: called where a table of groups or schemas has replicas.
         on_missing: called where there are no metadata, see `DeltaControlLog`.
@@ -58,7 +57,6 @@ class ControlLogs:
         clock: Clock,
         helpers: Helpers,
         *,
-        flush: bool,
         check_format: Callable[[Mapping[str, str]], None],
         on_seal: Callable[[], None],
         on_missing: Callable[[], None],
@@ -67,7 +65,6 @@ class ControlLogs:
         self._store = store
         self._clock = clock
         self._helpers = helpers
-        self._flush = flush
         self._check_format = check_format
         self._on_seal = on_seal
         self._on_missing = on_missing
@@ -87,8 +84,12 @@ class ControlLogs:
             check=self._check_format,
         )
 
-    def metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
-        """The metadata of a cluster at one root; each call makes one that has read nothing yet."""
+    def metadata_log(self, *, before_change: Callable[[], object]) -> DeltaControlLog[ClusterState, MetadataRow]:
+        """The metadata of a cluster at one root; each call makes one that has read nothing yet.
+
+        Args:
+            before_change: called before each change; it may refuse it.
+        """
         return DeltaControlLog(
             self.metadata_rows(),
             helpers=self._helpers,
@@ -96,13 +97,14 @@ class ControlLogs:
             properties=METADATA_TABLE_PROPERTIES,
             on_missing=self._on_missing,
             check_new=self._check_new,
+            before_change=before_change,
         )
 
     def groups_log(self, *, before_change: Callable[[], object]) -> DeltaControlLog[GroupsState, GroupRow]:
         """Groups with their members and committed offsets, and transactional ids.
 
         Args:
-            before_change: called before each change; it may refuse it.
+            before_change: called before each change; it may refuse it, and say whether it is durable.
         """
         combined = None
         if self._store.combines:
@@ -126,7 +128,6 @@ class ControlLogs:
             GroupRow,
             GroupsState,
             clock=self._clock,
-            durable=self._flush,
             on_seal=self._on_seal,
         )
 

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.config.server import ServerConfig
 from kafkalike.config.storage import StorageOptions
 from kafkalike.errors import (
     KafkaConfigurationError,
@@ -24,6 +23,7 @@ from kafkalike.log.cluster.base import ClusterBase
 from kafkalike.log.cluster.control_logs import ControlLogs
 from kafkalike.log.cluster.enclosing import check_not_enclosed
 from kafkalike.log.cluster.root_tables import RootTables
+from kafkalike.log.cluster.server_defaults import ServerDefaults, ServerFiles, files_of_root, given
 from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.log.port import TopicLog
 from kafkalike.log.store.local import LocalStore
@@ -46,6 +46,8 @@ from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
+    from kafkalike.config.server import ServerConfig
+
     # These are loaded by what needs them: many programs look at the metadata of a local root and go.
     from kafkalike.log.topic.topic_log import DeltaTopicLog
     from kafkalike.log.transactions.transactions import ClusterTransactions
@@ -80,7 +82,7 @@ class DeltaCluster(ClusterBase):
 
     Args:
         store: the root's files.
-        server: server defaults; those of the root's own file when None.
+        server: settings that seed the cluster's defaults; those of the root's own file when None.
         clock: time and waiting.
         root: what the cluster is called; the store's URI when None.
     """
@@ -93,9 +95,10 @@ class DeltaCluster(ClusterBase):
         clock: Clock = SYSTEM_CLOCK,
         root: str | None = None,
     ) -> None:
-        settings = ServerConfig.load(store.uri if store.reach == "machine" else None) if server is None else server
-        super().__init__(store.uri if root is None else root, settings, clock)
         self.store = store
+        name, read = store.uri if root is None else root, self._server_files if server is None else given(server)
+        defaults = ServerDefaults(name, lambda: self.metadata, clock, read, several=self.several, took=self._took)
+        super().__init__(name, defaults, clock)
         far_tail = OBJECTS_TAIL_SECONDS if store.far else REMOTE_TAIL_SECONDS
         self.tail_interval = far_tail if store.reach == "everywhere" else LOCAL_TAIL_SECONDS
         self.heartbeat_ms = FAR_HEARTBEAT_MS if store.far else HEARTBEAT_MS
@@ -105,12 +108,24 @@ class DeltaCluster(ClusterBase):
         self.open_appends = OpenTables()
         self.metadata: DeltaControlLog[ClusterState, MetadataRow] = self._metadata_log()
         self.groups: DeltaControlLog[GroupsState, GroupRow] = self._control.groups_log(
-            # A root of a newer format is refused there.
-            before_change=self.metadata.look_once
+            before_change=self._before_commit
         )
 
     metadata_properties: Mapping[str, str] = METADATA_TABLE_PROPERTIES
     """Of `__cluster_metadata` when it is made."""
+    several = False
+    """Whether it may lose a root and live."""
+
+    def _before_commit(self) -> None:
+        # A root of a newer format is refused there.
+        self.metadata.look_once()
+        self.groups.durable = self.server.flush
+
+    def _took(self, server: ServerConfig) -> None:
+        """See `ServerDefaults`."""
+
+    def _server_files(self) -> ServerFiles:
+        return files_of_root(self.store)
 
     def _check_format(self, properties: Mapping[str, str]) -> None:
         check_root_format(self.root, properties)
@@ -152,7 +167,7 @@ class DeltaCluster(ClusterBase):
             self.check_root()
 
     def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
-        return self._control.metadata_log()
+        return self._control.metadata_log(before_change=self.defaults.record)
 
     @cached_property
     def _control(self) -> ControlLogs:
@@ -160,7 +175,6 @@ class DeltaCluster(ClusterBase):
             self.store,
             self.clock,
             self.helpers,
-            flush=self.server.flush,
             check_format=self._check_format,
             on_seal=self._refuse_seal,
             on_missing=self._check_root_once,
@@ -382,7 +396,7 @@ class DeltaCluster(ClusterBase):
         home = Home(
             store=self.store,
             metadata=self.metadata,
-            server=self.server,
+            server=self.defaults.in_force,
             helpers=self.helpers,
             clock=self.clock,
             open_appends=self.open_appends,

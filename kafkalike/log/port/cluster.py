@@ -46,7 +46,19 @@ class Cluster(Protocol):
 
     @property
     def server(self) -> ServerConfig:
-        """Server defaults."""
+        """Cluster-wide defaults, as of the last look at the metadata; the first call looks.
+
+        Raises:
+            InvalidConfigurationError: a `server.properties` differs from them, or cannot be read.
+            KafkaStorageError: the metadata cannot be read; or nothing has recorded the defaults, and a root that may
+                have a file with them gives no answer.
+        """
+        ...
+
+    def edit_defaults(
+        self, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
+    ) -> None:
+        """Replace the cluster-wide defaults by what `edit` makes of them, checked; see `edit_configs`."""
         ...
 
     @property

@@ -118,6 +118,15 @@ class DeltaControlLog(Generic[S, R]):
         """Version of the table as of the last `refresh`; 0 when there is none."""
         return self._table.state.version if self._rows.exists else 0
 
+    @property
+    def durable(self) -> bool:
+        """Whether rows must survive a power failure when they are written; may be set before each change."""
+        return self._table.durable
+
+    @durable.setter
+    def durable(self, durable: bool) -> None:
+        self._table.durable = durable
+
     def look(self) -> tuple[int, S]:
         """Refresh; the table's version and its state, which belong together."""
         with self._table.mutex:

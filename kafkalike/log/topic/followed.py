@@ -51,8 +51,8 @@ class Home:
     """The cluster's files."""
     metadata: DeltaControlLog[ClusterState, MetadataRow]
     """Say which topics there are."""
-    server: ServerConfig
-    """Server defaults."""
+    server: Callable[[], ServerConfig]
+    """Gives the cluster-wide defaults, as of the last look at the metadata."""
     helpers: Helpers
     """Threads that keep the tables' logs short."""
     clock: Clock
@@ -84,16 +84,16 @@ class FollowedTopic:
         self._table = Table(
             self.files, self.clock, to_segment=segment_of, look_back=look_back, follower=warnings, jitter=jitter
         )
-        self._config: tuple[TopicInfo, TopicConfig] | None = None
+        self._config: tuple[TopicInfo, ServerConfig, TopicConfig] | None = None
 
     @property
     def config(self) -> TopicConfig:
         """The settings in effect."""
-        known = self._config
-        if known is None or known[0] is not self.info:
-            effective = self._home.server.effective(self.info.configs)
-            known = self._config = (self.info, TopicConfig.from_properties(effective))
-        return known[1]
+        server, known = self._home.server(), self._config
+        if known is None or known[0] is not self.info or known[1] is not server:
+            effective = server.effective(self.info.configs)
+            known = self._config = (self.info, server, TopicConfig.from_properties(effective))
+        return known[2]
 
     @property
     def schemas(self) -> SchemasOf:

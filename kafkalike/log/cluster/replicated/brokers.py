@@ -23,7 +23,6 @@ from kafkalike.log.cluster.replicated.controller import owner
 from kafkalike.log.cluster.replicated.former import FormerReplicas
 from kafkalike.log.cluster.replicated.founding import is_cluster
 from kafkalike.log.cluster.replicated.mirrored import mirror_at
-from kafkalike.log.cluster.replicated.places import rack_of
 from kafkalike.log.cluster.replicated.recovery import Recoveries
 from kafkalike.log.cluster.replicated.tables import TableHelper
 from kafkalike.log.table.layout import BROKERS, CONTROL_TABLES
@@ -257,7 +256,7 @@ class Brokers:
                 message = f"{root.uri} is a broker already"
                 raise KafkaConfigurationError(message)
             self._sign(root, number, state)
-            made[:] = [Broker(id=number, uri=root.uri, rack=rack or rack_of(root.uri))]
+            made[:] = [Broker(id=number, uri=root.uri, rack=rack or self._cluster.places.rack_of(root.uri))]
             return [broker_row(state.seq + 1, self._cluster.clock.now_ms(), made[0], "added")]
 
         self._cluster.metadata.transact(plan)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import InvalidReplicationFactorError, KafkaConnectionError, KafkaStorageError
@@ -18,12 +19,13 @@ from kafkalike.log.cluster.replicated.home import BrokerHome
 from kafkalike.log.cluster.replicated.metadata import PatientControlLog
 from kafkalike.log.cluster.replicated.mirrored import mirror_at, mirrors_broker
 from kafkalike.log.cluster.replicated.placement import Placement
-from kafkalike.log.cluster.replicated.places import Places, is_folder, rack_of, settings_of
+from kafkalike.log.cluster.replicated.places import Places, is_folder
 from kafkalike.log.cluster.replicated.roots import SeveralRoots
 from kafkalike.log.cluster.replicated.sealing import configuration_in, seal_table
 from kafkalike.log.cluster.replicated.topic_tables import RefusingRootError, TopicTables
 from kafkalike.log.cluster.replicated.voters import first_voters, metadata_root
 from kafkalike.log.cluster.root_tables import RootTables
+from kafkalike.log.cluster.server_defaults import ServerFiles, environments_file
 from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.log.store.bounded.calls import calls_of
 from kafkalike.log.table.control_log import DeltaControlLog
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
     from kafkalike.model.mirrored import Mirrored
     from kafkalike.model.topic import TopicInfo
 
+LAG: Final = "replica.lag.time.max.ms"
+"""Server setting: how long a root may give no answer before its replicas are out of sync."""
+
 
 class ReplicatedCluster(DeltaCluster):
     """A cluster at several roots.
@@ -52,7 +57,7 @@ class ReplicatedCluster(DeltaCluster):
         founding: whether the cluster was made.
         places: opens roots.
         reopen: the roots' URIs, joined by commas, and what their storages need → their store, in another process.
-        server: server defaults; those of the first root's own file that is there when None.
+        server: settings that seed the cluster's defaults; those of the roots' own files when None.
         clock: time and waiting.
         read_from: where data files are read first.
     """
@@ -60,6 +65,7 @@ class ReplicatedCluster(DeltaCluster):
     store: SeveralRoots
     metadata: PatientControlLog[ClusterState, MetadataRow]
     metadata_properties = METADATA_TABLE_PROPERTIES | {ROOT_FORMAT: SEVERAL_ROOTS}
+    several = True
 
     def __init__(
         self,
@@ -83,12 +89,12 @@ class ReplicatedCluster(DeltaCluster):
         """Whether `roots` are those of the cluster that was made."""
         self._places = places
         stores = {broker: places.broker(root, founding) for broker, root in roots.items()}
-        folders = (s for _, s in sorted(stores.items()) if is_folder(s.uri) and s.is_there())
-        first = next(folders, None)
-        settings = settings_of(first.uri if first else None) if server is None else server
+        self._given = server
+        # Until the metadata are read. A bad file is refused before anything is made.
+        settings = self._settings_of_folders()
+        lag_ms = int(settings.get(LAG))
         if not founding.done:
-            founding.voters = first_voters(roots, settings.get("controller.quorum.voters"))
-        lag_ms = int(settings.get("replica.lag.time.max.ms"))
+            self._choose_voters(settings)
         for root in filter(is_folder, roots.values()):
             calls_of(root).allow(lag_ms)
         several = SeveralRoots(
@@ -106,10 +112,42 @@ class ReplicatedCluster(DeltaCluster):
             known=lambda: self.metadata.state,
             refreshed=self._refreshed,
         )
-        self._placement = Placement(settings, lambda broker: several.root_of(broker).is_there())
+        self._placement = Placement(lambda: self.server, lambda broker: several.root_of(broker).is_there())
         self._topic_tables = TopicTables(several, clock)
         root = ",".join(root for _, root in sorted(roots.items()))
-        super().__init__(several, server=settings, clock=clock, root=root)
+        super().__init__(several, server=server, clock=clock, root=root)
+
+    def _server_files(self) -> ServerFiles:
+        """The files at all roots; a root that is not there, or hangs, is silent."""
+        known = {broker.id: broker.uri for broker in self.metadata.state.brokers.values()}
+        found: dict[str, ServerConfig] = {}
+        silent: list[str] = []
+        for broker, uri in sorted((known or self._roots).items()):
+            try:
+                own = self._places.server_file(uri)
+                if not own:
+                    # After it was looked for: a root that goes has no files either.
+                    self.store.root_of(broker).check_there()
+                found.update(own)
+            except (OSError, KafkaStorageError):
+                silent.append(uri)
+        return ServerFiles(found=found or environments_file(), silent=silent)
+
+    def _settings_of_folders(self) -> ServerConfig:
+        """What the files at folders say that answer: these cost nothing to read."""
+        if self._given is not None:
+            return self._given
+        found: dict[str, ServerConfig] = {}
+        for uri in filter(is_folder, self._roots.values()):
+            with contextlib.suppress(OSError):
+                found.update(self._places.server_file(uri))
+        return ServerFiles(found=found or environments_file()).merged()
+
+    def _choose_voters(self, settings: ServerConfig) -> None:
+        self._founding.voters = first_voters(self._roots, settings.get("controller.quorum.voters"))
+
+    def _took(self, server: ServerConfig) -> None:
+        self.store.wait_for(int(server.get(LAG)))
 
     def reading(self, read_from: ReadFrom) -> ReplicatedCluster:
         """The same cluster for a client that says where its data files are read.
@@ -123,7 +161,7 @@ class ReplicatedCluster(DeltaCluster):
             self._founding,
             places=self._places,
             reopen=self._reopen,
-            server=self.server,
+            server=self._given,
             clock=self.clock,
             read_from=read_from,
         )
@@ -171,6 +209,7 @@ class ReplicatedCluster(DeltaCluster):
         if not self._founded:
             with self._found_mutex:
                 self._found_once()
+        self.defaults.record()
 
     def _found_once(self) -> None:
         if self._founded:
@@ -179,6 +218,8 @@ class ReplicatedCluster(DeltaCluster):
             return
         self._look_again()
         if not self._founding.done:
+            files = self._server_files().merged() if self._given is None else self._given
+            self._choose_voters(files)
             made = found_cluster(self._places, self._roots, self._founding.voters)
             with self._adopt_mutex:
                 self._adopt(made)
@@ -221,10 +262,11 @@ class ReplicatedCluster(DeltaCluster):
         if state.last_broker:
             return []
         now = self.clock.now_ms()
-        return [
-            broker_row(state.seq + at, now, Broker(id=broker, uri=root, rack=rack_of(root)), "added")
+        rows = [
+            broker_row(state.seq + at, now, Broker(id=broker, uri=root, rack=self._places.rack_of(root)), "added")
             for at, (broker, root) in enumerate(sorted(self._roots.items()), start=1)
         ]
+        return [*rows, *self.defaults.first_rows(state, after=len(rows), founding=True)]
 
     # --- brokers -------------------------------------------------------------------------------
 
@@ -241,7 +283,7 @@ class ReplicatedCluster(DeltaCluster):
             store=self.store,
             places=self._places,
             metadata=self.metadata,
-            server=self.server,
+            defaults=self.defaults,
             clock=self.clock,
             usable=self._placement.usable,
             controller_of=self._controller_of,

@@ -23,7 +23,7 @@ from kafkalike.log.cluster.replicated.broker_store import Founding, Sign, sign_o
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.founding import check_unused
 from kafkalike.log.cluster.replicated.opening import open_several, reopened
-from kafkalike.log.cluster.replicated.places import Places, rack_of
+from kafkalike.log.cluster.replicated.places import Places
 from kafkalike.log.cluster.replicated.sealing import TRIES, configuration_in, seal_table
 from kafkalike.log.cluster.replicated.voters import found_voter
 from kafkalike.log.table.actions import APPEND_KEY, log_name
@@ -162,7 +162,7 @@ def _register(root: str, places: Places, clock: Clock) -> None:
         now = clock.now_ms()
         rows: list[MetadataRow] = []
         if not known.last_broker:
-            first = Broker(id=ONLY_BROKER, uri=root, rack=rack_of(root))
+            first = Broker(id=ONLY_BROKER, uri=root, rack=places.rack_of(root))
             rows.append(broker_row(known.seq + 1, now, first, "added"))
         names = {info.location: (info.name, info.topic_id) for info in known.topics.values()}
         for location in tables:

@@ -11,6 +11,7 @@ from kafkalike.log.cluster.replicated.controller import MetadataController
 from kafkalike.log.cluster.replicated.metadata import PatientControlLog
 from kafkalike.log.cluster.replicated.places import Places
 from kafkalike.log.cluster.replicated.roots import SeveralRoots
+from kafkalike.log.cluster.server_defaults import ServerDefaults
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow
 
@@ -25,12 +26,17 @@ class BrokerHome:
     places: Places
     """Opens roots."""
     metadata: PatientControlLog[ClusterState, MetadataRow]
-    server: ServerConfig
+    defaults: ServerDefaults
     clock: Clock
     usable: Callable[[ClusterState], dict[int, str | None]]
     """Racks of the brokers that answer and may get new replicas, by id."""
     controller_of: Callable[[str], MetadataController]
     """What is registered of the table in a folder."""
+
+    @property
+    def server(self) -> ServerConfig:
+        """Cluster-wide defaults, as of the last look at the metadata."""
+        return self.defaults.in_force()
 
     def settings(self, state: ClusterState, location: str) -> Mapping[str, str] | None:
         """The settings in effect of the topic whose table lies in a folder; None for a control table."""

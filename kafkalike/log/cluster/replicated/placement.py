@@ -23,11 +23,11 @@ class Placement:
     """Chooses brokers for new tables. Thread-safe.
 
     Args:
-        server: server defaults: how many replicas a table gets.
+        server: gives the cluster-wide defaults: how many replicas a table gets.
         is_there: a broker id → whether its root answers.
     """
 
-    def __init__(self, server: ServerConfig, is_there: Callable[[int], bool]) -> None:
+    def __init__(self, server: Callable[[], ServerConfig], is_there: Callable[[int], bool]) -> None:
         self._server = server
         self._is_there = is_there
         self._passed_over = threading.local()
@@ -92,7 +92,7 @@ class Placement:
             raise InvalidReplicationFactorError(
                 "Replication factor must be larger than 0, or -1 to use the default value."
             )
-        wanted = int(self._server.get("default.replication.factor")) if factor == -1 else factor
+        wanted = int(self._server().get("default.replication.factor")) if factor == -1 else factor
         return self._spread(state, location, wanted)
 
     def _spread(self, state: ClusterState, location: str, factor: int) -> ReplicatedTable:
@@ -122,7 +122,7 @@ class Placement:
             InvalidReplicationFactorError: no broker answers.
         """
         brokers = sum(not broker.draining for broker in state.brokers.values())
-        factor = min(int(self._server.get(CONTROL_FACTOR)), max(brokers, 1))
+        factor = min(int(self._server().get(CONTROL_FACTOR)), max(brokers, 1))
         return self._spread(state, location, factor)
 
 

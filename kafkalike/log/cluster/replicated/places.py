@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kafkalike.config.server import ServerConfig
+from kafkalike.config.server import SERVER_PROPERTIES_FILE, ServerConfig
 from kafkalike.config.storage import SentOptions, StorageOptions
-from kafkalike.errors import KafkaConfigurationError
+from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError
 from kafkalike.log.cluster.replicated.bounded_store import BoundedStore
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot, Founding, Sign, sign_of
+from kafkalike.log.cluster.server_defaults import environments_file, server_file
 from kafkalike.log.store.bounded.calls import calls_of
 from kafkalike.log.store.local import LocalStore
 from kafkalike.log.store.roots import normalise_root
@@ -79,6 +80,30 @@ class Places:
         assert isinstance(found, ObjectStore)
         return BrokerObjects(found, founding)
 
+    def server_file(self, uri: str) -> Mapping[str, ServerConfig]:
+        """A root's own `server.properties`, by its name; empty where it has none.
+
+        Raises:
+            InvalidConfigurationError: the file cannot be read, or holds a bad setting.
+            OSError: the root gives no answer.
+        """
+        store = self.open(uri)
+        return calls_of(uri).call(lambda: server_file(store)) if is_folder(uri) else server_file(store)
+
+    def rack_of(self, uri: str) -> str | None:
+        """The rack that a root's `server.properties` names, else that of the environment; None where none is named.
+
+        Raises:
+            InvalidConfigurationError: the file cannot be read, or holds a bad setting.
+            KafkaConnectionError: the root gives no answer.
+        """
+        try:
+            found = self.server_file(uri) or environments_file()
+        except OSError as cause:
+            message = f"the {SERVER_PROPERTIES_FILE} of {uri}, which may name its rack, cannot be read: {cause}"
+            raise KafkaConnectionError(message) from cause
+        return next((config.get("broker.rack").strip() for config in found.values()), "") or None
+
     def sign(self, uri: str, name: str) -> Sign | None:
         """What a root says of itself in a file; None where it says nothing.
 
@@ -119,21 +144,3 @@ def exists(uri: str) -> bool:
         return not is_folder(uri) or calls_of(uri).call(lambda: os.path.exists(uri))  # noqa: PTH110
     except OSError:
         return False
-
-
-def settings_of(uri: str | None) -> ServerConfig:
-    """Server settings of a root's own file; only folders have one.
-
-    Raises:
-        InvalidConfigurationError: the file holds a bad setting.
-    """
-    return ServerConfig.load(uri if uri is not None and is_folder(uri) else None)
-
-
-def rack_of(uri: str) -> str | None:
-    """The rack that a root's `server.properties` names; None where it names none.
-
-    Raises:
-        InvalidConfigurationError: the file holds a bad setting.
-    """
-    return settings_of(uri).get("broker.rack").strip() or None

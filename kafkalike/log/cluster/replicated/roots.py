@@ -123,6 +123,15 @@ class SeveralRoots(NearStore):
         """For error messages."""
         return f"SeveralRoots({[root.uri for root in self.roots.values()]!r})"
 
+    def wait_for(self, lag_ms: int) -> None:
+        """Take note of a changed `replica.lag.time.max.ms`."""
+        self.lag_ms = lag_ms
+        for table in tuple(self._tables.values()):
+            table.wait_for(lag_ms)
+        for root in tuple(self.roots.values()):
+            if root.bounded_calls is not None:
+                root.bounded_calls.allow(lag_ms)
+
     def root_of(self, broker: int) -> BrokerRoot:
         """The root of a broker."""
         found = self.roots.get(broker)

@@ -69,7 +69,7 @@ class PublishedLog:
     def __init__(self, replicas: RegisteredReplicas, roots: ReplicaRoots, *, lag_ms: int) -> None:
         self._replicas = replicas
         self._roots = roots
-        self._lag_ms = lag_ms
+        self.lag_ms = lag_ms
         self.lineage = 0
         """Rises when the log was found to be another one: after an unclean election."""
         self._mutex = threading.Lock()
@@ -189,7 +189,7 @@ class PublishedLog:
         """Look where the leader gives no answer: for as long as it may lag there is nothing new."""
         down_ms = self._roots.note_down(leader)
         registered = self._replicas.controller.registered()
-        if registered is None or (registered.epoch <= view.configuration.epoch and down_ms < self._lag_ms):
+        if registered is None or (registered.epoch <= view.configuration.epoch and down_ms < self.lag_ms):
             return None
         try:
             mended = self._mended(view, UnreachableError(leader))
@@ -360,7 +360,7 @@ class PublishedLog:
             OSError: nobody else is in sync, or nobody can say so.
         """
         view = self.view()
-        if view is not None and self._roots.note_down(replica) >= self._lag_ms:
+        if view is not None and self._roots.note_down(replica) >= self.lag_ms:
             self._mended(view, UnreachableError(replica))
 
     def mend(self, failed: ReplicaError) -> None:

@@ -101,7 +101,7 @@ class ReplicaRoots:
         self._store_of = store_of
         self._controller = controller
         self._clock = clock
-        self._lag_ms = lag_ms
+        self.lag_ms = lag_ms
         self.durable = durable
         self._seen_epoch = -1
         """Of the registration that was seen last."""
@@ -287,7 +287,7 @@ class ReplicaRoots:
             except OSError as cause:
                 if landing is not None and not isinstance(cause, NotStoredError):
                     landing.stored = True
-                left = self._lag_ms - self.note_down(replica)
+                left = self.lag_ms - self.note_down(replica)
                 if left <= 0 or self._is_out(replica):
                     raise UnreachableError(replica) from cause
                 self._clock.sleep(min(wait, left / 1000))

@@ -54,6 +54,10 @@ class TableReplicas(RegisteredReplicas):
         self._clock = clock
         self._lag_ms = lag_ms
 
+    def wait_for(self, lag_ms: int) -> None:
+        """Take note of a changed `replica.lag.time.max.ms`."""
+        self._lag_ms = self.roots.lag_ms = self.published.lag_ms = lag_ms
+
     def size_ahead(self, name: str) -> Ahead | None:
         """The call that asks for the size of a file of the log, where it may be made ahead."""
         for replica in self.in_sync()[:1]:
