@@ -121,8 +121,9 @@ class ConfigOperations(AdminBase):
         """Change settings of topics and of the cluster, each by itself; settings that are not named keep their values.
 
         Args:
-            config_resources: topics, and the cluster (`BROKER`, empty name); `configs` is `{setting: value}` or `{setting: (AlterConfigOp, value)}`, the
-                operation also by name or number. APPEND and SUBTRACT work on lists such as `cleanup.policy`.
+            config_resources: topics, and the cluster (`BROKER`, empty name); `configs` is `{setting: value}` or
+                `{setting: (AlterConfigOp, value)}`, the operation also by name or number. APPEND and SUBTRACT work on
+                lists such as `cleanup.policy`.
             validate_only: check, change nothing.
             raise_on_unknown: refuse an unknown setting with an error, before anything is changed.
             incremental: with False only SET is allowed, as with Kafka's older request.
@@ -157,7 +158,8 @@ class ConfigOperations(AdminBase):
         """Give settings of topics back to the cluster's defaults, or those of the cluster back to Kafka's.
 
         Args:
-            config_resources: topics, and the cluster (`BROKER`, empty name); `configs` lists the settings, None or empty means all.
+            config_resources: topics, and the cluster (`BROKER`, empty name); `configs` lists the settings, None or
+                empty means all.
             validate_only: check, change nothing.
             raise_on_unknown: refuse an unknown setting with an error.
             incremental: without effect: both of Kafka's requests give the same result here.

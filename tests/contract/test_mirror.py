@@ -142,6 +142,18 @@ def test_a_promoted_mirror_goes_on_at_the_next_offset_and_its_source_has_no_say(
     assert values(target, "t") == [b"a", b"b", b"own"]
 
 
+def test_promote_takes_a_pattern_for_whole_names(source: DeltaCluster, target: DeltaCluster) -> None:
+    """A topic whose name begins or ends with the pattern stays a mirror."""
+    for name in ("t2", "at"):
+        source.create_topic(name, 1, {})
+    mirror(source, target)
+
+    assert promote(target, "t") == {"t": 2}
+
+    assert sorted(name for name, info in target.topics().items() if info.mirror is not None) == ["at", "t2"]
+    assert sorted(promote(target, "t2|a.*")) == ["at", "t2"]
+
+
 @pytest.mark.slow
 def test_committed_offsets_come_along_and_a_group_goes_on_where_it_was(
     source: DeltaCluster, target: DeltaCluster

@@ -245,6 +245,28 @@ def test_time_that_has_run_out_leaves_the_rest_to_the_next_run(root: str, log: D
     assert kinds_of(root) == set()
 
 
+def test_topics_that_a_run_did_not_reach_are_unfinished(root: str, log: DeltaTopicLog) -> None:
+    """Time runs out after the first topic, which is done."""
+    for name in ("a", "b", "z"):
+        topic(root, name, 1, {})
+    clock = ShiftedClock()
+
+    def hurry(name: str, what: str) -> None:
+        if (name, what) == ("a", "finished"):
+            clock.ahead_ms += 60_000
+
+    report = maintain(open_cluster(root), clock=clock, max_minutes=1, progress=hurry)
+
+    assert {found.topic: found.status for found in report.topics} == {
+        "a": NOTHING,
+        "b": UNFINISHED,
+        "t": UNFINISHED,
+        "z": UNFINISHED,
+    }
+    assert (report.unfinished, report.exit_code, report.control) == (True, 3, [])
+    assert not log.info.log_starts
+
+
 @only_on_disk("any_root")
 def test_a_topic_that_cannot_be_read_does_not_keep_the_others_back(root: str, log: DeltaTopicLog) -> None:
     """It is reported, with its reason."""
