@@ -76,7 +76,10 @@ def open_named(
     """
     cluster = _opened(bootstrap_servers, storage_options, read_from)
     if cluster.store.reach == "process":
-        message = f"Spark cannot reach {cluster.root!r}, a cluster in this process's memory: use a folder or a bucket"
+        message = (
+            f"{cluster.root!r} is a cluster in this process's memory, and Spark's jobs and mirrors need one that other "
+            "processes can reach: use a folder or a bucket"
+        )
         raise KafkaConfigurationError(message)
     return cluster
 
@@ -160,7 +163,7 @@ def connect_delta(
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
     read_from: ReadFrom = LEADER,
 ) -> DeltaCluster:
-    """The same for Spark, which needs tables to read and write.
+    """The same for Spark and for mirrors, which need tables that other processes reach.
 
     Raises:
         KafkaConfigurationError: for a cluster in memory, too.

@@ -13,7 +13,7 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.cli import main
 from kafkalike.cli.mirrors.mirror import HEADS
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.errors import MirrorError, MirrorTopicError
+from kafkalike.errors import KafkaConfigurationError, MirrorError, MirrorTopicError
 from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect_delta
@@ -25,6 +25,7 @@ from kafkalike.log.table.log_files import LogFiles
 from kafkalike.mirror import Mirror, describe, promote
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.retention import maintain
+from kafkalike.testing import MemoryCluster
 from tests.tools.clusters import on_disk, on_three_disks
 from tests.tools.findings import errors_of
 from tests.tools.forked import killed
@@ -140,6 +141,16 @@ def test_a_promoted_mirror_goes_on_at_the_next_offset_and_its_source_has_no_say(
     assert values(target, "t") == [b"a", b"b", b"own"]
     assert "is no mirror" in mirror(source, target).topics["t"].problem
     assert values(target, "t") == [b"a", b"b", b"own"]
+
+
+@pytest.mark.parametrize("in_memory", ["source", "target"])
+def test_a_mirror_needs_clusters_that_other_processes_reach(in_memory: str, tmp_path: Path) -> None:
+    """The error is about mirrors, not only about Spark."""
+    roots: dict[str, Any] = {"source": str(tmp_path / "source"), "target": str(tmp_path / "target")}
+    roots[in_memory] = MemoryCluster()
+
+    with pytest.raises(KafkaConfigurationError, match="in this process's memory, and Spark's jobs and mirrors need"):
+        Mirror(roots["source"], roots["target"])
 
 
 def test_promote_takes_a_pattern_for_whole_names(source: DeltaCluster, target: DeltaCluster) -> None:

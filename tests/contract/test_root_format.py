@@ -12,9 +12,9 @@ import pytest
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafkalike.cli.log.repairing import repair_tables
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.errors import UnsupportedVersionError
+from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.inspect.verify import known_topics
+from kafkalike.log.inspect.verify import known_topics, verify
 from kafkalike.log.port import Cluster
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name, version_of
@@ -179,13 +179,15 @@ def test_a_client_that_is_at_work_is_refused_from_its_next_look_on(open_tables: 
 
 
 @pytest.mark.parametrize("said", ["0", "-1", "1.0", "", "one"])
-def test_a_format_that_is_no_number_we_know_is_unknown(open_tables: Opener, said: str) -> None:
+def test_what_is_no_format_is_damage_that_verify_finds(open_tables: Opener, said: str) -> None:
     cluster = open_tables()
     cluster.create_topic("t", 1, {})
     newer(cluster, said)
 
-    with pytest.raises(UnsupportedVersionError, match="has format"):
+    with pytest.raises(LogCorruptError, match="is damaged: its format"):
         open_tables().topics()
+    found = [f.kind for f in verify(cluster, known_topics(cluster)).findings if "is damaged: its format" in f.message]
+    assert "table" in found
 
 
 @pytest.mark.slow

@@ -58,6 +58,33 @@ def assert_same(roots: list[Path], cluster: ReplicatedCluster, topic: str = "t")
     assert not verify(cluster, [topic]).findings
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["new client", "open client"])
+def test_verify_names_topics_whose_root_is_away_and_checks_the_others(roots: list[Path], *, known: bool) -> None:
+    """No bare `OSError`, which would say nothing of the topics after it."""
+    cluster = opened(roots)
+    for broker in (1, 2, 3):
+        cluster.create_topic(f"t{broker}", 1, {}, assignments={0: [broker]})
+        cluster.log(f"t{broker}").append(batch_now("v"))
+    away(roots[1])
+
+    report = verify(cluster if known else opened(roots), ["t1", "t2", "t3"])
+
+    assert [(finding.kind, finding.topic) for finding in report.findings] == [("table", "t2")]
+    assert "broker 2 gives no answer" in report.findings[0].message or "2 is not there" in report.findings[0].message
+    assert report.records == 2
+
+
+def test_verify_says_when_the_control_tables_give_no_answer(roots: list[Path]) -> None:
+    cluster = opened(roots)
+    cluster.create_topic("t", 1, {}, assignments={0: [1]})
+    for root in roots:
+        away(root)
+
+    report = verify(cluster, ["t"])
+
+    assert {finding.kind for finding in report.findings} == {"table", "groups-table"}
+
+
 def test_three_replicas_on_two_brokers_are_refused_with_kafkas_sentence(tmp_path: Path) -> None:
     cluster = connect([tmp_path / "a", tmp_path / "b"])
 

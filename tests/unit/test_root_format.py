@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkalike.errors import UnsupportedVersionError
+from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.table.root_format import ROOT_FORMAT, check_root_format
 
 
@@ -12,8 +12,8 @@ def test_a_root_of_format_1_is_known(properties: dict[str, str]) -> None:
     check_root_format("root", properties)
 
 
-@pytest.mark.parametrize("said", ["3", "0", "10", "-1", "1.0", "", "one"])
-def test_every_other_one_is_refused_by_name(said: str) -> None:
+@pytest.mark.parametrize("said", ["3", "10", "99999999999999999999"])
+def test_a_newer_format_is_refused_by_name(said: str) -> None:
     with pytest.raises(UnsupportedVersionError) as refused:
         check_root_format("s3://bucket/log", {ROOT_FORMAT: said})
 
@@ -21,6 +21,16 @@ def test_every_other_one_is_refused_by_name(said: str) -> None:
         f"the root s3://bucket/log has format {said} (kafkalike.root.format in __cluster_metadata), and this release "
         "knows formats up to 2: a newer kafkalike has written it; upgrade this client"
     )
+
+
+@pytest.mark.parametrize("said", ["0", "-1", "1.0", "", "one", "03", " 1", "1\n", "+1", "1_0", "\u0661", "\u00b2"])
+def test_what_is_no_format_is_damage_and_no_newer_release(said: str) -> None:
+    """Upgrading the client would not help."""
+    with pytest.raises(LogCorruptError, match="the root s3://bucket/log is damaged") as refused:
+        check_root_format("s3://bucket/log", {ROOT_FORMAT: said})
+
+    assert f"is {said!r}, and formats are whole numbers from 1" in str(refused.value)
+    assert "newer" not in str(refused.value)
 
 
 def test_a_root_that_is_one_of_several_by_now_is_for_those_who_know_it() -> None:

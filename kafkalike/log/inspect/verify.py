@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.errors import BrokerResponseError, KafkaError, LogCorruptError
+from kafkalike.errors import BrokerResponseError, KafkaError, KafkaStorageError, LogCorruptError
 from kafkalike.log.inspect.commits import list_commits
 from kafkalike.log.inspect.file_check import check_segment, files_of
 from kafkalike.log.inspect.file_rules import misplaced_keys
@@ -75,6 +75,8 @@ def total_bytes(cluster: Cluster, topics: Iterable[str]) -> int:
 def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress = lambda _: None) -> None:
     """Check one topic: its table's schema and commits, its partitions, every file, and the offsets committed in it.
 
+    A topic whose storage gives no answer is a finding; the topics after it are checked all the same.
+
     Args:
         cluster: where it is.
         name: an existing topic.
@@ -82,6 +84,17 @@ def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress
         progress: called with the bytes of each file after it was read.
     """
     report.topics += 1
+    try:
+        _check_topic(cluster, name, report, progress)
+    except (KafkaStorageError, OSError) as error:
+        report.findings.append(Finding(kind="table", message=_unread(error), topic=name))
+
+
+def _unread(error: KafkaStorageError | OSError) -> str:
+    return str(error) if isinstance(error, KafkaStorageError) else f"its storage gives no answer: {error}"
+
+
+def _check_topic(cluster: Cluster, name: str, report: Report, progress: Progress) -> None:
     try:
         log = cluster.log(name)
         log.refresh()
@@ -119,9 +132,25 @@ def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress
 
 
 def verify_groups(cluster: Cluster, report: Report) -> None:
-    """Check the offsets table: numbering, generations, commits of members that were replaced, and transactions."""
-    damaged = _damaged(cluster, None)
-    report.findings += damaged
+    """Check the offsets table: numbering, generations, commits of members that were replaced, and transactions.
+
+    Metadata whose files are sound and that cannot be read all the same are a finding, too.
+    """
+    try:
+        damaged = _damaged(cluster, None)
+        report.findings += damaged
+    except (KafkaStorageError, OSError) as error:
+        report.findings.append(Finding(kind="groups-table", message=_unread(error)))
+        return
+    except LogCorruptError as error:
+        # Of several roots, the metadata say where the other tables are.
+        report.findings.append(Finding(kind="table", message=str(error)))
+        return
+    try:
+        cluster.metadata.refresh()
+    except LogCorruptError as error:
+        if not damaged:
+            report.findings.append(Finding(kind="table", message=str(error)))
     try:
         rows = cluster.groups.rows
         report.findings += [*check_group_rows(rows), *check_transaction_rows(rows)]
@@ -129,6 +158,8 @@ def verify_groups(cluster: Cluster, report: Report) -> None:
     except LogCorruptError as error:
         if not damaged:
             report.findings.append(Finding(kind="groups-table", message=str(error)))
+    except (KafkaStorageError, OSError) as error:
+        report.findings.append(Finding(kind="groups-table", message=_unread(error)))
 
 
 def verify_schemas(cluster: Cluster, report: Report) -> None:
@@ -138,6 +169,8 @@ def verify_schemas(cluster: Cluster, report: Report) -> None:
     except LogCorruptError as error:
         if not any(finding.message.startswith(f"{SCHEMAS}/") for finding in report.findings):
             report.findings.append(Finding(kind="schemas-table", message=str(error)))
+    except (KafkaStorageError, OSError) as error:
+        report.findings.append(Finding(kind="schemas-table", message=_unread(error)))
 
 
 def _damaged(cluster: Cluster, info: TopicInfo | None) -> list[Finding]:

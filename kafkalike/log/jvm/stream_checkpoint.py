@@ -22,6 +22,7 @@ from kafkalike.log.jvm.remote import need_jvm
 from kafkalike.log.store.object_root import object_root
 from kafkalike.log.store.objects import open_objects
 from kafkalike.model.offsets import MARK
+from kafkalike.model.row_value import UNREADABLE, as_text
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -154,12 +155,32 @@ class CheckpointFiles(abc.ABC):
 
     @abc.abstractmethod
     def _read(self, *names: str) -> str | None:
-        """The text of a file, None when there is none."""
+        """The text of a file, None when there is none.
+
+        Raises:
+            KafkaStorageError: it cannot be read, or is no text.
+        """
+
+    def _unreadable(self, cause: Exception) -> KafkaStorageError:
+        return KafkaStorageError(f"{self.location}: the checkpoint cannot be read: {cause}")
 
     def query_id(self) -> str | None:
-        """Id of the query that owns the checkpoint: the same at each of its starts; None before the first one."""
+        """Id of the query that owns the checkpoint: the same at each of its starts; None before the first one.
+
+        Raises:
+            KafkaStorageError: the checkpoint cannot be read, or is damaged.
+        """
         text = self._read(METADATA)
-        return None if text is None else str(json.loads(text)["id"])
+        if text is None:
+            return None
+        try:
+            return as_text(json.loads(text)["id"], "id")
+        except UNREADABLE as cause:
+            message = (
+                f"{self.location}: the checkpoint is damaged: its file {METADATA} holds no id of a query: {cause!r}. "
+                "Restore the checkpoint, or start the query with a new one"
+            )
+            raise KafkaStorageError(message) from cause
 
     def offsets(self, batch_id: int) -> BatchOffsets:
         """What a batch reads.
@@ -222,8 +243,8 @@ class StoredCheckpoint(CheckpointFiles):
             return self._files.read("/".join(names)).decode()
         except FileNotFoundError:
             return None
-        except OSError as cause:
-            raise KafkaStorageError(f"{self.location}: the checkpoint cannot be read: {cause}") from cause
+        except (OSError, UnicodeDecodeError) as cause:
+            raise self._unreadable(cause) from cause
 
 
 class LocalCheckpoint(CheckpointFiles):
@@ -251,6 +272,8 @@ class LocalCheckpoint(CheckpointFiles):
             return Path(self._base, *names).read_text("utf-8")
         except FileNotFoundError:
             return None
+        except (OSError, UnicodeDecodeError) as cause:
+            raise self._unreadable(cause) from cause
 
 
 class Checkpoint(CheckpointFiles):

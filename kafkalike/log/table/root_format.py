@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kafkalike.errors import UnsupportedVersionError
+from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 
 ROOT_FORMAT: Final = "kafkalike.root.format"
 """The property. A table that lacks it is of a root of format 1: releases before this one did not write it."""
@@ -33,17 +33,25 @@ def check_root_format(root: str, properties: Mapping[str, str], *, several: bool
 
     Raises:
         UnsupportedVersionError: a newer release has made it so, or it has become one of several.
+        LogCorruptError: it is no number of a format at all.
     """
     said = properties.get(ROOT_FORMAT, ONLY_ROOT)
     if said == SEVERAL_ROOTS:
         if not several:
             raise grown_error(root)
         return
-    if said != ONLY_ROOT:
-        raise UnsupportedVersionError(
-            f"the root {root} has format {said} ({ROOT_FORMAT} in __cluster_metadata), and this release knows formats "
-            f"up to {SEVERAL_ROOTS}: a newer kafkalike has written it; upgrade this client"
+    if said == ONLY_ROOT:
+        return
+    if not said.isascii() or not said.isdecimal() or str(int(said)) != said or said == "0":
+        raise LogCorruptError(
+            f"the root {root} is damaged: its format ({ROOT_FORMAT} in __cluster_metadata) is {said!r}, and formats "
+            "are whole numbers from 1. No kafkalike writes that: restore __cluster_metadata from a backup, or set the "
+            f"property to the number that this root had ({ONLY_ROOT}, or {SEVERAL_ROOTS} in a cluster of several roots)"
         )
+    raise UnsupportedVersionError(
+        f"the root {root} has format {said} ({ROOT_FORMAT} in __cluster_metadata), and this release knows formats "
+        f"up to {SEVERAL_ROOTS}: a newer kafkalike has written it; upgrade this client"
+    )
 
 
 def grown_error(root: str) -> UnsupportedVersionError:
