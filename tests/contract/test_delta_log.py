@@ -22,7 +22,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
-from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.locks.lock import TableLock
 from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.table.actions import log_name, parse_commit

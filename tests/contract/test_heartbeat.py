@@ -17,7 +17,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.log.store.leases import LocalLeases, MemoryLeases
-from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.locks.lock import TableLock
 from kafkalike.model.group_state import GroupsState, Roster, roster_row
 from kafkalike.model.leases import Leases
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition

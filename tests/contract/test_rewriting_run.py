@@ -13,7 +13,7 @@ from kafkalike.errors import DataLossError
 from kafkalike.log.inspect.history import topic_history
 from kafkalike.log.staged.folder import staging_folder
 from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.locks.lock import TableLock
 from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.table.turns import maintenance_turn, turns_of
 from kafkalike.log.topic.topic_log import DeltaTopicLog

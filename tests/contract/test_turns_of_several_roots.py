@@ -25,7 +25,7 @@ from kafkalike.log.store.bounded.kept import Kept
 from kafkalike.log.store.bounded.quick_lock import quick_lock
 from kafkalike.log.store.bounded.threads import Threads, Work
 from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.locks.lock import TableLock
 from kafkalike.log.store.port import NotStoredError, Pace
 from tests.tools.clusters import on_three_disks
 from tests.tools.effort import examples

@@ -17,7 +17,7 @@ import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
-from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.locks.lock import TableLock
 
 
 @pytest.fixture

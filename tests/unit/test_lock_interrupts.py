@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.log.store import flock
-from kafkalike.log.store.flock import Flock
-from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.locks import flock
+from kafkalike.log.store.locks.flock import Flock
+from kafkalike.log.store.locks.lock import TableLock
 from tests.tools.instructions import interrupted_at
 
 LAST = 2_000

@@ -21,7 +21,7 @@ from kafkalike.log.staged.lease import Driver, HeldFolder, JobFolder, left_behin
 from kafkalike.log.staged.prefix import Prefix, clear
 from kafkalike.log.staged.scratch import Scratch
 from kafkalike.log.staged.topics import Folder
-from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.locks.lock import TableLock
 from kafkalike.log.store.port import Store
 from kafkalike.log.table.layout import LOCKS, STAGING
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.locks.lock import TableLock
 from kafkalike.log.table.layout import LOCKS, STAGING
 
 OWNER: Final = "owner.json"

@@ -22,7 +22,7 @@ from kafkalike.log.store.bounded.files import PART_BYTES, write_parts
 from kafkalike.log.store.folder_probe import probe_folder
 from kafkalike.log.store.footers.ends import LocalFile
 from kafkalike.log.store.leases import LocalLeases
-from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.locks.lock import TableLock
 from kafkalike.log.store.near import NearStore
 from kafkalike.log.store.port import Entry, NotStoredError, Reach, Store
 from kafkalike.log.store.roots import allowed_network

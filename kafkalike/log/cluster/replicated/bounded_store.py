@@ -17,7 +17,7 @@ from kafkalike.log.store.bounded.foreseen import planned, size_key
 from kafkalike.log.store.bounded.kept import Kept
 from kafkalike.log.store.bounded.quick_lock import quick_lock
 from kafkalike.log.store.local import LOCKS
-from kafkalike.log.store.lock import TableLock
+from kafkalike.log.store.locks.lock import TableLock
 from kafkalike.log.store.port import NOW, Entry, Pace, Store
 from kafkalike.model.leases import Leases
 

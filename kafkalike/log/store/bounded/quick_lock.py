@@ -14,7 +14,7 @@ from typing import Final
 
 from kafkalike.log.store.bounded.calls import BoundedCalls
 from kafkalike.log.store.bounded.kept import Kept
-from kafkalike.log.store.lock import TURN, file_of_lock
+from kafkalike.log.store.locks.lock import TURN, file_of_lock
 
 FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 """How its files are opened. They are not made here: where there is no `flock`, a file is a lock by being there."""

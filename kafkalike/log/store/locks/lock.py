@@ -24,8 +24,8 @@ from filelock import FileLock, Timeout
 
 from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicAuthorizationFailedError
-from kafkalike.log.store.flock import Flock
-from kafkalike.log.store.lock_holder import holder_of
+from kafkalike.log.store.locks.flock import Flock
+from kafkalike.log.store.locks.lock_holder import holder_of
 
 POLL_SECONDS: Final = 0.001
 """Time between two tries of who is the next one, or has waited for `LONG_SECONDS`; short against the few ms that an
