@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkalike.errors import SerializationError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.exact import is_text
 from kafkalike.schemas.arrow.json_columns import JsonColumns, json_text
@@ -150,15 +149,7 @@ def _checked(column: Leaf) -> Plain:
 
 def _json(text: str) -> Any:  # noqa: ANN401 - any JSON
     """What a text of JSON says; its numbers keep their digits."""
-    return _undecimal(parsed(text, object_pairs_hook=_pairs))
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    try:
-        return without_doubles(pairs, "an object of JSON")
-    except SerializationError as cause:
-        # The column's name is put before it.
-        raise ValueError(str(cause)) from cause
+    return _undecimal(parsed(text, strict=True))
 
 
 def _undecimal(value: Any) -> Any:  # noqa: ANN401 - any JSON

@@ -14,15 +14,6 @@ MOST_DIGITS: Final = 400
 """Digits that a whole number may have; a double has 309 at most."""
 
 
-def parsed(text: str, **options: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return what a text of JSON says, with a Decimal for each number that has a point or an exponent.
-
-    Raises:
-        ValueError: it is no JSON.
-    """
-    return json.loads(text, parse_float=_decimal, parse_constant=_no_constant, **options)
-
-
 def _decimal(text: str) -> Decimal:
     try:
         return Decimal(text)
@@ -32,6 +23,33 @@ def _decimal(text: str) -> Decimal:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        doubled = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has the name {doubled!r} twice")
+    return found
+
+
+# `json.loads` makes a decoder for each call that has options.
+_DECODER: Final = json.JSONDecoder(parse_float=_decimal, parse_constant=_no_constant)
+_STRICT: Final = json.JSONDecoder(parse_float=_decimal, parse_constant=_no_constant, object_pairs_hook=_pairs)
+
+
+def parsed(text: str, *, strict: bool = False) -> Any:  # noqa: ANN401 - any JSON
+    """Return what a text of JSON says, with a Decimal for each number that has a point or an exponent.
+
+    Args:
+        text: the text.
+        strict: whether a name that an object has twice is refused; else the last one counts.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    return (_STRICT if strict else _DECODER).decode(text)
 
 
 def is_number(value: object) -> bool:
