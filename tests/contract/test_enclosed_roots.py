@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkalike.admin import NewTopic
 from kafkalike.cli import main
-from kafkalike.errors import KafkaConfigurationError
+from kafkalike.errors import KafkaConfigurationError, KafkaStorageError
 from kafkalike.log.connect import connect, connect_delta, connect_to_write
 from kafkalike.mirror import Mirror
 from tests.tools.records import batch_now
@@ -119,3 +119,16 @@ def test_place_within_a_cluster_is_refused_wherever_it_is(any_root: str) -> None
             KafkaConsumer("t", bootstrap_servers=f"{any_root}/{below}")
 
     assert sorted(connect(any_root).topics()) == ["orders"]
+
+
+def test_topic_is_not_made_over_another_cluster(any_root: str) -> None:
+    """Its files would lie among those of that cluster."""
+    connect(f"{any_root}/inner").create_topic("t", 1, {})
+    outer = connect(any_root)
+    outer.create_topic("u", 1, {})
+
+    with pytest.raises(KafkaStorageError, match="topic 'inner' cannot be created"):
+        outer.create_topic("inner", 1, {})
+
+    assert sorted(outer.topics()) == ["u"]
+    assert sorted(connect(f"{any_root}/inner").topics()) == ["t"]

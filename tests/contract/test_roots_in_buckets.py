@@ -13,7 +13,7 @@ from kafkalike.cli import main
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.config.server import ServerConfig
 from kafkalike.config.storage import check_options
-from kafkalike.errors import KafkaConfigurationError
+from kafkalike.errors import KafkaConfigurationError, UnsupportedVersionError
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.replicated.opening import open_several
 from kafkalike.log.connect import connect
@@ -265,3 +265,26 @@ def test_a_replica_that_was_moved_away_is_emptied_and_comes_back_whole(place: Cl
     assert_sound(place)
     place.away(1)
     assert values(place.open()) == ["a"]
+
+
+def test_client_that_was_opened_before_and_named_them_in_another_order_joins_the_cluster(place: Cluster) -> None:
+    """The ids that were given count; a client of one of the roots alone is refused."""
+    options = check_options(place.options)
+    early = open_several(place.roots[::-1], storage_options=options)
+    alone = connect(place.roots[0], place.options)
+    place.open().create_topic("t", 1, {})
+    place.open().log("t").append(batch_now("a"))
+
+    early.log("t").append(batch_now("b"))
+
+    assert [broker.uri for broker in early.replication.brokers()] == place.roots
+    assert texts(place.open(), "t") == ["a", "b"]
+    with pytest.raises(UnsupportedVersionError, match="several roots"):
+        alone.create_topic("u", 1, {})
+
+
+def test_root_within_a_cluster_is_refused_among_several(place: Cluster) -> None:
+    place.open().create_topic("t", 1, {})
+
+    with pytest.raises(KafkaConfigurationError, match="name the root of the cluster"):
+        open_several([f"{root}/new" for root in place.roots], storage_options=check_options(place.options))

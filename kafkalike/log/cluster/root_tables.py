@@ -23,7 +23,8 @@ from kafkalike.log.store.port import Store
 from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import topic_creation
 from kafkalike.log.table.control_log import DeltaControlLog
-from kafkalike.log.table.layout import DELETED
+from kafkalike.log.table.layout import CLUSTER_METADATA, DELETED
+from kafkalike.log.table.log_files import LogFiles
 from kafkalike.log.table.table import Table
 from kafkalike.log.table.turns import cleaning_turn, turns_of
 from kafkalike.log.topic.segment_files import segment_of
@@ -82,6 +83,8 @@ class RootTables:
         try:
             if self._store.reach == "machine":
                 self._make_room(name, location)
+            elif not is_later_life(location):
+                _refuse_cluster(name, files)
             if table.create(content):
                 return TopicId(table_id)
             # Another creator has made it just now, or one that was killed long ago. Who of them has the topic, the
@@ -163,3 +166,14 @@ class RootTables:
         # What somebody has in hand now, maintenance removes.
         self._store.forget_turns(turns_of(info.location))
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refuse_cluster(name: TopicName, files: Store) -> None:
+    """Refuse the place of a topic that is the root of another cluster; in folders `check_first` does.
+
+    Raises:
+        KafkaStorageError: it is.
+    """
+    if LogFiles.listed(files.at(CLUSTER_METADATA)).commits:
+        message = f"topic {name!r} cannot be created: {files.uri} is the root of another cluster; choose another name"
+        raise KafkaStorageError(message)

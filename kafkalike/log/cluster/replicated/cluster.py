@@ -249,11 +249,11 @@ class ReplicatedCluster(DeltaCluster):
     def _adopt(self, made: Sign) -> None:
         """Go on with the broker ids that a cluster was made with. Caller: holds the mutex, and has seen no table yet.
 
-        One that is interrupted is done again, as `done` comes last.
+        One that is interrupted is done again: each step comes before what says that it was done.
         """
         if dict(made.roots) != self._roots:
-            self._roots = dict(made.roots)
             self.store.replace_roots({b: self._places.broker(uri, self._founding) for b, uri in made.roots.items()})
+            self._roots = dict(made.roots)
         self._founding.cluster, self._founding.voters = made.cluster, made.voters
         self._founding.done = True
         self._adopted = True
