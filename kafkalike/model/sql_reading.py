@@ -94,6 +94,9 @@ def _refused(node: Mapping[str, Any], known: Collection[str]) -> str:
         return f"only SELECT is run here, and no {short}"
     if short == "UnresolvedRelation":
         name = _name(node.get("multipartIdentifier"))
+        # Spark's JSON puts commas between parts, and would show a name with a comma in it alike.
+        if "," in name:
+            return f"{name[:80]!r} has several parts or a comma, and only views of this cluster are read here"
         if node.get("isStreaming") or name.lower() not in known:
             return f"{name[:80]!r} is no view of this cluster"
     if short == "UnresolvedFunction" and "," in str(node.get("nameParts")):

@@ -109,6 +109,8 @@ class Queries:
         self._spark = spark.newSession()
         # `${env:AWS_SECRET_ACCESS_KEY}` would be the secret, and `${…}` a word that is not in the text that is judged.
         self._spark.conf.set("spark.sql.variable.substitute", "false")
+        # A second wall behind the rules: Spark would take `` text.`/etc/passwd` `` for a file.
+        self._spark.conf.set("spark.sql.runSQLOnFiles", "false")
         self._cluster = cluster
         self.seconds = seconds
         self._clock = clock

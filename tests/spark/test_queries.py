@@ -113,6 +113,30 @@ def test_an_answer_of_many_columns_has_a_bound(queries: Queries) -> None:
         "SELECT * FROM explode(TABLE(text.`/etc/passwd`))",
         "SELECT * FROM orders UNPIVOT (v FOR n IN (offset, partition))",
         "WITH orders AS (SELECT 1) SELECT * FROM orders",
+        # Names that read as two joined parts, or the other way around.
+        "WITH `text, {secret}` AS (SELECT 1) SELECT * FROM text.`{secret}`",
+        "WITH `TEXT, {secret}` AS (SELECT 1) SELECT * FROM text /* a */ . `{secret}`",
+        "WITH `text, {secret}` AS (SELECT 1) SELECT * FROM (SELECT * FROM `text`.`{secret}`)",
+        "WITH `text, {secret}` AS (SELECT 1) SELECT * FROM IDENTIFIER('text.`{secret}`')",
+        "WITH `text, {secret}` AS (SELECT 1) SELECT (SELECT max(value) FROM text.`{secret}`)",
+        "WITH `delta, {root}/orders` AS (SELECT 1) SELECT * FROM delta.`{root}/orders`",
+        "WITH `a, b` AS (SELECT 1) SELECT * FROM `a, b`",
+        "WITH text AS (SELECT 1) SELECT * FROM text.`{secret}`",
+        "SELECT * FROM default.orders",
+        "SELECT * FROM read_files('{secret}')",
+        "SELECT * FROM orders VERSION AS OF 0",
+        "SELECT * FROM text(:path)",
+        "SELECT * FROM IDENTIFIER(:path)",
+        "SELECT `reflect`('java.lang.System', 'getProperty', 'user.home')",
+        "DECLARE VARIABLE x INT",
+        "BEGIN DECLARE x INT; SELECT * FROM text.`{secret}`; END",
+        "DESCRIBE QUERY SELECT * FROM text.`{secret}`",
+        "DESCRIBE text.`{secret}`",
+        "EXPLAIN SELECT * FROM text.`{secret}`",
+        "SHOW COLUMNS IN text.`{secret}`",
+        "ANALYZE TABLE orders COMPUTE STATISTICS",
+        "TABLE text.`{secret}`",
+        "FROM text.`{secret}` |> SELECT *",
         "SELECT * FROM STREAM orders",
         "SELECT * FROM sql_keywords()",
         "SELECT 1; SELECT 2",
@@ -124,12 +148,28 @@ def test_an_answer_of_many_columns_has_a_bound(queries: Queries) -> None:
 )
 def test_whatever_else_is_refused_and_does_nothing(queries: Queries, filled: str, tmp_path: Path, text: str) -> None:
     """A command, a file of the machine, a name that is made at run time, a place where Spark hides a part."""
+    secret = Path(tmp_path, "secret.txt")
+    secret.write_text("hunter2", encoding="utf-8")
     before = sorted(tmp_path.iterdir())
+    for name, place in {"folder": tmp_path, "root": filled, "secret": secret}.items():
+        text = text.replace(f"{{{name}}}", str(place))
 
     with pytest.raises(IllegalArgumentError):
-        ran(queries, text.replace("{folder}", str(tmp_path)).replace("{root}", filled))
+        ran(queries, text)
 
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_session_of_statements_takes_no_path_for_a_table(
+    queries: Queries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second wall: a statement that the rules have overlooked."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("hunter2", encoding="utf-8")
+    monkeypatch.setattr("kafkalike.spark.queries.refusal", lambda *_: "")
+
+    with pytest.raises(IllegalArgumentError, match="TABLE_OR_VIEW_NOT_FOUND|cannot be found"):
+        ran(queries, f"SELECT * FROM text.`{secret}`")  # noqa: S608 - our own text
 
 
 def test_no_secret_of_the_process_is_put_into_a_statement(queries: Queries, spark: SparkSession) -> None:

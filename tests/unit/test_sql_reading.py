@@ -24,9 +24,15 @@ def test_a_view_of_the_cluster_is_read() -> None:
     assert relations(plan(relation("orders"))) == {"orders"}
 
 
-@pytest.mark.parametrize("name", ["text, /etc/passwd", "default, orders", "other", "a, b"])
-def test_other_relations_are_refused(name: str) -> None:
-    assert "no view" in refusal("SELECT 1", plan(relation(name)), {"orders", "text", "a"})
+def test_relation_that_is_no_view_is_rejected() -> None:
+    assert "no view" in refusal("SELECT 1", plan(relation("other")), {"orders", "text", "a"})
+
+
+@pytest.mark.parametrize("name", ["text, /etc/passwd", "default, orders", "a, b", "text, a, b"])
+def test_relation_of_several_parts_is_rejected_whatever_with_names(name: str) -> None:
+    named = {"class": LOGICAL + "UnresolvedWith", "cteRelations": [{"_1": name, "_2": []}]}
+
+    assert "several parts" in refusal("SELECT 1", plan(named, relation(name)), {"orders", "text", "a", name})
 
 
 def test_a_stream_is_refused() -> None:
