@@ -132,6 +132,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 """Where each command is and what it does: `kafkalike --help` imports none of them."""
 
 
+_NO_ARGUMENTS: Final[type[click.UsageError] | tuple[()]] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""What click from 8.2 on raises for a command without arguments; before it prints the help by itself."""
+
+
 def own_name(command: str) -> str:
     """The name of a command under its own name or that of Kafka's script.
 
@@ -253,7 +257,7 @@ def _invoke(args: list[str], environment: Environment) -> int:
     try:
         with app.make_context("kafkalike", args, obj=environment) as context:
             app.invoke(context)
-    except click.exceptions.NoArgsIsHelpError as error:
+    except _NO_ARGUMENTS as error:
         click.echo(error.format_message())
     except click.exceptions.Exit as error:
         return error.exit_code

@@ -112,6 +112,23 @@ def test_files_whose_filter_rules_a_key_out_are_not_read(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+def test_lookup_with_a_pyarrow_without_bloom_filters_misses_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark platforms ship such a pyarrow: appends, merging and lookups work, and files are looked through whole."""
+    root = str(tmp_path / "root")
+    monkeypatch.setattr("kafkalike.log.store.parquet.HAS_FILTERS", False)
+    monkeypatch.setattr("kafkalike.log.topic.data_file.HAS_FILTERS", False)
+    filled(root)
+    maintain(connect(root), clock=SYSTEM_CLOCK)
+
+    assert filters(tmp_path / "root") == 0
+    found = find_records("t", root, key="7")
+    assert [r.value for r in found.records] == [b"last", b"7", b"7"]
+    assert found.skipped == 0
+
+
+@pytest.mark.slow
 def test_merged_files_have_filters(root: str) -> None:
     """None of the small ones had."""
     topic(root, "t", 1, AT_ONCE)

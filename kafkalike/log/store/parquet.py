@@ -27,6 +27,9 @@ KEY: Final = "key"
 FILTER_ROWS: Final = 8_192
 """Records from which a file gets a Bloom filter on its keys."""
 
+HAS_FILTERS: Final = "bloom_filter_options" in pq.ParquetWriter.__init__.__code__.co_varnames
+"""Whether this pyarrow writes Bloom filters. Spark platforms ship older ones: their files are looked through whole."""
+
 _NOT_DAMAGE: Final = frozenset(
     {
         errno.EACCES,
@@ -187,7 +190,12 @@ def key_filter(first: pa.Table, group: int, rows: int) -> dict[str, Any]:
         group: records of a row group, at most.
         rows: records of the file, about.
     """
-    if rows < FILTER_ROWS or KEY not in first.column_names or first.column(KEY).null_count == first.num_rows:
+    if (
+        not HAS_FILTERS
+        or rows < FILTER_ROWS
+        or KEY not in first.column_names
+        or first.column(KEY).null_count == first.num_rows
+    ):
         return {}
     return {"bloom_filter_options": {KEY: {"ndv": min(group, ROW_GROUP_ROWS), "fpp": 0.01}}}
 

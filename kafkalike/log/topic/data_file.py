@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.store.footers.bloom import may_hold, xxh64
-from kafkalike.log.store.parquet import KEY, UNREADABLE, is_storage_error, open_parquet
+from kafkalike.log.store.parquet import HAS_FILTERS, KEY, UNREADABLE, is_storage_error, open_parquet
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 
 if TYPE_CHECKING:
@@ -139,8 +139,10 @@ class DataFile:
 
     def groups_with(self, keys: Iterable[bytes]) -> list[int]:
         """Row groups that may have one of some keys: those whose Bloom filter does not rule all of them out."""
-        hashes = [xxh64(key) for key in keys]
         metadata = self._file.metadata
+        if not HAS_FILTERS:
+            return list(range(metadata.num_row_groups))
+        hashes = [xxh64(key) for key in keys]
         return [
             number for number in range(metadata.num_row_groups) if self._may_hold(metadata.row_group(number), hashes)
         ]
