@@ -7,7 +7,8 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
@@ -23,6 +24,9 @@ from kafkalike.schemas.extras import needed
 from kafkalike.schemas.shapes import not_understood
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+
+ENCODING: Final = "gzip"
+"""The one encoding of answers that is asked for, and taken."""
 
 MAX_ANSWER: Final = 64 * 1024 * 1024
 """Bytes of an answer: what answers more is no registry, and must not fill the memory."""
@@ -111,7 +115,10 @@ class HttpDoor:
 
     def _opened(self) -> Any:  # noqa: ANN401 - httpx's client
         access = self._access
-        headers = {"Accept": f"{CONTENT_TYPE}, application/vnd.schemaregistry+json, application/json"}
+        headers = {
+            "Accept": f"{CONTENT_TYPE}, application/vnd.schemaregistry+json, application/json",
+            "Accept-Encoding": ENCODING,
+        }
         if access.token is not None:
             headers["Authorization"] = f"Bearer {access.token}"
         return self._httpx.Client(
@@ -212,11 +219,35 @@ class HttpDoor:
         with session.stream(
             method, url, params=dict(query or {}), content=content, headers=headers, follow_redirects=False
         ) as answer:
-            for chunk in answer.iter_bytes():
-                found += chunk
+            inflate = self._inflate(answer.headers.get("content-encoding", ""))
+            for chunk in answer.iter_raw():
+                found += inflate(chunk, MAX_ANSWER + 1 - len(found))
                 if len(found) > MAX_ANSWER:
                     raise SchemaRegistryError(502, -1, f"the registry answers with more than {MAX_ANSWER} bytes")
             return answer.status_code, bytes(found)
+
+    def _inflate(self, encoding: str) -> Callable[[bytes, int], bytes]:
+        """Return a function that decodes the next bytes of an answer, up to a number of bytes.
+
+        httpx decodes whole chunks before anybody can count: of a gzip in a gzip, a kilobyte is a gigabyte.
+
+        Raises:
+            SchemaRegistryError: the answer has an encoding that was not asked for.
+        """
+        words = [word for word in encoding.lower().replace(" ", "").split(",") if word not in {"", "identity"}]
+        if not words:
+            return lambda chunk, _: chunk
+        if words != [ENCODING]:
+            raise SchemaRegistryError(502, -1, f"the registry answers with encoding {encoding[:80]!r}, not {ENCODING}")
+        decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+        def inflate(chunk: bytes, most: int) -> bytes:
+            try:
+                return decoder.decompress(decoder.unconsumed_tail + chunk, most)
+            except zlib.error as cause:
+                raise self._httpx.DecodingError(str(cause)) from cause
+
+        return inflate
 
 
 def _understood(status: int, content: bytes) -> Any:  # noqa: ANN401 - any JSON

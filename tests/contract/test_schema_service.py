@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import confluent_kafka.schema_registry as confluent
 import httpx
@@ -23,7 +25,7 @@ from kafkalike.http import serving
 from kafkalike.model.schemas.values import Schema as SchemaValue
 from kafkalike.schemas import Registry, RemoteRegistry, Schema, open_registry
 from kafkalike.schemas.http.credentials import credentials
-from kafkalike.schemas.remote import Access
+from kafkalike.schemas.remote import MAX_ANSWER, Access
 from kafkalike.schemas.service.routes import ROUTES
 from kafkalike.testing import MemoryCluster
 from tests.tools.registries import served
@@ -332,7 +334,7 @@ def test_methods_and_content_types_are_those_of_the_interface(http: httpx.Client
 def test_pages_of_other_hosts_are_not_answered(http: httpx.Client, url: str) -> None:
     """A browser on this machine reaches the loopback for whatever page it shows."""
     port = url.rpartition(":")[2]
-    for headers in ({"host": f"evil.example:{port}"}, {"origin": "http://evil.example"}):
+    for headers in ({"host": f"evil.example:{port}"}, {"origin": "http://evil.example"}, {"origin": "http://["}):
         assert http.get("/subjects", headers=headers).status_code == 403
     assert http.get("/subjects", headers={"host": f"localhost:{port}"}).status_code == 200
 
@@ -445,3 +447,58 @@ def test_who_sends_no_whole_request_is_not_waited_for(parts: list[bytes], monkey
                     answer += connection.recv(4096)
 
         assert connection.recv(4096) == b""
+
+
+def answering(encoding: str, content: bytes) -> ThreadingHTTPServer:
+    """A service on the loopback that gives the same answer to each request."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Encoding", encoding)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *args: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+SUBJECTS = b'["a","b"]'
+BOMB = gzip.compress(b" " * (MAX_ANSWER + 2))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content", "error"),
+    [
+        ("gzip, gzip", gzip.compress(BOMB), "encoding 'gzip, gzip'"),
+        ("gzip", BOMB, "more than 67108864 bytes"),
+        ("br", b"x", "encoding 'br'"),
+        ("deflate", b"x", "encoding 'deflate'"),
+    ],
+    ids=["gzip in gzip", "gzip of too much", "br", "deflate"],
+)
+def test_answer_that_would_inflate_past_the_bound_is_rejected(encoding: str, content: bytes, error: str) -> None:
+    server = answering(encoding, content)
+    url = f"http://127.0.0.1:{server.server_port}"
+    with RemoteRegistry(url) as client, pytest.raises(SchemaRegistryError, match=error):
+        client.get_subjects()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content"),
+    [("gzip", gzip.compress(SUBJECTS)), ("identity", SUBJECTS), ("", SUBJECTS)],
+    ids=["gzip", "identity", "none"],
+)
+def test_answer_of_one_encoding_is_read(encoding: str, content: bytes) -> None:
+    server = answering(encoding, content)
+    with RemoteRegistry(f"http://127.0.0.1:{server.server_port}") as client:
+        assert client.get_subjects() == ["a", "b"]
+    server.shutdown()
+    server.server_close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -272,3 +274,59 @@ def test_what_can_never_be_compared_is_refused_at_once() -> None:
 def below(place: int) -> list[dict[str, Any]]:
     """A field with the record before this one."""
     return [{"name": "f", "type": f"R{place - 1}"}] if place else []
+
+
+def steps(work: Callable[[], object]) -> int:
+    """How many lines of Python a call carries out."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        del frame, argument
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def record_of(first: int, count: int) -> object:
+    fields = [{"name": f"f{n}", "type": "int", "default": 0} for n in range(first, first + count)]
+    return {"type": "record", "name": "R", "fields": fields}
+
+
+def enum_of(first: int, count: int) -> object:
+    return {"type": "enum", "name": "E", "symbols": [f"s{n}" for n in range(first, first + count)]}
+
+
+def union_of(first: int, count: int) -> object:
+    return [{"type": "fixed", "name": f"X{n}", "size": 1} for n in range(first, first + count)]
+
+
+@pytest.mark.parametrize("make", [record_of, enum_of, union_of])
+@pytest.mark.parametrize("shift", [0, 1_000], ids=["same", "other"])
+def test_cost_of_comparing_avro_schemas_grows_with_their_size_alone(
+    make: Callable[[int, int], object], shift: int
+) -> None:
+    def cost(count: int) -> int:
+        old, new = (Schema("AVRO", json.dumps(make(first, count))) for first in (0, shift))
+        return steps(lambda: avro.problems(new, old, nothing))
+
+    assert cost(160) < 5 * cost(40)
+
+
+def test_union_branch_is_read_by_its_name_its_alias_or_a_promotion() -> None:
+    def read(writer: object, *branches: object) -> list[str]:
+        return avro.problems(Schema("AVRO", json.dumps(list(branches))), Schema("AVRO", json.dumps(writer)), nothing)
+
+    four, eight = ({"type": "fixed", "name": name, "size": size} for name, size in (("a.Four", 4), ("Eight", 8)))
+
+    assert read({"type": "fixed", "name": "b.Four", "size": 4}, "null", four, eight) == []
+    assert read({"type": "fixed", "name": "Old", "size": 8}, "null", four, {**eight, "aliases": ["Old"]}) == []
+    assert read("int", four, "long") == []
+    assert len(read({"type": "fixed", "name": "Nine", "size": 9}, "null", four, eight)) > 1

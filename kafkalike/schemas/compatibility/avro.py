@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from kafkalike.model.schemas.values import Schema
@@ -40,6 +41,8 @@ def problems(new: Schema, old: Schema, resolve: Resolve) -> list[str]:
 class _Comparison:
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], list[str]] = {}
+        self._named: dict[int, dict[str, list[AvroType]]] = {}
+        """By the id of a union: its branches that have names, by these without namespace, and by aliases."""
 
     def problems(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
         """Problems of a pair; a pair that is being looked at further up has none of its own.
@@ -89,7 +92,7 @@ class _Comparison:
     def _of_any_branch(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
         """Problems of the branch that has the writer's name where none of the reader's branches fits."""
         best: list[str] = []
-        for branch in reader.branches:
+        for branch in self._candidates(reader, writer):
             found = self.problems(branch, writer, f"{path}|{branch.name or branch.kind}")
             if not found:
                 return []
@@ -97,20 +100,37 @@ class _Comparison:
                 best = best or found
         return [f"{path}: no branch of the union can read {writer.label}", *best]
 
+    def _candidates(self, union: AvroType, writer: AvroType) -> Sequence[AvroType]:
+        """The branches that may read a type: unions have any number of named ones, and others of each kind once."""
+        known = self._named.get(id(union))
+        if known is None:
+            known = self._named[id(union)] = {}
+            for branch in union.branches:
+                for name in {branch.name.rpartition(".")[2], *branch.aliases}:
+                    known.setdefault(name, []).append(branch)
+        if not writer.name:
+            return known.get("", [])
+        found = [*known.get(writer.name.rpartition(".")[2], ()), *known.get(writer.name, ())]
+        # One that is named in the error.
+        return found or list(islice((branch for branch in union.branches if branch.kind == writer.kind), 1))
+
     def _of_named(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
         if reader.kind == "fixed":
             if reader.size == writer.size:
                 return []
             return [f"{path}: {reader.size} bytes are read where {writer.size} were written"]
         if reader.kind == "enum":
-            missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
+            known = set(reader.symbols)
+            missing = [symbol for symbol in writer.symbols if symbol not in known]
             if not missing or reader.default is not None:
                 return []
             return [f"{path}: the enum lacks {', '.join(missing)}, and has no default for what it lacks"]
-        return [problem for field in reader.fields for problem in self._of_field(field, writer, f"{path}.{field.name}")]
+        written = {field.name: field for field in writer.fields}
+        return [
+            problem for field in reader.fields for problem in self._of_field(field, written, f"{path}.{field.name}")
+        ]
 
-    def _of_field(self, field: AvroField, writer: AvroType, path: str) -> list[str]:
-        written = {known.name: known for known in writer.fields}
+    def _of_field(self, field: AvroField, written: Mapping[str, AvroField], path: str) -> list[str]:
         for name in (field.name, *field.aliases):
             if name in written:
                 return self.problems(field.type, written[name].type, path)

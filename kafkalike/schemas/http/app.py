@@ -103,7 +103,7 @@ class RegistryApp:
             SchemaRegistryError: 403.
         """
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and not _is_of(origin, host):
             raise SchemaRegistryError(403, 403, "requests of pages of other hosts are not answered")
         server = request.scope.get("server")
         if not self._credentials.needed and server and is_loopback(server[0]) and not is_loopback(host_name(host)):
@@ -180,3 +180,11 @@ def _json(status: int, answer: object, content_type: str) -> Response:
 
 def _refusal(status: int, code: int, message: str) -> Response:
     return _json(status, {"error_code": code, "message": message}, TYPES[0])
+
+
+def _is_of(origin: str, host: str) -> bool:
+    """Whether an origin is a page of a host; one that cannot be read is of none."""
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
