@@ -286,6 +286,10 @@ def page() -> str:
         reasons.setdefault(reason, []).append(name)
     lines += ["## Refused by all clients", ""]
     lines += [f"* {', '.join(f'`{n}`' for n in sorted(names))}: {reason}." for reason, names in reasons.items()]
+    lines += [
+        "",
+        "None, an empty text and kafka-python's default, such as `security_protocol=PLAINTEXT`, are accepted.",
+    ]
     heads = ("setting", "default", "unit", "meaning")
     lines += [
         "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import fields
 from types import TracebackType
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, NoReturn, Self, Unpack
 
 from kafkalike.admin.configs import ConfigOperations
 from kafkalike.admin.group_changes import GroupChangeOperations
@@ -17,6 +17,7 @@ from kafkalike.admin.transactions import TransactionOperations
 from kafkalike.admin.unsupported import UnsupportedOperations
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.config.admin import NO_EFFECT, AdminConfig
+from kafkalike.config.client import refuse_to_pickle
 from kafkalike.config.settings import AdminSettings, documented
 from kafkalike.log.connect import connect
 
@@ -63,6 +64,10 @@ class KafkaAdminClient(
         if not self._closed:
             self._cluster.settle()
         self._closed = True
+
+    def __reduce__(self) -> NoReturn:
+        """Raise `TypeError`: a client belongs to its process."""
+        refuse_to_pickle(self)
 
     def __enter__(self) -> Self:
         """The client itself."""

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from kafkalike.config.properties import nearest
 from kafkalike.errors import KafkaConfigurationError
@@ -50,7 +50,16 @@ NO_MEANING: Final[Mapping[str, str]] = {
         "there is no network connection",
     ),
 }
-"""kafka-python's arguments that are refused here, with the reason."""
+"""kafka-python's arguments that are rejected here, with the reason; but not with a value that asks for nothing."""
+
+NO_SECURITY: Final[Mapping[str, tuple[object, ...]]] = {
+    "security_protocol": ("PLAINTEXT", "plaintext"),
+    "ssl_check_hostname": (True, "true"),
+    "sasl_kerberos_service_name": ("kafka",),
+    "sock_chunk_bytes": (4096,),
+    "sock_chunk_buffer_count": (1000,),
+}
+"""kafka-python's defaults of these arguments, which ask for no security of a broker; so do None and an empty text."""
 
 C = TypeVar("C")
 
@@ -91,6 +100,20 @@ class IdleSettings:
     """Without effect: there is no network."""
 
 
+def refuse_to_pickle(client: object) -> NoReturn:
+    """Raise the error for a client that is to go to another process.
+
+    Raises:
+        TypeError: always.
+    """
+    kind = type(client).__name__
+    message = (
+        f"a {kind} cannot be pickled or copied: it has threads, locks and open files of this process. Create it where "
+        f"it is used, such as in the function that runs in the other process: {kind}(bootstrap_servers=…)"
+    )
+    raise TypeError(message)
+
+
 def default_bootstrap_servers() -> str:
     """The environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
     return os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT
@@ -106,12 +129,14 @@ def build(kind: type[C], configs: Mapping[str, Any], checks: Mapping[str, Callab
 
     Raises:
         KafkaConfigurationError: for an unknown setting (naming the nearest known one), one that has no meaning
-            here, or a bad value.
+            here and does not have kafka-python's default, or a bad value.
     """
     known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
     kept: dict[str, Any] = {}
     for name, value in configs.items():
         if name in NO_MEANING:
+            if _asks_for_nothing(name, value):
+                continue
             message = f"setting {name!r} has no meaning here: {NO_MEANING[name]}"
             raise KafkaConfigurationError(message)
         if name not in known:
@@ -127,6 +152,10 @@ def build(kind: type[C], configs: Mapping[str, Any], checks: Mapping[str, Callab
             message = f"invalid value for setting {name!r}: {cause}"
             raise KafkaConfigurationError(message) from cause
     return kind(**kept)
+
+
+def _asks_for_nothing(name: str, value: object) -> bool:
+    return value is None or any(type(value) is type(one) and value == one for one in ("", *NO_SECURITY.get(name, ())))
 
 
 def number(low: float, high: float = 2**63 - 1, *, infinite: bool = False) -> Callable[[Any], int | float]:

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, Unpack
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.config.client import refuse_to_pickle
 from kafkalike.config.consumer import ConsumerConfig
 from kafkalike.config.settings import ConsumerSettings, documented
 from kafkalike.consumer.checks import check_deserializer, check_timeout
@@ -315,6 +316,10 @@ class KafkaConsumer(Questions, Places):
             end(self._context, self._polling, self._guard, timeout, autocommit=autocommit)
         finally:
             self._guard.__exit__()
+
+    def __reduce__(self) -> NoReturn:
+        """Raise `TypeError`: a client belongs to its process."""
+        refuse_to_pickle(self)
 
     def __enter__(self) -> Self:
         return self

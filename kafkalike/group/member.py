@@ -72,6 +72,8 @@ class GroupMember:
         self._watch = Watch(store, leases, self._known, settings, clock)
         self._polled = clock.monotonic()
         self._due = self._polled
+        self._silent = ""
+        """Id of the member of which it was said that it does not poll."""
         self.lease_end = -math.inf
         """Until when nobody else may take it for dead: a session from before its last heartbeat that came in time;
         seconds of the monotonic clock. Past it, `look` finds out."""
@@ -282,16 +284,7 @@ class GroupMember:
     def _beat(self, member_id: str, now: float) -> None:
         settings = self.settings
         if (now - self._polled) * 1000 > settings.max_poll_interval_ms:
-            # Only the table is changed here: the owner's thread finds out at its next look.
-            log.warning(
-                "group %s: %s did not poll for max_poll_interval_ms=%s, and leaves",
-                settings.group_id,
-                member_id,
-                settings.max_poll_interval_ms,
-            )
-            self.lease_end = -math.inf
-            self._watch.take_out([member_id], member_id, "did not poll in time")
-            self.lease_end = -math.inf  # once more: the owner's thread may have looked meanwhile
+            self._leave_for_silence(member_id)
             return
         self._leases.renew(settings.group_id, member_id)
         # A heartbeat that comes too late may have been missed already; `look` makes that sure.
@@ -306,6 +299,23 @@ class GroupMember:
         soonest = self._watch.bury(member_id, [m for m in roster if m.member_id != member_id])
         if soonest is not None:
             self._due = min(self._due, max(soonest, now + SHORTEST_BEAT))
+
+    def _leave_for_silence(self, member_id: str) -> None:
+        """Leave the group once, however many heartbeats come before the application polls again."""
+        settings = self.settings
+        if self._silent != member_id:
+            log.warning(
+                "group %s: %s did not poll for max_poll_interval_ms=%s, and leaves",
+                settings.group_id,
+                member_id,
+                settings.max_poll_interval_ms,
+            )
+            self._silent = member_id
+        self.lease_end = -math.inf
+        if member_id in self._store.read().members:
+            # Only the table is changed here: the owner's thread finds out at its next look.
+            self._watch.take_out([member_id], member_id, "did not poll in time")
+        self.lease_end = -math.inf  # once more: the owner's thread may have looked meanwhile
 
     # --- both --------------------------------------------------------------------------------
 

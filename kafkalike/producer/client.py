@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn, Self, Unpack
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.config.client import refuse_to_pickle
 from kafkalike.config.producer import ProducerConfig
 from kafkalike.config.settings import ProducerSettings, documented
 from kafkalike.errors import (
@@ -258,6 +259,10 @@ class KafkaProducer(TransactionCalls, ArrowCalls):
             if callable(end):
                 end()
             self._to_close.pop()
+
+    def __reduce__(self) -> NoReturn:
+        """Raise `TypeError`: a client belongs to its process."""
+        refuse_to_pickle(self)
 
     def __enter__(self) -> Self:
         """The producer itself."""

@@ -117,3 +117,18 @@ def test_a_member_that_gives_signs_of_life_never_lapses(world: Interrupted) -> N
         for actor in world.actors:
             actor.beat()
         assert not any(actor.member.lapsed for actor in world.actors)
+
+
+def test_member_that_does_not_poll_is_named_in_one_warning(
+    world: Interrupted, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many heartbeats come before its application polls again."""
+    silent = asleep(world)
+    name = silent.member.member_id
+    for _ in range(5):
+        world.clock.seconds += 61
+        silent.member.beat()
+
+    said = [record.message for record in caplog.records if "did not poll for max_poll_interval_ms" in record.message]
+    assert said == [f"group g: {name} did not poll for max_poll_interval_ms=60000, and leaves"]
+    assert name not in world.roster.members

@@ -2,10 +2,13 @@
 
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from kafkalike.config.admin import AdminConfig
+from kafkalike.config.consumer import ConsumerConfig
 from kafkalike.config.producer import WITHOUT_EFFECT, ProducerConfig
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.producer import KafkaProducer
@@ -142,3 +145,58 @@ def test_the_time_to_deliver_holds_lingering_and_a_request() -> None:
         ProducerConfig.of({"delivery_timeout_ms": 1000})
     assert ProducerConfig.of({"linger_ms": 100_000}).delivery_timeout_ms == 130_000
     assert ProducerConfig.of({"delivery_timeout_ms": 1000, "request_timeout_ms": 1000}).delivery_timeout_ms == 1000
+
+
+Read = Callable[[dict[str, Any]], object]
+
+READ: dict[str, Read] = {
+    "producer": ProducerConfig.of,
+    "consumer": ConsumerConfig.of,
+    "admin": AdminConfig.from_configs,
+}
+
+NO_SECURITY = {
+    "security_protocol": ("PLAINTEXT", "plaintext", None, ""),
+    "ssl_context": (None,),
+    "ssl_check_hostname": (True, "true", None),
+    "ssl_cafile": (None, ""),
+    "ssl_password": (None, ""),
+    "sasl_mechanism": (None, ""),
+    "sasl_plain_username": (None, ""),
+    "sasl_plain_password": (None, ""),
+    "sasl_kerberos_service_name": ("kafka", None),
+    "sasl_oauth_token_provider": (None,),
+    "socks5_proxy": (None, ""),
+    "sock_chunk_bytes": (4096,),
+    "socket_options": (None,),
+}
+"""Values in configuration files, kafka-python's defaults among them, that ask for no security of a broker."""
+
+
+@pytest.mark.parametrize("read", READ.values(), ids=READ)
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in NO_SECURITY.items() for value in values], ids=repr
+)
+def test_default_that_asks_for_no_broker_security_is_accepted(read: Read, name: str, value: object) -> None:
+    assert read({name: value, "client_id": "c"}) == read({"client_id": "c"})
+
+
+@pytest.mark.parametrize("read", READ.values(), ids=READ)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("security_protocol", "SASL_PLAINTEXT"),
+        ("security_protocol", "SSL"),
+        ("security_protocol", 0),
+        ("ssl_check_hostname", False),
+        ("ssl_cafile", "ca.pem"),
+        ("sasl_mechanism", "PLAIN"),
+        ("sasl_plain_username", "ann"),
+        ("sock_chunk_bytes", 1),
+        ("sock_chunk_buffer_count", True),
+    ],
+    ids=repr,
+)
+def test_setting_that_asks_for_broker_security_is_rejected(read: Read, name: str, value: object) -> None:
+    with pytest.raises(KafkaConfigurationError, match=f"'{name}' has no meaning here"):
+        read({name: value})
