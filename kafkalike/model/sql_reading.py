@@ -93,17 +93,20 @@ def _refused(node: Mapping[str, Any], known: Collection[str]) -> str:
     if kind not in PARTS:
         return f"only SELECT is run here, and no {short}"
     if short == "UnresolvedRelation":
-        name = _name(node.get("multipartIdentifier"))
-        # Spark's JSON puts commas between parts, and would show a name with a comma in it alike.
-        if "," in name:
-            return f"{name[:80]!r} has several parts or a comma, and only views of this cluster are read here"
-        if node.get("isStreaming") or name.lower() not in known:
-            return f"{name[:80]!r} is no view of this cluster"
+        return _refused_relation(node, known)
     if short == "UnresolvedFunction" and "," in str(node.get("nameParts")):
         return f"{_name(node.get('nameParts'))[:80]!r} is no function of Spark's"
     if short == "UnresolvedTableValuedFunction" and _name(node.get("name")).lower() not in TABLE_FUNCTIONS:
         return f"{_name(node.get('name'))[:80]!r} may not stand for a table here"
     return ""
+
+
+def _refused_relation(node: Mapping[str, Any], known: Collection[str]) -> str:
+    name = _name(node.get("multipartIdentifier"))
+    # Spark's JSON puts commas between parts, and would show a name with a comma in it alike.
+    if "," in name:
+        return f"{name[:80]!r} has several parts or a comma, and only views of this cluster are read here"
+    return f"{name[:80]!r} is no view of this cluster" if node.get("isStreaming") or name.lower() not in known else ""
 
 
 def _name(parts: object) -> str:

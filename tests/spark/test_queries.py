@@ -168,7 +168,7 @@ def test_session_of_statements_takes_no_path_for_a_table(
     secret.write_text("hunter2", encoding="utf-8")
     monkeypatch.setattr("kafkalike.spark.queries.refusal", lambda *_: "")
 
-    with pytest.raises(IllegalArgumentError, match="TABLE_OR_VIEW_NOT_FOUND|cannot be found"):
+    with pytest.raises(IllegalArgumentError, match=r"TABLE_OR_VIEW_NOT_FOUND|cannot be found"):
         ran(queries, f"SELECT * FROM text.`{secret}`")  # noqa: S608 - our own text
 
 
