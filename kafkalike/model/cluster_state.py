@@ -9,7 +9,6 @@ A state is a value: rows make a new one, and one handed out stays as it is. A ro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from kafkalike.errors import UnknownTopicOrPartitionError
@@ -42,11 +41,6 @@ class ClusterState:
     """By topic id, of topics that are copies of another cluster's."""
     defaults: Defaults | None = None
     """Cluster-wide server settings; None as long as nobody has recorded whether there are any."""
-
-    @property
-    def used_names(self) -> AbstractSet[str]:
-        """Names that ever belonged to a topic, the deleted ones included."""
-        return self.topics.keys() | self.gone.keys()
 
     def was_used(self, name: str) -> bool:
         """Whether a topic ever had that name."""

@@ -8,7 +8,7 @@ is the active one (decision 015).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -162,36 +162,3 @@ def _reason(
     if tombstones and clean:
         return "tombstones past delete.retention.ms"
     return ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedRecord:
-    """What compaction looks at in a record; for the reference rule and its tests."""
-
-    offset: int
-    key: bytes | None
-    tombstone: bool = False
-
-
-def survivors(
-    records: Iterable[KeyedRecord], cleaned_to: int, clean_end: int, tombstones_below: int
-) -> list[KeyedRecord]:
-    """The records of a partition that one pass leaves, in order: the rule that the applying code must keep.
-
-    Args:
-        records: in offset order.
-        cleaned_to: offsets below it were cleaned before: their keys shadow nothing.
-        clean_end: offsets from it on are not touched.
-        tombstones_below: tombstones below this offset go.
-    """
-    held = list(records)
-    latest = {r.key: r.offset for r in held if r.key is not None and cleaned_to <= r.offset < clean_end}
-    kept = []
-    for r in held:
-        if r.offset >= clean_end:
-            kept.append(r)
-        elif r.key is None or r.offset < latest.get(r.key, r.offset):
-            continue
-        elif not (r.tombstone and r.offset < tombstones_below):
-            kept.append(r)
-    return kept

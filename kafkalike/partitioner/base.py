@@ -6,12 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from kafkalike.errors import IllegalArgumentError, UnknownPartitionerTopicError
-
-PartitionFunction: TypeAlias = Callable[[bytes | None, list[int], list[int]], int]
-"""kafka-python 2.x: `(serialised key, all partitions, available partitions) -> partition`."""
 
 
 class Cluster(Protocol):

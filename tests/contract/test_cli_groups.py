@@ -405,7 +405,7 @@ def test_offsets_of_a_topic_that_is_read_are_kept(groups: Cluster) -> None:
     ],
 )
 def test_wrong_usage_is_one_line(args: str) -> None:
-    """Exit code 2."""
+    """Exit code 1, as of Kafka's own tool."""
     done = run(MemoryCluster(), args)
 
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)

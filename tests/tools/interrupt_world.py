@@ -199,7 +199,7 @@ def view_of(cluster: DeltaCluster) -> dict[str, Any]:
     found: dict[str, Any] = {
         "rows of the metadata": metadata.seq,
         "rows of the groups": groups.seq,
-        "names ever used": set(metadata.used_names),
+        "names ever used": set(metadata.topics.keys() | metadata.gone.keys()),
     }
     found |= {f"topic {name}": info for name, info in metadata.topics.items()}
     for group, known in groups.groups.items():

@@ -1,6 +1,7 @@
 """Compaction's plan against Kafka's rolling and cleaning, one record after another."""
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import example, given
@@ -10,10 +11,8 @@ from kafkalike.model.compaction import (
     Cleaned,
     CompactionPlan,
     CompactionPolicy,
-    KeyedRecord,
     active_start,
     plan_compaction,
-    survivors,
 )
 from kafkalike.model.segments import Segment
 
@@ -224,6 +223,39 @@ def test_a_clock_that_goes_back_keeps_tombstones() -> None:
 # --- what stays ------------------------------------------------------------------------------------
 
 records = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", None]), st.booleans()), max_size=25)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedRecord:
+    """What compaction looks at in a record; for the reference rule and its tests."""
+
+    offset: int
+    key: bytes | None
+    tombstone: bool = False
+
+
+def survivors(
+    records: Iterable[KeyedRecord], cleaned_to: int, clean_end: int, tombstones_below: int
+) -> list[KeyedRecord]:
+    """The records of a partition that one pass leaves, in order: the rule that the applying code must keep.
+
+    Args:
+        records: in offset order.
+        cleaned_to: offsets below it were cleaned before: their keys shadow nothing.
+        clean_end: offsets from it on are not touched.
+        tombstones_below: tombstones below this offset go.
+    """
+    held = list(records)
+    latest = {r.key: r.offset for r in held if r.key is not None and cleaned_to <= r.offset < clean_end}
+    kept = []
+    for r in held:
+        if r.offset >= clean_end:
+            kept.append(r)
+        elif r.key is None or r.offset < latest.get(r.key, r.offset):
+            continue
+        elif not (r.tombstone and r.offset < tombstones_below):
+            kept.append(r)
+    return kept
 
 
 def numbered(made: list[tuple[bytes | None, bool]]) -> list[KeyedRecord]:

@@ -91,7 +91,7 @@ def spoilt(draw: st.DrawFn, text: str) -> str:
 def content(state: State) -> object:
     """A copy of all that a state says."""
     if isinstance(state, ClusterState):
-        return state.seq, dict(state.topics), set(state.used_names)
+        return state.seq, dict(state.topics), set(state.topics.keys() | state.gone.keys())
     return state.seq, deepcopy(state.groups), {g: state.group(g) for g in ("g", "h")}
 
 

@@ -78,10 +78,6 @@ def _table(
         yield Finding(kind="replica-differs", message=_said(name, str(error)), topic=topic)
 
 
-def _behind(name: str, topic: str | None, what: str) -> Finding:
-    return Finding(kind="replica-behind", message=_said(name, what), topic=topic, warning=True)
-
-
 def _said(name: str, what: str) -> str:
     return f"replicas of {name}: {what}"
 

@@ -27,7 +27,7 @@ from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.log.table.replicas.known_voters import KnownVoters
 from kafkalike.log.table.replicas.voter_files import QUORUM, MetadataVersion, Voter, identity_name
 from kafkalike.model.leases import Leases
-from kafkalike.model.replication.quorum import LastVersion, confirming, looking, publishing, putting
+from kafkalike.model.replication.quorum import LastVersion, confirming, looking, putting
 from kafkalike.model.replication.registers import UnreachableVoterError, majority
 
 if TYPE_CHECKING:
@@ -56,17 +56,6 @@ class QuorumStore(NearStore):
     def __repr__(self) -> str:
         """For error messages."""
         return f"QuorumStore({[folder.uri for folder in self.voters.folders.values()]!r})"
-
-    def bring_all(self) -> None:
-        """Bring each voter that answers to the newest version.
-
-        Raises:
-            OSError: too few of them answer.
-        """
-        last = max((version_of(entry.name) or 0 for entry in self.list("_delta_log")), default=0)
-        content = self.look(log_name(last))
-        if content is not None:
-            self.voters.decide(lambda voters: publishing(last, MetadataVersion(content), voters))
 
     def mark_observers(self) -> None:
         """Tell those that have no vote, and answer, who votes, and give them a copy."""
