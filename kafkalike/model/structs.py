@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum, StrEnum
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -13,37 +14,22 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-class NoHeaders(list[tuple[str, bytes | None]]):
-    """The empty list that records without headers share: equal to `[]`, and it refuses to be changed.
-
-    A list for each record made `poll(10_000)` half as fast: Python's garbage collector looks at every list again and
-    again. Copies of it, and what is made of it by `+`, are plain lists.
-    """
+class _NoHeaders(list[tuple[str, bytes | None]]):
+    """An empty list that refuses to be changed, since all records without headers hold it."""
 
     __slots__ = ()
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise TypeError(
-            "this record has no headers, and the empty list is that of all such records: change a copy of it, "
-            "list(record.headers)"
-        )
+        raise TypeError("records without headers share this empty list: change that of record.headers")
 
     append = extend = insert = __setitem__ = __iadd__ = _refuse
 
-    def __reduce__(self) -> tuple[type[list[Any]], tuple[()]]:
-        """Copies and pickles are lists of their own."""
-        return list, ()
+
+NO_HEADERS: Final = _NoHeaders()
+"""What a `ConsumerRecord` is made with that has no headers."""
 
 
-NO_HEADERS: Final = NoHeaders()
-
-
-class ConsumerRecord(NamedTuple):
-    """A record as a consumer gets it. `timestamp` is ms since the epoch; sizes are bytes, -1 where there is none.
-
-    Records without headers share one empty list, see `NoHeaders`.
-    """
-
+class _ConsumerRecordFields(NamedTuple):
     topic: str
     partition: int
     leader_epoch: int
@@ -57,6 +43,50 @@ class ConsumerRecord(NamedTuple):
     serialized_key_size: int
     serialized_value_size: int
     serialized_header_size: int
+
+
+_HEADERS: Final = _ConsumerRecordFields._fields.index("headers")
+
+
+class ConsumerRecord(_ConsumerRecordFields):
+    """A record as a consumer gets it. `timestamp` is ms since the epoch; sizes are bytes, -1 where there is none.
+
+    A record without headers gets its empty list when somebody asks for it. Made beforehand, the lists double the
+    objects that Python's garbage collector looks at while many records are made, and polls take half as long again.
+    """
+
+    # No `__slots__`: a tuple cannot have any.
+
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """Names and values, in the order of the producer; a list of this record alone."""
+        found: Any = super().__getitem__(_HEADERS)
+        own: list[tuple[str, bytes | None]] = found
+        return self.__dict__.setdefault("_headers", []) if found is NO_HEADERS else own
+
+    def _values(self) -> tuple[Any, ...]:
+        values: tuple[Any, ...] = super().__getitem__(slice(None))
+        return (*values[:_HEADERS], self.headers, *values[_HEADERS + 1 :])
+
+    # What follows shows the list, which the tuple itself does not hold.
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values())
+
+    def __getitem__(self, at: Any) -> Any:  # noqa: ANN401 - a tuple's
+        return self._values()[at]
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other
+
+    def __ne__(self, other: object) -> bool:
+        return self._values() != other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        named = zip(self._fields, self._values(), strict=True)
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in named)})"
 
 
 class RecordMetadata(NamedTuple):
