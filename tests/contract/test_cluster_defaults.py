@@ -6,6 +6,7 @@ import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -23,6 +24,7 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
+from kafkalike.log.table.control_log import DeltaControlLog
 from kafkalike.model.defaults import DEFAULTS
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 from kafkalike.retention import maintain
@@ -255,6 +257,45 @@ def test_a_file_that_comes_with_an_added_root_is_refused_if_it_differs(roots: li
         connect(named).create_topic("another", 1, {})
     file.unlink()
     connect(named).create_topic("another", 1, {})
+
+
+def test_of_two_that_found_a_cluster_with_different_files_one_is_refused(
+    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were opened before there was a cluster, and have read their files."""
+    named, found = list(map(str, folders)), list[Cluster]()
+    files = [write_file(tmp_path / f"of{number}", f"num.partitions={number}") for number in (2, 3)]
+    for number, file in enumerate(files, start=2):
+        monkeypatch.setenv("KAFKALIKE_SERVER_PROPERTIES", str(file))
+        found.append(connect(named))
+        assert found[-1].server.num_partitions == number
+
+    monkeypatch.setenv("KAFKALIKE_SERVER_PROPERTIES", str(files[0]))
+    found[0].ensure_topic("t")
+
+    with pytest.raises(InvalidConfigurationError, match=r"num\.partitions=3 \(cluster: 2\)"):
+        found[1].ensure_topic("another")
+    assert found[1].topic("t").num_partitions == 2
+    assert list(found[0].topics()) == ["t"]
+
+
+def test_a_client_that_was_interrupted_while_it_records_records_at_its_next_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_file(tmp_path / "c", "num.partitions=3")
+    cluster = connect(str(tmp_path / "c"))
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaControlLog, "_transact_alone", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cluster.create_topic("t", -1, {})
+    cluster.create_topic("t", -1, {})
+
+    assert cluster.topic("t").num_partitions == 3
+    assert defaults_of(KafkaAdminClient(bootstrap_servers=cluster)) == {"num.partitions": ("3", "STATIC_BROKER_CONFIG")}
 
 
 def test_no_folder_is_made_by_a_client_that_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,14 +202,17 @@ class ServerDefaults:
                 # It is founded with them.
                 return
             rows = self.first_rows(state)
-            # Set before the write, which calls this again.
-            self._recorded = True
-            if rows:
-                try:
+            if not rows and self._files is not None and self._files.silent:
+                # Nothing is known yet: the next change looks again.
+                return
+            try:
+                # Set before the write, which calls this again.
+                self._recorded = True
+                if rows:
                     self._metadata().transact(partial(self.first_rows, again=True))
-                except BaseException:
-                    self._recorded = False
-                    raise
+            except BaseException:
+                self._recorded = False
+                raise
 
     def record_early(self) -> None:
         """Record what the files say when a client connects, so that others have it when the files are gone.
