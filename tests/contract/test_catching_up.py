@@ -64,6 +64,6 @@ def test_a_longer_log_is_listed_no_more_often(tmp_path: Path, lists: list[str]) 
 
         counts.append(len([name for name in lists if topic in name]))
     assert counts[0] == counts[1]
-    cluster.edit_defaults(lambda defaults: {**defaults, "replica.lag.time.max.ms": "1"})
+    on_three_disks(tmp_path).edit_defaults(lambda defaults: {**defaults, "replica.lag.time.max.ms": "1"})
     (tmp_path / "1").rename(tmp_path / "away")
     assert texts(on_three_disks(tmp_path), "t80") == [str(n) for n in range(80)]
