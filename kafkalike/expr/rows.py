@@ -13,7 +13,9 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     DateType,
+    IntegerType,
     IntegralType,
+    LongType,
     MapType,
     StringType,
     StructType,
@@ -105,18 +107,18 @@ def _key(frame: DataFrame, name: str) -> Column:
 
 
 def _text(column: Column, kind: DataType) -> Column:
-    return column if isinstance(kind, (StringType, BinaryType)) else column.cast("string")
+    return column if isinstance(kind, (StringType, BinaryType)) else column.cast(StringType())
 
 
 def _timestamp(frame: DataFrame, name: str) -> Column:
     column = _column(frame, name)
     kind = _type(frame, column)
     if isinstance(kind, (TimestampType, TimestampNTZType, DateType)):
-        return column.cast("timestamp")
+        return column.cast(TimestampType())
     if isinstance(kind, IntegralType):
-        return F.timestamp_millis(column.cast("bigint"))
+        return F.timestamp_millis(column.cast(LongType()))
     if isinstance(kind, StringType):
-        return _cast(column, "timestamp", name)
+        return _cast(column, TimestampType(), name)
     raise AnalysisException(f"column {name} is {kind.simpleString()}, which cannot be a timestamp")
 
 
@@ -124,12 +126,14 @@ def _partition(frame: DataFrame, name: str) -> Column:
     column = _column(frame, name)
     kind = _type(frame, column)
     if isinstance(kind, (IntegralType, StringType)):
-        return _cast(column, "int", name)
+        return _cast(column, IntegerType(), name)
     raise AnalysisException(f"column {name} is {kind.simpleString()}, which cannot be a partition")
 
 
-def _cast(column: Column, kind: str, name: str) -> Column:
+def _cast(column: Column, kind: DataType, name: str) -> Column:
     """Cast, and fail for what does not become one: a null would quietly mean "choose for me"."""
     made = column.try_cast(kind)
-    problem = F.raise_error(F.concat(F.lit(f"column {name} holds no {kind}: "), column.cast("string")))
+    problem = F.raise_error(
+        F.concat(F.lit(f"column {name} holds no {kind.simpleString()}: "), column.cast(StringType()))
+    )
     return F.when(column.isNotNull() & made.isNull(), problem.cast(kind)).otherwise(made)

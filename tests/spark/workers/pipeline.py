@@ -51,7 +51,8 @@ class Running(StatefulProcessor):
         seen = before + sum(len(part) for part in rows)
         self._seen.update((seen,))
         passed = [n for n in range(before + 1, seen + 1) if n % EVERY == 0]
-        yield pd.DataFrame({"value": [f"{key[0]}:{n}" for n in passed]})
+        if passed:
+            yield pd.DataFrame({"value": [f"{key[0]}:{n}" for n in passed]})
 
     def close(self) -> None:
         """Nothing is open."""
