@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -23,6 +24,13 @@ from pyspark.sql.types import (
     TimestampType,
     VariantType,
 )
+
+
+_JSON: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+"""Spark's own formats with microseconds, which its times have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +91,17 @@ def _type(frame: DataFrame, column: Column) -> DataType:
 def _value(frame: DataFrame, names: Sequence[str]) -> Column:
     chosen = list(names) or list(frame.columns)
     if len(chosen) > 1 or (not names and chosen != ["value"]):
-        return F.to_json(F.struct(*[_column(frame, name).alias(name) for name in chosen]))
+        return _json(F.struct(*[_column(frame, name).alias(name) for name in chosen]))
     column = _column(frame, chosen[0])
     kind = _type(frame, column)
     if isinstance(kind, (StructType, ArrayType, MapType, VariantType)):
-        return F.to_json(column)
+        return _json(column)
     return _text(column, kind)
+
+
+def _json(column: Column) -> Column:
+    """A column as JSON; by default Spark cuts times to the millisecond."""
+    return F.to_json(column, _JSON)
 
 
 def _as_it_is(frame: DataFrame, names: Sequence[str]) -> Column:
