@@ -25,7 +25,6 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-
 _JSON: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
