@@ -332,10 +332,12 @@ def test_a_bucket_that_had_the_file_may_go(
     server = object_server(kind)
     store = object_store(server)
     store.put_if_absent("server.properties", b"log.retention.ms=-1\nbroker.rack=far")
+    for name in ("2", "3"):
+        write_file(tmp_path / name, "broker.rack=near")
     roots = [store.uri, str(tmp_path / "2"), str(tmp_path / "3")]
     cluster = connect(roots, server.options)
     cluster.create_topic("t", 1, {}, replication_factor=3)
-    assert [broker.rack for broker in cluster.replication.brokers()] == ["far", None, None]
+    assert [broker.rack for broker in cluster.replication.brokers()] == ["far", "near", "near"]
     store.remove("server.properties")
 
     assert connect(roots, {**server.options, "timeout": "19s"}).server.effective({})["retention.ms"] == "-1"
@@ -390,6 +392,7 @@ def test_open_clients_follow_a_changed_default_at_their_next_look(open_log_clust
 
     admin.alter_configs([ConfigResource("BROKER", "", {"message.max.bytes": 10, "auto.create.topics.enable": "false"})])
 
+    log.refresh()
     with pytest.raises(MessageSizeTooLargeError):
         log.append(batch((0, "a value of more than ten bytes")))
     with pytest.raises(UnknownTopicOrPartitionError, match=r"auto\.create\.topics\.enable=false"):
