@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from kafkalike.log.cluster.range_reader import FIELDS
-from kafkalike.spark.format.parts import schema_of
+from kafkalike.spark.format.parts import ddl
 
 PARTITIONS = 4
 BATCH_ROWS = 62_500
@@ -114,9 +114,9 @@ class BareSource(DataSource):
         """Name of the format."""
         return "bare"
 
-    def schema(self) -> StructType:
+    def schema(self) -> str:
         """Columns of Spark's Kafka source."""
-        return schema_of(COLUMNS)
+        return ddl(COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """For a batch."""

@@ -304,8 +304,7 @@ class DeltaCluster(ClusterBase):
             if table_id != source.table_id:
                 message = f"topic {source.name!r} is being created by somebody else"
                 raise TopicAlreadyExistsError(message)
-            # Transactions and committed offsets of a deleted topic may name the table's id: they are none of this one.
-            topic_id, origin_id = (TopicId(str(uuid.uuid4())), table_id) if used_before else (table_id, None)
+            topic_id, origin_id = ids_of_mirror(table_id, used_before=used_before)
             info = replace(
                 source, topic_id=topic_id, origin_id=origin_id, location=location, log_starts={}, mirror=mirrored
             )
@@ -430,6 +429,15 @@ class DeltaCluster(ClusterBase):
         from kafkalike.log.cluster.ahead import look_ahead
 
         return look_ahead(self.store, logs, waiting=waiting)
+
+
+def ids_of_mirror(table_id: TopicId, *, used_before: bool) -> tuple[TopicId, TopicId | None]:
+    """The id of a mirror, and that of its table where it is another one.
+
+    Where the name was used before, transactions and committed offsets of a deleted topic may name the table's id: they
+    must not count for this one.
+    """
+    return (TopicId(str(uuid.uuid4())), table_id) if used_before else (table_id, None)
 
 
 def spark_uri(uri: str) -> str:
