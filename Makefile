@@ -18,7 +18,7 @@ loop := following loading settling state table table_change
 measured := kafkalike.model $(addprefix kafkalike.log.table.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup classes setup-browser setup-stores objects demo demo-s3 check test test-all fmt lint types arch graph unit spark processes coverage mutants soak soak-replicas wheel-pythons recipes e2e bench bench-kafka reference docs lock clean
+.PHONY: help setup classes setup-browser setup-stores objects demo demo-s3 check test test-all fmt lint types arch graph unit spark processes coverage mutants soak soak-replicas soak-pipeline wheel-pythons recipes e2e bench bench-kafka reference docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,6 +132,10 @@ soak-replicas: setup ## half an hour of folders and buckets that vanish, hang, f
 	@$(pytest) -n 0 -s -m soak tests/processes/test_replicas_history.py
 	@$(pytest) -n 0 -m soak tests/unit/test_registers_simulation.py tests/unit/test_quorum_simulation.py \
 	    tests/contract/test_hanging_roots.py tests/contract/test_damaged_replicas.py
+
+soak-pipeline: classes ## six streaming queries that feed each other, driver and JVM killed ten times; each table as it should be
+	$(call step,pytest)
+	@$(pytest) -n 0 -s -m soak tests/spark/test_pipeline_killed.py
 
 wheel-pythons: setup ## the wheel on Python 3.11, 3.12 and 3.13, each in a fresh environment, as a new user; says which are missing here
 	$(call step,pytest)

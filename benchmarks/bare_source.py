@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from kafkalike.log.cluster.range_reader import FIELDS
-from kafkalike.spark.format.parts import ddl
+from kafkalike.spark.format.parts import schema_of
 
 PARTITIONS = 4
 BATCH_ROWS = 62_500
@@ -114,9 +114,9 @@ class BareSource(DataSource):
         """Name of the format."""
         return "bare"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """Columns of Spark's Kafka source."""
-        return ddl(COLUMNS)
+        return schema_of(COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """For a batch."""

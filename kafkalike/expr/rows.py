@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -13,7 +14,9 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     DateType,
+    IntegerType,
     IntegralType,
+    LongType,
     MapType,
     StringType,
     StructType,
@@ -21,6 +24,12 @@ from pyspark.sql.types import (
     TimestampType,
     VariantType,
 )
+
+_JSON: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+"""Spark's own formats with microseconds, which its times have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +90,17 @@ def _type(frame: DataFrame, column: Column) -> DataType:
 def _value(frame: DataFrame, names: Sequence[str]) -> Column:
     chosen = list(names) or list(frame.columns)
     if len(chosen) > 1 or (not names and chosen != ["value"]):
-        return F.to_json(F.struct(*[_column(frame, name).alias(name) for name in chosen]))
+        return _json(F.struct(*[_column(frame, name).alias(name) for name in chosen]))
     column = _column(frame, chosen[0])
     kind = _type(frame, column)
     if isinstance(kind, (StructType, ArrayType, MapType, VariantType)):
-        return F.to_json(column)
+        return _json(column)
     return _text(column, kind)
+
+
+def _json(column: Column) -> Column:
+    """A column as JSON; by default Spark cuts times to the millisecond."""
+    return F.to_json(column, _JSON)
 
 
 def _as_it_is(frame: DataFrame, names: Sequence[str]) -> Column:
@@ -105,18 +119,18 @@ def _key(frame: DataFrame, name: str) -> Column:
 
 
 def _text(column: Column, kind: DataType) -> Column:
-    return column if isinstance(kind, (StringType, BinaryType)) else column.cast("string")
+    return column if isinstance(kind, (StringType, BinaryType)) else column.cast(StringType())
 
 
 def _timestamp(frame: DataFrame, name: str) -> Column:
     column = _column(frame, name)
     kind = _type(frame, column)
     if isinstance(kind, (TimestampType, TimestampNTZType, DateType)):
-        return column.cast("timestamp")
+        return column.cast(TimestampType())
     if isinstance(kind, IntegralType):
-        return F.timestamp_millis(column.cast("bigint"))
+        return F.timestamp_millis(column.cast(LongType()))
     if isinstance(kind, StringType):
-        return _cast(column, "timestamp", name)
+        return _cast(column, TimestampType(), name)
     raise AnalysisException(f"column {name} is {kind.simpleString()}, which cannot be a timestamp")
 
 
@@ -124,12 +138,14 @@ def _partition(frame: DataFrame, name: str) -> Column:
     column = _column(frame, name)
     kind = _type(frame, column)
     if isinstance(kind, (IntegralType, StringType)):
-        return _cast(column, "int", name)
+        return _cast(column, IntegerType(), name)
     raise AnalysisException(f"column {name} is {kind.simpleString()}, which cannot be a partition")
 
 
-def _cast(column: Column, kind: str, name: str) -> Column:
+def _cast(column: Column, kind: DataType, name: str) -> Column:
     """Cast, and fail for what does not become one: a null would quietly mean "choose for me"."""
     made = column.try_cast(kind)
-    problem = F.raise_error(F.concat(F.lit(f"column {name} holds no {kind}: "), column.cast("string")))
+    problem = F.raise_error(
+        F.concat(F.lit(f"column {name} holds no {kind.simpleString()}: "), column.cast(StringType()))
+    )
     return F.when(column.isNotNull() & made.isNull(), problem.cast(kind)).otherwise(made)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
     ArrayType,
@@ -22,7 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+HEADERS: Final = ArrayType(_HEADER)
 
 ALLOWED: Final[Mapping[str, tuple[DataType, ...]]] = {
     "topic": (StringType(),),
@@ -33,6 +34,14 @@ ALLOWED: Final[Mapping[str, tuple[DataType, ...]]] = {
     "timestamp": (TimestampType(),),
 }
 """Types that each column may have."""
+
+_OPTIONAL: Final[Mapping[str, DataType]] = {
+    "partition": IntegerType(),
+    "timestamp": TimestampType(),
+    "key": BinaryType(),
+    "headers": HEADERS,
+}
+"""Types that these columns get. Never as text: a session's settings say what TIMESTAMP means there."""
 
 _SHOWN: Final = {
     "topic": "string",
@@ -60,10 +69,14 @@ def sink_columns(frame: DataFrame, *, needs_topic: bool) -> DataFrame:
         AnalysisException: a needed column is missing or a column has another type.
     """
     types = check_columns(frame.schema, needs_topic=needs_topic)
-    optional = {"partition": "int", "timestamp": "timestamp", "key": "binary", "headers": HEADERS.simpleString()}
-    columns = [F.col(name).cast(kind).alias(name) for name, kind in optional.items() if name in types]
-    columns.append(F.col("value").cast("binary").alias("value"))
+    columns = [F.col(name).cast(kind).alias(name) for name, kind in _OPTIONAL.items() if name in types]
+    columns.append(F.col("value").cast(BinaryType()).alias("value"))
     return frame.select(*([F.col("topic")] if needs_topic else []), *columns)
+
+
+def no_headers() -> Column:
+    """An empty array of headers. `array()` is one of texts where a session wants the rules of Spark 2."""
+    return F.array_repeat(F.lit(None).cast(_HEADER), 0)
 
 
 def arrow_columns(frame: DataFrame) -> DataFrame:
@@ -77,7 +90,7 @@ def arrow_columns(frame: DataFrame) -> DataFrame:
     columns = [name for name in ("topic", "partition", "timestamp", "key", "value") if name in frame.columns]
     if "headers" not in frame.columns:
         return frame.select(*columns)
-    headers = F.coalesce(F.col("headers"), F.array()).alias("headers")
+    headers = F.coalesce(F.col("headers"), no_headers()).alias("headers")
     return frame.select(*columns, headers, F.col("headers").isNotNull().alias("has_headers"))
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
 
@@ -32,8 +33,8 @@ class Source:
     """One of `SOURCES`."""
     paths: tuple[str, ...]
     """Files or folders; one path for `delta`, one name for `table`."""
-    schema: str | None = None
-    """Columns as DDL; None: read from the files, all columns of a CSV file as text."""
+    schema: str | StructType | None = None
+    """Columns as DDL or as a type; None: read from the files, all columns of a CSV file as text."""
     options: Mapping[str, str] = field(default_factory=dict)
     """More options of Spark's reader."""
 

@@ -73,7 +73,7 @@ def forget(
         raise IllegalArgumentError(f"the frame has no column {column!r}, but {', '.join(kinds)}")
     if not isinstance(kinds[column], BinaryType | StringType):
         raise IllegalArgumentError(f"column {column!r} must be BINARY or STRING, not {kinds[column].simpleString()}")
-    chosen = keys.select(F.col(column).cast("binary").alias("key")).where(F.col("key").isNotNull()).distinct()
+    chosen = keys.select(F.col(column).cast(BinaryType()).alias("key")).where(F.col("key").isNotNull()).distinct()
     wanted = [bytes(row["key"]) for row in chosen.limit(MOST_KEYS + 1).collect()]
     if len(wanted) > MOST_KEYS:
         raise IllegalArgumentError(f"the frame has more than {MOST_KEYS:,} keys: forget them in several runs")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -23,6 +23,9 @@ from kafkalike.spark.guesses import Guesses, is_one_far_root
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
+
+
+_RESERVED: Final = "spark.sql.ansi.enforceReservedKeywords"
 
 
 def read(
@@ -92,6 +95,7 @@ def read(
     """
     cluster = connect_delta(bootstrap_servers, storage_options, ReadFrom(client_rack))
     tell_hadoop(spark, cluster)
+    refuse_reserved(spark)
     names = [topic] if isinstance(topic, str) else list(topic)
     if not names:
         message = "at least one topic is needed"
@@ -189,6 +193,20 @@ def _travel(names: list[str], version: int | None, moment: str | datetime | None
     # Spark's Python would write a datetime without its zone.
     zoned = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f+00:00") if isinstance(moment, datetime) else moment
     return {"timestampAsOf": str(zoned)}
+
+
+def refuse_reserved(spark: SparkSession) -> None:
+    """Refuse a session in which Delta cannot read a topic's table.
+
+    Raises:
+        IllegalArgumentError: `offset` is a reserved keyword in it, and Delta reads names of columns as SQL.
+    """
+    # Without a default: Spark's own counts for ANSI mode.
+    if spark.conf.get(_RESERVED) == "true" and spark.conf.get("spark.sql.ansi.enabled") == "true":
+        raise IllegalArgumentError(
+            f"{_RESERVED} is true in this session, so `offset` is a reserved keyword, and Delta cannot read a table "
+            f'with such a column: set it to false, or read with format("kafkalike")'
+        )
 
 
 def topic_frame(

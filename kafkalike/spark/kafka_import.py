@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BinaryType, StringType
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.expr.sink import HEADERS
+from kafkalike.expr.sink import HEADERS, no_headers
 from kafkalike.log.connect import connect_delta
 from kafkalike.log.jvm.stream_checkpoint import Checkpoint
 from kafkalike.spark.sink import Written
@@ -89,9 +90,8 @@ def kafka_records(frame: DataFrame, offset_header: str | None = None) -> DataFra
 
 
 def _with_offset(name: str) -> Column:
-    offset = F.struct(F.lit(name).alias("key"), F.col("offset").cast("string").cast("binary").alias("value"))
-    none = F.array().cast(HEADERS.simpleString())
-    return F.concat(F.coalesce("headers", none), F.array(offset).cast(HEADERS.simpleString()))
+    offset = F.struct(F.lit(name).alias("key"), F.col("offset").cast(StringType()).cast(BinaryType()).alias("value"))
+    return F.concat(F.coalesce("headers", no_headers()), F.array(offset).cast(HEADERS))
 
 
 def import_kafka(

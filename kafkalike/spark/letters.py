@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BinaryType, DataType, StringType, TimestampType
 
 from kafkalike.config.dead_letters import DeadLetterSettings
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.expr.sink import HEADERS as HEADERS_TYPE
+from kafkalike.expr.sink import no_headers
 from kafkalike.model.dead_letters.letters import (
     CLASS,
     CONNECTOR,
@@ -94,10 +96,10 @@ def with_letters(
     is_bad = F.col(error).isNotNull()
     good: dict[str, Column] = {
         "topic": F.col("topic") if topic is None else F.lit(topic),
-        "key": _or_null(rows, "key", "binary"),
-        "value": F.col("value").cast("binary"),
-        "headers": _or_null(rows, "headers", HEADERS_TYPE.simpleString()),
-        "timestamp": _or_null(rows, "timestamp", "timestamp"),
+        "key": _or_null(rows, "key", BinaryType()),
+        "value": F.col("value").cast(BinaryType()),
+        "headers": _or_null(rows, "headers", HEADERS_TYPE),
+        "timestamp": _or_null(rows, "timestamp", TimestampType()),
     }
     partition = [F.when(~is_bad, F.col("partition")).alias("partition")] if "partition" in rows.columns else []
     if settings.errors_deadletterqueue_topic_name == "":
@@ -115,7 +117,7 @@ def with_letters(
     return rows.select(*made, *partition)
 
 
-def _or_null(rows: DataFrame, name: str, kind: str) -> Column:
+def _or_null(rows: DataFrame, name: str, kind: DataType) -> Column:
     return F.col(name).cast(kind) if name in rows.columns else F.lit(None).cast(kind)
 
 
@@ -152,16 +154,16 @@ def _letter(
     columns = rows.columns
     if not topic and "topic" not in columns:
         raise IllegalArgumentError("the rows have no column `topic`; name the dead-letter topic")
-    own = F.col("topic") if "topic" in columns else F.lit(None).cast("string")
-    default = F.when(own.endswith(SUFFIX), F.raise_error(_itself(own)).cast("string"))
+    own = F.col("topic") if "topic" in columns else F.lit(None).cast(StringType())
+    default = F.when(own.endswith(SUFFIX), F.raise_error(_itself(own)).cast(StringType()))
     key = RAW_KEY if RAW_KEY in columns else "key"
     headers = F.col("headers") if "headers" in columns else F.lit(None).cast(HEADERS_TYPE)
-    kept = F.filter(F.coalesce(headers, F.array().cast(HEADERS_TYPE)), lambda one: ~one["key"].startswith(PREFIX))
+    kept = F.filter(F.coalesce(headers, no_headers()), lambda one: ~one["key"].startswith(PREFIX))
     if context_headers:
         texts = {
             TOPIC: own,
-            PARTITION: F.col("partition").cast("string") if "partition" in columns else F.lit(None),
-            OFFSET: F.col("offset").cast("string") if "offset" in columns else F.lit(None),
+            PARTITION: F.col("partition").cast(StringType()) if "partition" in columns else F.lit(None),
+            OFFSET: F.col("offset").cast(StringType()) if "offset" in columns else F.lit(None),
             CONNECTOR: F.lit(connector),
             TASK: F.lit(task),
             STAGE: F.lit(VALUE_CONVERTER),
@@ -171,7 +173,7 @@ def _letter(
             STACKTRACE: F.lit(""),
         }
         about = [
-            F.struct(F.lit(name).alias("key"), text.cast("string").cast("binary").alias("value"))
+            F.struct(F.lit(name).alias("key"), text.cast(StringType()).cast(BinaryType()).alias("value"))
             for name, text in texts.items()
         ]
         kept = F.concat(kept, F.array(*about).cast(HEADERS_TYPE))
@@ -180,10 +182,10 @@ def _letter(
         kept = F.when(F.size(kept) > 0, kept)
     return {
         "topic": F.lit(topic) if topic else default.otherwise(F.concat(own, F.lit(SUFFIX))),
-        "key": _or_null(rows, key, "binary"),
-        "value": F.col(raw).cast("binary"),
+        "key": _or_null(rows, key, BinaryType()),
+        "value": F.col(raw).cast(BinaryType()),
         "headers": kept,
-        "timestamp": _or_null(rows, "timestamp", "timestamp"),
+        "timestamp": _or_null(rows, "timestamp", TimestampType()),
     }
 
 

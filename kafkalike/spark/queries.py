@@ -31,9 +31,9 @@ from kafkalike.log.jvm.parsed_sql import has_parser, parsed
 from kafkalike.log.jvm.session import answers, end_jobs
 from kafkalike.model.sql_names import own_names, sql_name
 from kafkalike.model.sql_reading import own_tables, refusal, relations
+from kafkalike.spark.format.table_schemas import SCHEMAS
 from kafkalike.spark.sql import register_sql
 from kafkalike.spark.sql_names import quoted
-from kafkalike.spark.tables import SCHEMAS
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster

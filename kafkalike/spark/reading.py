@@ -13,7 +13,7 @@ from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.names import check_topic_name
 from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.spark.format.format import FORMAT, register_format
-from kafkalike.spark.frames import topic_frame
+from kafkalike.spark.frames import refuse_reserved, topic_frame
 from kafkalike.spark.typed.registry import FORMATS, opened, schema_of
 from kafkalike.spark.typed.views import PLAIN_KEYS, Typed, typed_columns
 
@@ -125,6 +125,7 @@ def _of_table(
             f"maxBytesPerTrigger, not {', '.join(sorted(unknown)) or begin}"
         )
     tell_hadoop(spark, cluster)
+    refuse_reserved(spark)
     info = cluster.topic(check_topic_name(topic))
     # Retention and compaction take records away; what they leave was there before.
     given = {"skipChangeCommits": "true", **options}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BinaryType, IntegerType
 
 from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
@@ -145,8 +146,13 @@ def produce(
     storage_options: Any = None,  # noqa: ANN401
     offsets: GroupOffsets | None = None,
     together: Together | None = None,
+    has_state: bool = False,
 ) -> Written:
-    """See `write` and `Commit`; `naming` is asked before anything is computed and again before it is written."""
+    """See `write` and `Commit`; `naming` is asked before anything is computed and again before it is written.
+
+    With `has_state` the frame is computed even if its records were written before: a batch of a streaming query makes
+    the state that the next batch needs, and Spark ends a query some of whose state was not made.
+    """
     codec = codec_of(compression_type)
     cluster = connect_to_write(bootstrap_servers, storage_options)
     records = sink_columns(frame, needs_topic=topic is None)
@@ -157,11 +163,15 @@ def produce(
         # A rerun costs no job.
         before = written_before(cluster, naming, topic)
         if before is not None:
+            if has_state:
+                _compute(frame)
             return _written(before, naming)
         if topic is not None:
             log = cluster.log(topic)
             own = naming.check(topic, log.txn_version(naming.app_id))
             written = found_again(log, own) is not None
+            if written and has_state:
+                _compute(frame)
     target = target_of(cluster, topic, codec=codec, written=written)
     sent = with_partitioner(records, partitioner, target)
     how = Commit(codec=codec, timeout_ms=delivery_timeout_ms, naming=naming, offsets=offsets or {}, together=together)
@@ -198,6 +208,11 @@ def with_partitioner(records: DataFrame, partitioner: Partitioner | None, target
     return records if partitioner is None else _chosen(records, _by_topic(records, partitioner, target))
 
 
+def _compute(frame: DataFrame) -> None:
+    """Compute all rows and write none: the topic may have got rules since that it would refuse them by."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
 def ranges_of(done: Mapping[str, Appended]) -> Written:
     """The offsets of all topics."""
     return Written(
@@ -221,7 +236,7 @@ def _written(done: Mapping[str, Appended], naming: Naming | None) -> Written:
 
 def _chosen(records: DataFrame, by_key: Column) -> DataFrame:
     """Let a partitioner's choice count for the records whose partition is null."""
-    chosen = by_key.cast("int")
+    chosen = by_key.cast(IntegerType())
     given = F.coalesce(F.col("partition"), chosen) if "partition" in records.columns else chosen
     return records.withColumn("partition", given)
 
@@ -237,17 +252,17 @@ def _by_topic(records: DataFrame, partitioner: Partitioner, target: Target) -> C
     topics: dict[int, list[str]] = {}
     for name, known in target.known.items():
         topics.setdefault(known.rules.num_partitions, []).append(name)
-    found = F.lit(None).cast("int")
+    found = F.lit(None).cast(IntegerType())
     if target.missing is not None:
-        found = partitioner(key, target.missing.num_partitions).cast("int")
+        found = partitioner(key, target.missing.num_partitions).cast(IntegerType())
         topics.pop(target.missing.num_partitions, None)
     for total, names in topics.items():
-        found = F.when(F.col("topic").isin(names), partitioner(key, total).cast("int")).otherwise(found)
+        found = F.when(F.col("topic").isin(names), partitioner(key, total).cast(IntegerType())).otherwise(found)
     return found
 
 
 def _key(records: DataFrame) -> Column:
-    return F.col("key") if "key" in records.columns else F.lit(None).cast("binary")
+    return F.col("key") if "key" in records.columns else F.lit(None).cast(BinaryType())
 
 
 def _txn(txn_id: str | None, txn_version: int | None) -> TxnId | None:

@@ -26,16 +26,19 @@ from kafkalike.model.sql_names import own_names, sql_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.spark.conditions import readable_sql
 from kafkalike.spark.format.format import with_storage
-from kafkalike.spark.frames import as_of, check_root, topic_frame
+from kafkalike.spark.format.table_schemas import SCHEMAS
+from kafkalike.spark.frames import as_of, check_root, refuse_reserved, topic_frame
 from kafkalike.spark.sql_names import literal, quoted
 from kafkalike.spark.sql_ranges import FUNCTIONS, range_functions
-from kafkalike.spark.tables import FORMAT, SCHEMAS, ClusterTables, offsets_then
+from kafkalike.spark.tables import FORMAT, ClusterTables, offsets_then
 
 VIEWS_SETTING: Final = "spark.kafkalike.sql.views"
 """Setting of a session that holds, as JSON, the root of each view that `register_sql` made in it."""
 
 FUNCTIONS_SETTING: Final = "spark.kafkalike.sql.functions"
 """Setting of a session that holds a hash of the functions that `register_sql` made in it."""
+
+_ZONE: Final = "spark.sql.session.timeZone"
 
 _registering = threading.Lock()
 """Threads that share a session take turns: dropping and making again are several statements."""
@@ -80,6 +83,7 @@ def register_sql(
     """
     cluster = connect_delta(bootstrap_servers, storage_options)
     tell_hadoop(spark, cluster)
+    refuse_reserved(spark)
     if at is not None:
         check_root(at, cluster.root)
         if database is not None:
@@ -188,7 +192,8 @@ def _old_tables(spark: SparkSession, topics: Iterable[str], database: str) -> li
 def _make_functions(spark: SparkSession, views: Mapping[str, str]) -> None:
     """Make the functions, without a moment in which another thread's query would not find them."""
     statements = range_functions(views, replace=False)
-    wanted = hashlib.sha256("\n".join(statements).encode()).hexdigest()
+    # The functions keep the zone in which texts are times.
+    wanted = hashlib.sha256("\n".join([*statements, str(spark.conf.get(_ZONE))]).encode()).hexdigest()
     made = spark.conf.get(FUNCTIONS_SETTING, None)
     if made == wanted and all(map(spark.catalog.functionExists, FUNCTIONS)):
         return

@@ -21,11 +21,11 @@ FUNCTIONS: Final = (RANGE, OFFSETS, KEY)
 
 _COLUMNS: Final = "key, value, topic, partition, offset, timestamp, timestampType, headers"
 _TYPES: Final = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
-    "headers ARRAY<STRUCT<key STRING, value BINARY>>"
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP_LTZ, "
+    "timestampType INT, headers ARRAY<STRUCT<key STRING, value BINARY>>"
 )
 _ARGUMENTS: Final[Mapping[str, str]] = {
-    RANGE: "topic_name STRING, since TIMESTAMP, until TIMESTAMP",
+    RANGE: "topic_name STRING, since TIMESTAMP_LTZ, until TIMESTAMP_LTZ",
     OFFSETS: "topic_name STRING, partition_id INT, since BIGINT, until BIGINT",
     KEY: "topic_name STRING, record_key BINARY",
 }
@@ -60,7 +60,23 @@ def _function(name: str, views: Mapping[str, str], create: str) -> str:
 
 
 def _unknown_topic(name: str, topics: list[str]) -> str:
-    nulls = "CAST(NULL AS BINARY), CAST(NULL AS BINARY), '', 0, 0L, CAST(NULL AS TIMESTAMP), 0, NULL"
+    nulls = "CAST(NULL AS BINARY), CAST(NULL AS BINARY), '', 0, 0L, CAST(NULL AS TIMESTAMP_LTZ), 0, NULL"
     known = f"topic_name IN ({', '.join(map(literal, topics))})" if topics else "false"
     problem = f"concat('{name}: no topic ', coalesce(topic_name, 'NULL'), ' is registered (see register_sql)')"
-    return f"SELECT {nulls} WHERE CASE WHEN {known} THEN false ELSE raise_error({problem}) IS NULL END"
+    moved = _moved_zone(name)
+    return f"SELECT {nulls} WHERE CASE {moved} WHEN {known} THEN false ELSE raise_error({problem}) IS NULL END"
+
+
+def _moved_zone(name: str) -> str:
+    """A branch that fails where the session's time zone is another one than when the function was made.
+
+    Spark makes times of the texts that a function is given, in the zone in which the function was made. An end is wrong
+    only if its local time differs in the two zones.
+    """
+    if name != RANGE:
+        return ""
+    then = "CAST(concat(CAST(CAST({end} AS TIMESTAMP_NTZ) AS STRING), '+00:00') AS TIMESTAMP_LTZ)"
+    now = "from_utc_timestamp({end}, current_timezone())"
+    same = " AND ".join(f"coalesce({then} = {now}, true)".format(end=end) for end in ("since", "until"))
+    problem = f"'{name}: the time zone of the session has changed since register_sql, which has to be called again'"
+    return f"WHEN NOT ({same}) THEN raise_error({problem}) IS NULL"

@@ -207,7 +207,8 @@ def _from_text(text: Column, value_format: str, fields: StructType, options: dic
     with_corrupt = StructType([*fields.fields]).add(_CORRUPT, "string")
     if value_format == "json":
         return F.from_json(text, with_corrupt, given)
-    return F.from_csv(text, with_corrupt.toDDL(), given)
+    # As JSON: in a text of SQL a session may take TIMESTAMP for one without a zone.
+    return F.from_csv(text, with_corrupt.json(), given)
 
 
 def _error(text: Column, whole: Column, value_format: str) -> Column:

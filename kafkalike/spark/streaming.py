@@ -245,6 +245,7 @@ class StreamWriter:
             naming=naming,
             offsets=offsets,
             together=self._together[1],
+            has_state=True,
         )
 
     def _claim(self, topic: str, app: str, run_id: str) -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.config.storage import SentOptions
@@ -25,46 +26,9 @@ from kafkalike.log.port import Cluster
 from kafkalike.model.group_state import CommittedOffset
 from kafkalike.model.sql_names import sql_name
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.format.table_schemas import SCHEMAS
 
 FORMAT: Final = "kafkalike_tables"
-
-SCHEMAS: Final[Mapping[str, str]] = {
-    "topics": "topic STRING, topic_id STRING, partitions INT, records BIGINT, bytes BIGINT, created TIMESTAMP, "
-    "configs STRING, view STRING",
-    "partitions": "topic STRING, partition INT, log_start_offset BIGINT, log_end_offset BIGINT, records BIGINT, "
-    "segments BIGINT, bytes BIGINT, last_timestamp TIMESTAMP",
-    "consumer_offsets": "group_id STRING, topic STRING, partition INT, committed_offset BIGINT, metadata STRING, "
-    "leader_epoch INT, commit_timestamp TIMESTAMP, member_id STRING, client_id STRING, topic_id STRING",
-    "lag": "group_id STRING, topic STRING, partition INT, committed_offset BIGINT, log_start_offset BIGINT, "
-    "log_end_offset BIGINT, lag BIGINT, commit_timestamp TIMESTAMP, record_lag BIGINT, seconds_behind DOUBLE, "
-    "waiting_seconds DOUBLE",
-    "lag_history": "group_id STRING, topic STRING, partition INT, time TIMESTAMP, committed_offset BIGINT, "
-    "log_end_offset BIGINT, lag BIGINT, consumed_per_second DOUBLE, produced_per_second DOUBLE, "
-    "catch_up_seconds DOUBLE",
-    "transactions": "transactional_id STRING, producer_id BIGINT, producer_epoch INT, state STRING, number BIGINT, "
-    "reason STRING, client_id STRING, timeout_ms BIGINT, start_timestamp TIMESTAMP, change_timestamp TIMESTAMP, "
-    "records MAP<STRING, MAP<INT, BIGINT>>, unapplied ARRAY<STRING>, groups ARRAY<STRING>",
-    "brokers": "broker_id INT, uri STRING, rack STRING, up BOOLEAN, draining BOOLEAN",
-    "replicas": "topic STRING, partition INT, leader INT, leader_epoch INT, replicas ARRAY<INT>, isr ARRAY<INT>, "
-    "offline_replicas ARRAY<INT>, lag_versions MAP<INT, BIGINT>, lag_bytes MAP<INT, BIGINT>, "
-    "lag_seconds MAP<INT, DOUBLE>",
-}
-"""Columns of each table.
-
-`lag` counts offsets from the committed one to the log end, `record_lag` the records among them that can still be read,
-`seconds_behind` from the time of the last one read to the newest, `waiting_seconds` from the oldest one that was not
-read until now. `lag_history` has a row every five minutes of the
-last three hours; rates are of the 15 minutes before it, `catch_up_seconds` is NULL when the lag will not go away.
-
-`transactions` has a row for each transactional id that is not forgotten, with its last transaction: `reason` says what
-led to its state, `start_timestamp` is of an open one, `records` counts those of a committed one by topic and partition,
-`unapplied` are the topics that do not have it yet, `groups` those whose offsets it committed.
-
-`brokers` has a row for each storage root, `up` says whether it answers. `replicas` has a row for each partition:
-`leader` is -1 where its root gives no answer, and the lags say by broker how far a replica is behind the leader, in
-versions of the table, bytes of its data files, and seconds between their last versions; a value that nobody knows is
-NULL. All partitions of a topic have the same. A cluster of one root has one broker, 1, which leads all, and no lags.
-"""
 
 Row = tuple[Any, ...]
 
@@ -239,7 +203,7 @@ class ClusterTables(DataSource):
         """Name of the format."""
         return FORMAT
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """Columns of the table that the options name."""
         return SCHEMAS[_table(self.options)]
 

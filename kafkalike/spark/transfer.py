@@ -13,6 +13,7 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
 from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import DataLossError, IllegalArgumentError
@@ -31,14 +32,21 @@ FORMATS: Final = ("parquet", "delta", "json", "csv")
 ABOUT: Final = "_topic"
 """Folder in an export that says how many partitions the topic had. Readers leave out names that begin like this."""
 
-_TEXT_HEADERS: Final = "array<struct<key:string,value:string>>"
+_TEXT_HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", StringType())]))
 _ORDER: Final = ("partition", "offset")
 
-TEXT_SCHEMA: Final[Mapping[str, str]] = {
-    "json": "partition INT, offset BIGINT, timestamp BIGINT, timestampType INT, key STRING, value STRING, "
-    f"headers {_TEXT_HEADERS}",
-    "csv": "partition INT, offset BIGINT, timestamp BIGINT, timestampType INT, key STRING, value STRING, "
-    "headers STRING",
+_TEXT_COLUMNS: Final = (
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", LongType()),
+    StructField("timestampType", IntegerType()),
+    StructField("key", StringType()),
+    StructField("value", StringType()),
+)
+
+TEXT_SCHEMA: Final[Mapping[str, StructType]] = {
+    "json": StructType([*_TEXT_COLUMNS, StructField("headers", _TEXT_HEADERS)]),
+    "csv": StructType([*_TEXT_COLUMNS, StructField("headers", StringType())]),
 }
 """Columns of text files: bytes in base64, times in ms since 1970, and in CSV headers as JSON."""
 
@@ -52,9 +60,12 @@ _CSV: Final = {
 WRITER_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {"csv": _CSV, "json": {"ignoreNullFields": "false"}}
 """Options of Spark's writer that a format needs."""
 
+# A session may call the column of lines that cannot be read like one of ours, which would then be null.
+_NOT_OURS: Final = {"columnNameOfCorruptRecord": "__kafkalike_corrupt"}
+
 READER_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
-    "csv": {**_CSV, "mode": "FAILFAST", "enforceSchema": "false"},
-    "json": {"mode": "FAILFAST"},
+    "csv": {**_CSV, **_NOT_OURS, "mode": "FAILFAST", "enforceSchema": "false"},
+    "json": {**_NOT_OURS, "mode": "FAILFAST"},
 }
 """Options of Spark's reader that a format needs."""
 
@@ -101,9 +112,9 @@ def imported(frame: DataFrame, file_format: str) -> DataFrame:
     _check(file_format)
     ordered = frame.orderBy(*_ORDER)
     if file_format in {"parquet", "delta"}:
-        return ordered.select("partition", "timestamp", "key", "value", F.col("headers").cast(HEADERS.simpleString()))
+        return ordered.select("partition", "timestamp", "key", "value", F.col("headers").cast(HEADERS))
     # By default headers that cannot be parsed would be null.
-    csv_headers = F.from_json("headers", _TEXT_HEADERS, {"mode": "FAILFAST"})
+    csv_headers = F.from_json("headers", _TEXT_HEADERS, READER_OPTIONS["json"])
     text = F.col("headers") if file_format == "json" else csv_headers
     return ordered.select(
         "partition",

@@ -13,6 +13,7 @@ import pytest
 
 from tests.tools.children import REPOSITORY
 from tests.tools.findings import errors_of
+from tests.tools.session_settings import WITH_ANSI, WITHOUT_ANSI, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,12 +89,22 @@ def in_its_own_jvm(folder: Path) -> Iterator[int]:
         server.communicate()
 
 
-def test_a_client_of_spark_connect_does_what_a_session_does(server: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="plain"),
+        pytest.param(together(WITH_ANSI), id="together", marks=pytest.mark.full),
+        pytest.param(together(WITHOUT_ANSI), id="together-without-ansi", marks=pytest.mark.full),
+    ],
+)
+def test_a_client_of_spark_connect_does_what_a_session_does(
+    server: str, tmp_path: Path, settings: dict[str, str]
+) -> None:
     """One process for all steps: it is cold, and its first queries take the longest."""
     root = str(tmp_path / "root")
 
     client = subprocess.run(
-        [sys.executable, "-m", CLIENT, server, root, str(tmp_path)],
+        [sys.executable, "-m", CLIENT, server, root, str(tmp_path), json.dumps(settings)],
         capture_output=True,
         text=True,
         timeout=240,

@@ -56,6 +56,9 @@ SESSION_CONF: Final = {
     # its checkpoint files. The limit is about Java's; by Kryo's own, 64 MiB, large results of a task would fail.
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryoserializer.buffer.max": "2047m",
+    # Killed while it writes the first offsets, Spark leaves a temporary file in the checkpoint, and refuses to start
+    # from that checkpoint again. Sinks of topics notice a checkpoint that has lost its offsets.
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -82,6 +85,7 @@ CONNECT_CONF: Final = {
         "spark.sql.parquet.outputTimestampType",
         "spark.sql.legacy.parameterSubstitution.constantsOnly",
         "spark.sql.execution.arrow.maxRecordsPerBatch",
+        "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart",
     )
 }
 """What a client of Spark Connect can set; the rest belongs to the server."""

@@ -21,7 +21,7 @@ from kafkalike.log.jvm.tasks_here import tasks_here
 from kafkalike.spark.format.modes import explain_modes
 from kafkalike.spark.format.named import plainly
 from kafkalike.spark.format.options import SourceOptions, parse_options, warn_without_meaning
-from kafkalike.spark.format.parts import columns_of, ddl
+from kafkalike.spark.format.parts import columns_of, schema_of
 from kafkalike.spark.format.statements import explain_statements
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class KafkalikeSource(DataSource):
         return FORMAT
 
     @plainly
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """Columns of Spark's Kafka source; options are checked here, so at `load`.
 
         Raises:
@@ -55,7 +55,7 @@ class KafkalikeSource(DataSource):
         """
         columns = columns_of(parse_options(self.options))
         warn_without_meaning(self.options)
-        return ddl(columns)
+        return schema_of(columns)
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -101,10 +101,11 @@ class KafkalikeSource(DataSource):
 
     def _checked(self, schema: StructType) -> SourceOptions:
         options = parse_options(self.options, self.storage)
-        wanted = columns_of(options)
-        if tuple(schema.fieldNames()) != wanted:
+        wanted = schema_of(columns_of(options))
+        if schema.simpleString() != wanted.simpleString():
+            shown = ", ".join(f"{field.name} {field.dataType.simpleString().upper()}" for field in wanted)
             raise IllegalArgumentError(
-                f"the format {FORMAT} has a fixed schema and cannot be given another one; it is {ddl(wanted)}"
+                f"the format {FORMAT} has a fixed schema and cannot be given another one; it is {shown}"
             )
         return options
 

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
+from kafkalike.expr.sink import HEADERS
 from kafkalike.log.cluster.range_reader import FIELDS, RangePlan, plan_range, read_range
 from kafkalike.spark.format.options import SourceOptions
 from kafkalike.spark.format.plan import Run, grouped, split, tasks_for
 from kafkalike.spark.format.topics import Topics
 
-TYPES: Final = {
-    "key": "BINARY",
-    "value": "BINARY",
-    "topic": "STRING",
-    "partition": "INT",
-    "offset": "BIGINT",
-    "timestamp": "TIMESTAMP",
-    "timestampType": "INT",
-    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+TYPES: Final[Mapping[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": HEADERS,
 }
-"""Columns of Spark's Kafka source, in its order."""
+"""Columns of Spark's Kafka source, in its order. Not as text, in which a session may take TIMESTAMP for one without
+a zone."""
 
 
 def columns_of(options: SourceOptions) -> tuple[str, ...]:
@@ -30,9 +42,9 @@ def columns_of(options: SourceOptions) -> tuple[str, ...]:
     return tuple(name for name in FIELDS if name != "headers" or options.include_headers)
 
 
-def ddl(columns: Iterable[str]) -> str:
-    """Columns as DDL."""
-    return ", ".join(f"{name} {TYPES[name]}" for name in columns)
+def schema_of(columns: Iterable[str]) -> StructType:
+    """The schema of some columns."""
+    return StructType([StructField(name, TYPES[name]) for name in columns])
 
 
 class Part(InputPartition):

@@ -99,8 +99,10 @@ STEPS: tuple[Callable[[SparkSession, str, str], Any], ...] = (
 
 def main() -> None:
     """Run all steps, each with what it gave or raised."""
-    url, root, folder = sys.argv[1:]
+    url, root, folder, settings = sys.argv[1:]
     spark = ks.session(**{"spark.remote": url})
+    for name, value in json.loads(settings).items():
+        spark.conf.set(name, value)
     found = {}
     for step in STEPS:
         try:
