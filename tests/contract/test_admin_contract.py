@@ -22,6 +22,7 @@ from kafkalike.errors import (
     NoReassignmentInProgressError,
     OffsetOutOfRangeError,
     TopicAlreadyExistsError,
+    TopicDeletedError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
@@ -39,7 +40,7 @@ from kafkalike.model.structs import (
     TopicPartition,
 )
 from tests.tools.groups import commit_row
-from tests.tools.records import fill_at
+from tests.tools.records import batch, fill_at
 
 
 @pytest.fixture
@@ -332,6 +333,30 @@ def test_deleting_records_moves_the_log_start(cluster: Cluster, admin: KafkaAdmi
     assert (
         admin.list_partition_offsets({TopicPartition("t", 0): OffsetSpec.EARLIEST})[TopicPartition("t", 0)].offset == 2
     )
+
+
+def test_delete_records_leaves_a_topic_alone_that_took_the_name_meanwhile(
+    admin: KafkaAdminClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was created between the look at the log end and the change."""
+    cluster.create_topic("t", 1, {})
+    cluster.log("t").append(batch(b"old"))
+    opened = cluster.log
+
+    def log_of_the_first_one(name: str, **options: Any) -> Any:
+        monkeypatch.undo()
+        log = opened(name, **options)
+        cluster.delete_topic("t")
+        cluster.create_topic("t", 1, {})
+        cluster.log("t").append(batch(b"new"))
+        return log
+
+    monkeypatch.setattr(cluster, "log", log_of_the_first_one)
+
+    with pytest.raises(TopicDeletedError):
+        admin.delete_records({TopicPartition("t", 0): -1})
+
+    assert cluster.topic("t").log_start(0) == 0
 
 
 def test_deleting_records_never_moves_the_log_start_back(cluster: Cluster, admin: KafkaAdminClient) -> None:

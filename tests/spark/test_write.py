@@ -36,7 +36,7 @@ from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS
 from kafkalike.model.structs import TopicPartition
 from kafkalike.partitioner.murmur2 import partition_for_key
-from kafkalike.spark import read, write
+from kafkalike.spark import read, register_sql, write
 from kafkalike.testing import MemoryCluster
 from tests.tools.clusters import on_disk
 from tests.tools.frames import rows
@@ -634,3 +634,24 @@ def test_a_source_that_takes_long_leaves_the_whole_delivery_timeout_for_rivals(
         rival.join()
 
     assert written == {TopicPartition("orders", 0): range(1)}
+
+
+def test_topics_own_folder_as_a_root_is_refused_by_every_entry_point(spark: SparkSession, tmp_path: Path) -> None:
+    """It is the path that one reads as Delta: a VACUUM there would delete the records."""
+    frame = spark.createDataFrame([("a",)], "value STRING")
+    write(frame, "orders", str(tmp_path / "root"))
+    folder = str(tmp_path / "root" / "orders")
+    before = {str(path) for path in Path(folder).rglob("*")}
+    options = {"kafka.bootstrap.servers": folder}
+
+    for act in (
+        lambda: write(frame, "orders", folder),
+        lambda: read(spark, "orders", folder),
+        lambda: register_sql(spark, folder),
+        lambda: frame.write.format("kafkalike").options(**options, topic="orders").mode("append").save(),
+        lambda: spark.read.format("kafkalike").options(**options, subscribe="orders").load().count(),
+    ):
+        with pytest.raises((KafkaConfigurationError, PySparkException), match="name the root of the cluster"):
+            act()
+
+    assert {str(path) for path in Path(folder).rglob("*")} == before
