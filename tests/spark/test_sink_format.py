@@ -251,6 +251,7 @@ def test_wrong_columns_are_refused_by_name(spark: SparkSession, root: str, query
         ("SELECT NULL AS topic, 0 AS partition, 'x' AS value", "KAFKA_NULL_TOPIC_IN_DATA"),
         ("SELECT 't' AS topic, 0 AS partition, repeat('x', 2000000) AS value", "MessageSizeTooLargeError: t: a record"),
         ("SELECT 'bad name' AS topic, 0 AS partition, 'x' AS value", "InvalidTopicError"),
+        ("SELECT CAST(X'FF' AS STRING) AS topic, 0 AS partition, 'x' AS value", "InvalidTopicError"),
     ],
 )
 def test_a_record_that_is_refused_keeps_all_others_out(spark: SparkSession, root: str, bad: str, said: str) -> None:
@@ -265,6 +266,20 @@ def test_a_record_that_is_refused_keeps_all_others_out(spark: SparkSession, root
     assert "failed 4 times" not in str(raised.value)
     assert all_records(root) == {0: [(0, "old")], 1: []}
     assert staged(root) == []
+
+
+def test_a_header_name_that_is_not_utf8_keeps_all_records_out(spark: SparkSession, root: str) -> None:
+    make_topic(root, (0, "old"))
+    names = "if(id = 999, CAST(X'FF' AS STRING), 'fine')"
+    frame = spark.range(1_000).selectExpr(
+        "'v' AS value", f"CAST(array(struct({names}, X'01')) AS {HEADERS}) AS headers"
+    )
+
+    with pytest.raises(PySparkException) as raised:
+        save(frame, root, topic="t")
+
+    assert "which is not UTF-8" in str(raised.value)
+    assert all_records(root) == {0: [(0, "old")], 1: []}
 
 
 # --- what runs twice ---------------------------------------------------------------------------
