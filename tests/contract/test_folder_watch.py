@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from kafkalike.log.store.memory import MemoryStore
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from tests.tools.clusters import on_three_disks
+from tests.tools.instructions import interrupted_at
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 
@@ -282,3 +284,32 @@ def test_interrupted_poll_can_be_called_again(cluster: Cluster, alarm: Callable[
 
         write(cluster)
         assert consumer.poll(timeout_ms=LONG_SECONDS * 1000)
+
+
+@pytest.mark.slow
+def test_watch_that_was_interrupted_anywhere_still_wakes(cluster: Cluster, root: str) -> None:
+    """Whether the folders are being named to the kernel, or events are being read."""
+    codes = [vars(FolderWatch)[name].__code__ for name in ("wait", "_is_due", "_name", "_open", "_has_commit")]
+    logs, folder = [cluster.log("orders")], Path(root, "orders", "_delta_log")
+    for instruction in range(2_000):
+        watch = FolderWatch()
+
+        def use(watch: FolderWatch = watch) -> None:
+            watch.wait(logs, 0)
+            (folder / f"{uuid.uuid4()}.json").touch()
+            watch.wait(logs, LONG_SECONDS)
+
+        interrupt = interrupted_at(codes, instruction, use)
+        if interrupt is not None:
+            # Named anew, it may return at once without a commit: that has the caller look.
+            watch.wait(logs, 0)
+            (folder / f"{uuid.uuid4()}.json").touch()
+            assert watch.wait(logs, LONG_SECONDS)
+            assert watch.complete
+        watch.close()
+        if interrupt is None:
+            break
+    else:
+        pytest.fail("it has more instructions than were tried")
+
+    assert instruction > 100
