@@ -127,6 +127,7 @@ class OffsetOperations(ReplicaOperations):
         Raises:
             OffsetOutOfRangeError: below -1, or above the log end. Partitions of other topics may have been changed.
             UnknownTopicOrPartitionError: no such partition.
+            TopicDeletedError: the topic was deleted meanwhile; another one of the name keeps its records.
         """
         del timeout_ms, partition_leader_id
         by_topic: dict[str, dict[int, int]] = {}
@@ -138,7 +139,9 @@ class OffsetOperations(ReplicaOperations):
         for topic, wanted in by_topic.items():
             log = self._log(topic, wanted)
             starts = {p: log.log_end(p) if offset == HIGH_WATERMARK else offset for p, offset in wanted.items()}
-            info = self._cluster.move_log_start(topic, starts, reason="delete_records", run=run)
+            # The log end is that of this topic: another one of the name may have more records, which stay.
+            topic_id = str(log.info.topic_id)
+            info = self._cluster.move_log_start(topic, starts, "delete_records", run, topic_id, log=log)
             for p in wanted:
                 deleted[TopicPartition(topic, p)] = {
                     "partition_index": p,
