@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from kafkalike.log.connect import connect
 from tests.spark.workers.pipeline import EVERY
@@ -166,13 +167,16 @@ def test_each_table_is_right_after_ten_kills_of_the_pipeline(root: str, tmp_path
     chance = random.Random(SEED)
     for topic in TOPICS:
         make_topic(root, topic=topic, partitions=2)
+    accounts = str(tmp_path / "accounts")
+    columns = [("user", pa.string()), ("id", pa.int64()), ("amount", pa.int64())]
+    write_deltalake(accounts, pa.schema(columns).empty_table())
     events = Events(tmp_path / "in", chance)
     done: Counter[str] = Counter()
     for _ in range(KILLS):
         way = chance.choice(WAYS)
         at = f"stream.after_write:kill@{chance.randint(1, 12)}"
         life = Life(root, tmp_path, {"KAFKALIKE_FAULT": at} if way == WAYS[-1] else {})
-        deadline = time.monotonic() + chance.uniform(1, 25)
+        deadline = time.monotonic() + chance.uniform(1, 15)
         while time.monotonic() < deadline and not life.child.ended:
             events.add()
             time.sleep(chance.uniform(0.2, 2))
@@ -199,7 +203,7 @@ def test_each_table_is_right_after_ten_kills_of_the_pipeline(root: str, tmp_path
     print(f"killed {dict(done)}; records {totals}; accounts {len(truth.accounts)}")  # noqa: T201 - the figures
     for topic in TOPICS:
         assert found_in(root, topic) == truth.topics[topic], topic
-    rows = DeltaTable(str(tmp_path / "accounts")).to_pyarrow_table().to_pylist()
+    rows = DeltaTable(accounts).to_pyarrow_table().to_pylist()
     assert len(rows) == len(truth.accounts)
     assert {(row["user"], row["id"], row["amount"]) for row in rows} == truth.accounts
     assert errors_of(root) == []

@@ -147,11 +147,6 @@ def work(spark: SparkSession, orders: dict[str, Any]) -> None:
     provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
     pipeline = Pipeline(spark, orders["root"], folder)
-    if not Path(pipeline.accounts, "_delta_log").exists():
-        made = StructType(
-            [StructField("user", StringType()), StructField("id", LongType()), StructField("amount", LongType())]
-        )
-        spark.createDataFrame([], made).write.format("delta").mode("ignore").save(pipeline.accounts)
     try:
         pipeline.start()
         Path(folder, "started").touch()
