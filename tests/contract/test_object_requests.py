@@ -338,8 +338,10 @@ def test_a_new_process_has_a_record_of_a_long_log_after_eleven_requests(object_s
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [3, 49])
 def test_a_new_producer_has_a_long_log_open_after_ten_requests(object_server: Server, after: int) -> None:
-    """One more tries the storage, which somebody has done in whole a while ago. Then comes a lone append, which lists
-    what waits, as it cannot know yet that nobody else writes."""
+    """One more tries the storage, which somebody has done in whole a while ago, and one looks for `server.properties`.
+
+    Then comes a lone append, which lists what waits, as it cannot know yet that nobody else writes.
+    """
     server = object_server(S3)
     first = connect(server.new_root(), server.options)
     for number in range(12):
@@ -357,7 +359,7 @@ def test_a_new_producer_has_a_long_log_open_after_ten_requests(object_server: Se
         asked = {kind: metrics[f"{kind}-total"] for kind in KINDS}
     # The append looks at the topics twice, as its first plan is made beside the look.
     append = {"put": 2, "get": 3, "head": 2, "list": 1}
-    assert sum(asked.values()) - sum(append.values()) <= 10 + 1
+    assert sum(asked.values()) - sum(append.values()) <= 10 + 2
     assert asked["delete"] == 0
 
 
