@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kafkalike.model.brokers import ReplicatedTable
+from kafkalike.model.brokers.defaults import DEFAULTS, Defaults
 from kafkalike.model.brokers.rows import REPLICAS
-from kafkalike.model.defaults import DEFAULTS, Defaults
 from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
 from kafkalike.model.metadata_rows import (
     MIRROR,

@@ -25,7 +25,7 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.log.table.control_log import DeltaControlLog
-from kafkalike.model.defaults import DEFAULTS
+from kafkalike.model.brokers.defaults import DEFAULTS
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 from kafkalike.retention import maintain
 from kafkalike.testing import ManualClock

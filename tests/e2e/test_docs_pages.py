@@ -16,6 +16,7 @@ SAID = {
     "concepts.md": ["00000000000000000002.json", "2 segments", "append"],
     "console.md": [],
     "groups.md": [],
+    "guarantees.md": ["Completed updating config for topic orders"],
     "index.md": ["RecordMetadata", "[b'tea']", "PartitionCount: 2"],
     "mirrors.md": ["orders: version -1 -> ", "following", "Promoted topic orders"],
     "replicas.md": ["Replicas: 1,2,3", "in sync", "0 errors"],
@@ -43,6 +44,8 @@ def world_of(page: str, folder: Path) -> Iterator[World]:
                 admin = KafkaAdminClient(bootstrap_servers=str(folder / "kafkalike-data"))
                 admin.alter_group_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(0)})
                 world.names["handle"] = _once
+            case "guarantees.md":
+                filled(folder, "orders")
             case "mirrors.md":
                 filled(folder, "orders")
                 read_by(folder, "billing", "orders")

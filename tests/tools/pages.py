@@ -30,6 +30,7 @@ PLAIN: Final = (
     "concepts.md",
     "console.md",
     "groups.md",
+    "guarantees.md",
     "index.md",
     "mirrors.md",
     "operations.md",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.config.server import PER_ROOT, SERVER_PROPERTIES, SERVER_PROPERTIES_FILE, ServerConfig, unreadable
 from kafkalike.errors import InvalidConfigurationError, KafkaError, KafkaStorageError
-from kafkalike.model.defaults import Defaults
+from kafkalike.model.brokers.defaults import Defaults
 from kafkalike.model.metadata_rows import MetadataRow, defaults_row
 
 if TYPE_CHECKING:
