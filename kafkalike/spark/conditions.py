@@ -1,4 +1,4 @@
-"""Conditions: offsets by partition in, one condition on the rows of a topic's table out.
+"""Conditions: a topic or offsets by partition in, one condition on the rows of its table out.
 
 The offsets stand in an array that is looked up by partition, so a condition is as small for thousands of
 partitions as for one. With a comparison for each of 600 partitions, Spark's analyzer takes 8 seconds, and the code that
@@ -7,15 +7,22 @@ Spark makes is too long for Java.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from kafkalike.config.storage import SentOptions
+from kafkalike.log.connect import connect_delta
+from kafkalike.log.inspect.readable import check_readable
+from kafkalike.spark.format.format import with_storage
 
 if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.model.topic import TopicInfo
 
 MOST_SINGLE: Final = 16
@@ -80,3 +87,52 @@ def _array(offsets: Mapping[int, int]) -> Column:
 
 def _text(offsets: Mapping[int, int]) -> str:
     return ",".join(str(offsets.get(partition, 0)) for partition in range(max(offsets) + 1))
+
+
+SOUNDNESS: Final = "kafkalike_soundness"
+"""Format of the one row that says that a topic's log is sound."""
+
+
+def soundness(spark: SparkSession, cluster: DeltaCluster, info: TopicInfo) -> Column | None:
+    """Return the condition that no foreign writer has broken a topic's log; None for a topic that is closed to them.
+
+    A topic's frame is Delta's, which reads whatever the table holds when the query runs. Consumers and the format check
+    each version that they meet; this asks once in each query, which fails with the error of `check_readable`.
+    """
+    if cluster.server.is_closed(info.configs):
+        return None
+    spark.dataSource.register(with_storage(TopicSoundness, cluster.store.sent_options()))
+    options = {"root": cluster.root, "topic": info.name}
+    sound: Column = spark.read.format(SOUNDNESS).options(**options).load().scalar()
+    return sound
+
+
+class TopicSoundness(DataSource):
+    """The format `kafkalike_soundness`: one row, `true`, or an error; options `root` and `topic`."""
+
+    storage: ClassVar[SentOptions | None] = None
+    """Who asks an object store; None leaves it to the environment."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name of the format."""
+        return SOUNDNESS
+
+    def schema(self) -> str:
+        """Its one column."""
+        return "sound BOOLEAN"
+
+    def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401, ARG002 - Spark's signature
+        """A reader; Spark makes one for each query."""
+        return _Reader(str(self.options.get("root")), str(self.options.get("topic")), self.storage)
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, root: str, topic: str, storage: SentOptions | None) -> None:
+        self._root = root
+        self._topic = topic
+        self._storage = storage
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[bool]]:  # noqa: ARG002 - there is one
+        check_readable(connect_delta(self._root, self._storage).log(self._topic))
+        yield (True,)

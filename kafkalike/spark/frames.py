@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.cuts.value import Snapshot
-from kafkalike.errors import IllegalArgumentError
+from kafkalike.errors import IllegalArgumentError, LogCorruptError
 from kafkalike.log.connect import connect_delta
+from kafkalike.log.inspect.readable import check_readable
 from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.brokers.reading import ReadFrom
 from kafkalike.model.topic import TopicInfo
 from kafkalike.partitioner import partition_for_key
 from kafkalike.spark.between import Between
-from kafkalike.spark.conditions import readable, within
+from kafkalike.spark.conditions import readable, soundness, within
 from kafkalike.spark.guesses import Guesses, is_one_far_root
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.topic.topic_log import DeltaTopicLog
 
 
 _RESERVED: Final = "spark.sql.ansi.enforceReservedKeywords"
@@ -88,7 +91,9 @@ def read(
         IllegalArgumentError: no topic, a version or time that is not one of one topic, or a snapshot of another
             cluster or without one of the topics; or offsets that do not fit the topics.
         NoOffsetForPartitionError: the group has committed nothing, and `auto_offset_reset` is `none`.
-        DataLossError: offsets that are not in the log.
+        DataLossError: offsets that are not in the log, or records that a foreign writer has deleted.
+        CorruptRecordError: a foreign writer has given an offset to a second record. Of a topic that is open to foreign
+            writers, queries over the frame raise these two as well, for what has happened since.
         AnalysisException: the table has no such version, or none of that time.
         KafkaConfigurationError: the session has no client of Hadoop's for the object store, see
             `kafkalike.spark.session`.
@@ -117,8 +122,11 @@ def read(
     wanted = _key(key, placed_by_key=placed_by_key)
     # In an object store Delta's look at the table takes as long as ours at the topics: one beside the other.
     guesses = Guesses(spark, cluster, names, travel) if is_one_far_root(cluster) and at is None else None
-    infos = guesses.topics() if guesses is not None else [cluster.topic(name) for name in names]
+    logs = guesses.logs() if guesses is not None else [cluster.log(name) for name in names]
+    infos = [log.info for log in logs]
     travels = [travel if at is None else as_of(at, cluster.root, info) for info in infos]
+    for log, options in zip(logs, travels, strict=True):
+        _check_files(log, options)
     frames = [
         topic_frame(
             spark,
@@ -129,12 +137,26 @@ def read(
             key=wanted,
             partition=partition_for_key(wanted, info.num_partitions) if wanted is not None and placed_by_key else None,
             loaded=None if guesses is None or options != travel else guesses.loaded(uri),
+            sound=None if travel or at is not None else soundness(spark, cluster, info),
         )
         for info, (uri, options) in zip(infos, map(partial(_table, cluster), infos, travels), strict=True)
     ]
     if ranges is not None:
         frames = [frame.where(within(ranges[name])) for frame, name in zip(frames, names, strict=True)]
     return reduce(DataFrame.unionByName, frames)
+
+
+def _check_files(log: DeltaTopicLog, travel: Mapping[str, str]) -> None:
+    """Refuse a table that a foreign writer has broken, as the log's own readers do; of a time, Delta knows the version.
+
+    Raises:
+        CorruptRecordError, DataLossError: see `check_readable`.
+    """
+    if "timestampAsOf" in travel:
+        return
+    # Delta says what it lacks of a version.
+    with suppress(LogCorruptError):
+        check_readable(log, int(travel["versionAsOf"]) if travel else None)
 
 
 def _table(cluster: DeltaCluster, info: TopicInfo, travel: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
@@ -220,11 +242,12 @@ def topic_frame(
     key: bytes | None = None,
     partition: int | None = None,
     loaded: DataFrame | None = None,
+    sound: Column | None = None,
 ) -> DataFrame:
     """The DataFrame of one topic's table, or of a key and a partition of it.
 
     See `read` for its columns, and Delta's reader for options. `loaded` is what that one gives for the table and
-    options, where it was asked before.
+    options, where it was asked before. `sound` is a condition of `kafkalike.spark.conditions.soundness`.
     """
     reader = spark.readStream if stream else spark.read
     frame = reader.format("delta").options(**(options or {})).load(uri) if loaded is None else loaded
@@ -232,6 +255,8 @@ def topic_frame(
         frame = frame.where(F.col("key") == F.lit(key))
     if partition is not None:
         frame = frame.where(F.col("partition") == F.lit(partition))
+    if sound is not None:
+        frame = frame.where(sound)
     live = readable(info)
     if live is not None:
         frame = frame.where(live)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.model.topic import TopicInfo
+    from kafkalike.log.topic.topic_log import DeltaTopicLog
 
 
 def is_one_far_root(cluster: DeltaCluster) -> bool:
@@ -45,8 +45,8 @@ class Guesses:
         self._options = options
         self._loaded: dict[str, DataFrame] = {}
 
-    def topics(self) -> list[TopicInfo]:
-        """The topics.
+    def logs(self) -> list[DeltaTopicLog]:
+        """The topics, opened.
 
         Raises:
             InvalidTopicError, UnknownTopicOrPartitionError: no such topic.
@@ -54,7 +54,7 @@ class Guesses:
         """
         wheres = [self._cluster.first_table_uri(check_topic_name(name)) for name in self._names]
         with ThreadPoolExecutor(1) as pool:
-            look = pool.submit(lambda: [self._cluster.topic(name) for name in self._names])
+            look = pool.submit(lambda: [self._cluster.log(name) for name in self._names])
             for where in wheres:
                 # Not there, or no such version: what the look says will be loaded, or is the error.
                 with suppress(*SPARK_FAILURES):

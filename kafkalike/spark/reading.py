@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.inspect.readable import check_readable
 from kafkalike.log.inspect.young import is_young
 from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.names import check_topic_name
@@ -76,6 +77,8 @@ def read_stream(
     Raises:
         IllegalArgumentError: bad arguments.
         SchemaRegistryError: the topic has no schema, or one that cannot be understood.
+        CorruptRecordError, DataLossError: engine delta, and a foreign writer has broken the topic's log; what happens
+            to it after this call Delta's source does not notice.
     """
     if value_format is not None and value_format not in FORMATS:
         raise IllegalArgumentError(f"value_format must be one of {', '.join(FORMATS)}, not {value_format!r}")
@@ -126,7 +129,9 @@ def _of_table(
         )
     tell_hadoop(spark, cluster)
     refuse_reserved(spark)
-    info = cluster.topic(check_topic_name(topic))
+    log = cluster.log(check_topic_name(topic))
+    check_readable(log)
+    info = log.info
     # Retention and compaction take records away; what they leave was there before.
     given = {"skipChangeCommits": "true", **options}
     if begin == "latest":

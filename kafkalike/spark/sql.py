@@ -24,7 +24,7 @@ from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.sql_names import own_names, sql_name
 from kafkalike.model.topic import TopicInfo
-from kafkalike.spark.conditions import readable_sql
+from kafkalike.spark.conditions import readable_sql, soundness
 from kafkalike.spark.format.format import with_storage
 from kafkalike.spark.format.table_schemas import SCHEMAS
 from kafkalike.spark.frames import as_of, check_root, refuse_reserved, topic_frame
@@ -58,6 +58,8 @@ def register_sql(
     And the functions `kafkalike_range(topic, since, until)` and `kafkalike_offsets(topic, partition, since, until)`;
     see `kafkalike.spark.sql_ranges`. Call it again to see topics created since, and new log starts; views that it made
     before for topics that are gone by now are dropped. Until then a query over such a view fails: Spark finds no table.
+    A query over a topic that is open to foreign writers (`kafkalike.foreign.writes=allow`) fails with the error of
+    `kafkalike.spark.read` once one has broken its log; views of a `database` do not ask.
     Threads that share a session may call it, and query views and functions, at the same time.
 
     Args:
@@ -105,7 +107,8 @@ def register_sql(
         for name, info in chosen.items():
             views[name] = sql_name(name)
             uri = cluster.table_uri(info)
-            frame = topic_frame(spark, info, uri, include_headers=True, options=travels[name])
+            sound = None if travels[name] else soundness(spark, cluster, info)
+            frame = topic_frame(spark, info, uri, include_headers=True, options=travels[name], sound=sound)
             frame.createOrReplaceTempView(quoted(views[name]))
             if name in real:
                 frame.createOrReplaceTempView(quoted(name))

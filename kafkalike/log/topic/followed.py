@@ -249,6 +249,11 @@ class FollowedTopic:
             )
             raise CorruptRecordError(message)
 
+    @property
+    def strays(self) -> Sequence[Segment]:
+        """Data files of offsets or partitions that the topic cannot have; only foreign writers make them."""
+        return [s for s in self._table.state.index if s.start < 0 or s.partition not in self.info.partitions]
+
     def live_paths(self) -> KeysView[str]:
         """Paths of all data files of the table, whatever partition they claim, as of the last `refresh`; a view.
 
@@ -280,7 +285,10 @@ class FollowedTopic:
 
         start = self.log_start(partition)
         wanted = Wanted(key=key, start=start, below=below, most_bytes=most_bytes)
-        return search(self.files, self.segments(partition), wanted)
+        segments = self.segments(partition)
+        for segment in segments:
+            self.check_no_overlap(segment, start)
+        return search(self.files, segments, wanted)
 
     # --- time ----------------------------------------------------------------------------------
 
