@@ -16,10 +16,13 @@ from kafkalike import KafkaConsumer, KafkaProducer, faults
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.config.server import SERVER_PROPERTIES_VARIABLE
 from kafkalike.log.connect import connect, connect_delta
+from kafkalike.log.table.actions import log_name
 from kafkalike.log.table.commit_file import creation, topic_creation
 from kafkalike.mirror import Mirror
 from kafkalike.retention import maintain
+from kafkalike.testing import MemoryCluster
 from tests.tools.cli import Done, call
+from tests.tools.clusters import on_three_disks
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, batch, batch_now
 
@@ -296,3 +299,32 @@ def test_producer_and_consumer_work_on_a_closed_topic(root: str) -> None:
     with KafkaConsumer("t", bootstrap_servers=root, auto_offset_reset="earliest", consumer_timeout_ms=500) as consumer:
         assert [record.value for record in consumer] == [b"x"]
     assert protocols(root) == [CLOSED_PROTOCOL]
+
+
+def test_all_replicas_of_a_topic_are_opened_and_closed(tmp_path: Path) -> None:
+    cluster = on_three_disks(tmp_path)
+    cluster.create_topic("t", 2, {}, replication_factor=3)
+    cluster.edit_configs("t", lambda _: OPEN)
+    cluster.edit_configs("t", lambda _: {})
+    cluster.log("t").append(batch("a"))
+
+    location = cluster.topic("t").location
+    expected = [CLOSED_PROTOCOL, OPEN_PROTOCOL, CLOSED_PROTOCOL]
+    assert [protocols(str(tmp_path / str(broker)), location) for broker in (1, 2, 3)] == [expected] * 3
+    assert [protocols(str(tmp_path / str(n)), "__cluster_metadata") for n in (1, 2, 3)] == [[CLOSED_PROTOCOL]] * 3
+
+
+def test_table_in_an_object_store_is_opened_and_closed() -> None:
+    cluster = MemoryCluster()
+    cluster.create_topic("t", 1, {})
+    log = cluster.log("t")
+    log.append(batch("a"))
+    cluster.edit_configs("t", lambda _: OPEN)
+    log.append(batch("b"))
+    cluster.edit_configs("t", lambda _: {})
+    log.append(batch("c"))
+
+    read = [cluster.files_of(log.info).read(log_name(version)) for version in range(6)]
+    found = [json.loads(line) for content in read for line in content.splitlines()]
+    assert [one["protocol"] for one in found if "protocol" in one] == [CLOSED_PROTOCOL, OPEN_PROTOCOL, CLOSED_PROTOCOL]
+    assert log.log_end(0) == 3
