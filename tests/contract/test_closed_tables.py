@@ -113,7 +113,7 @@ def test_duckdb_reads_a_closed_table_and_cannot_insert(root: str) -> None:
     connection.execute(f"LOAD '{extension}'")
     connection.execute(f"ATTACH '{root}/t' AS t (TYPE delta)")
 
-    assert connection.execute("SELECT offset FROM t ORDER BY offset").fetchall() == [(0,), (1,)]
+    assert connection.execute('SELECT "offset" FROM t ORDER BY 1').fetchall() == [(0,), (1,)]
     with pytest.raises(duckdb.Error, match=FEATURE):
         connection.execute("INSERT INTO t SELECT * FROM t")
 
