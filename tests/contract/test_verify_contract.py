@@ -212,6 +212,7 @@ def test_a_file_without_offsets_is_named_once(root: Path) -> None:
     assert kinds(check(connect(str(root)))) == {"file-size", "schema"}
 
 
+@pytest.mark.usefixtures("foreign_writes")
 def test_rows_that_a_foreign_writer_inserts_are_named(root: Path) -> None:
     """An INSERT beside kafkalike gives offsets twice."""
     table = DeltaTable(str(root / TOPIC))
@@ -224,6 +225,7 @@ def test_rows_that_a_foreign_writer_inserts_are_named(root: Path) -> None:
     assert "WRITE by delta-rs" in only(report, "foreign-commit").message
 
 
+@pytest.mark.usefixtures("foreign_writes")
 def test_rows_that_a_foreign_writer_deletes_are_named(root: Path) -> None:
     """A DELETE leaves a hole."""
     DeltaTable(str(root / TOPIC)).delete("partition = 0 AND offset = 1")
@@ -281,6 +283,7 @@ def test_a_file_with_records_of_another_partition_is_named(root: Path) -> None:
     assert "holds records of partition" in only(check(connect(str(root))), "damaged-file").message
 
 
+@pytest.mark.usefixtures("foreign_writes")
 def test_rows_of_a_partition_that_does_not_exist_are_named(root: Path) -> None:
     """Nobody would ever read them."""
     table = DeltaTable(str(root / TOPIC))
