@@ -123,6 +123,8 @@ class Pipeline:
             rows = frame.select(
                 text[0].alias("user"), text[1].cast(LongType()).alias("id"), text[2].cast(LongType()).alias("amount")
             )
+            # An order may have several payments.
+            rows = rows.dropDuplicates(["id"])
             from delta.tables import DeltaTable
 
             table = DeltaTable.forPath(frame.sparkSession, self.accounts).alias("t")
