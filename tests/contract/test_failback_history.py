@@ -67,11 +67,6 @@ def keep_the_id(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("kafkalike.log.cluster.delta_cluster.ids_of_mirror", lambda table_id, **_: (table_id, None))
 
 
-def commit_by_name(patch: pytest.MonkeyPatch) -> None:
-    """Offsets in a transaction go to whichever topic has the name."""
-    patch.setattr("kafkalike.producer.transactions.with_lives", lambda offsets, _: offsets)
-
-
 @pytest.mark.parametrize(
     "plant",
     [
@@ -79,14 +74,13 @@ def commit_by_name(patch: pytest.MonkeyPatch) -> None:
         remember_the_roots,
         take_one_root_for_all,
         pytest.param(keep_the_id, marks=pytest.mark.full),
-        pytest.param(commit_by_name, marks=pytest.mark.full),
     ],
 )
 def test_histories_notice_a_planted_fault(
     plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    acts = 100 if plant in {keep_the_id, commit_by_name} else 40
+    acts = 100 if plant is keep_the_id else 40
 
     for seed in range(20):
         try:
