@@ -10,17 +10,17 @@ from kafkalike.cli.options import bootstrap_option, command_config_option, versi
 
 @click.command(
     epilog="Example: kafkalike sql-views > views.sql && "
-    "SPARK_CONF_DIR=$(kafkalike conf-path) spark-sql -i views.sql -e 'SELECT * FROM lag'"
+    "SPARK_CONF_DIR=$(kafkalike conf-path) spark-sql -i views.sql -e 'SELECT * FROM kafkalike_lag'"
 )
 @bootstrap_option()
 @command_config_option()
 @version_option
 @pass_environment
 def sql_views(environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None) -> None:
-    """Print SQL that makes every topic a view, and topics, partitions, consumer_offsets and lag live tables.
+    """Print SQL that makes every topic a view, and kafkalike_topics, kafkalike_lag and others live tables.
 
-    Views are temporary: print them again to see topics created since. In a notebook, kafkalike.spark.register_sql does
-    the same.
+    Views are temporary, and none is replaced: print them again to see topics created since. In a notebook,
+    kafkalike.spark.register_sql does the same.
     """
     from kafkalike.spark.sql import view_statements
 

@@ -45,7 +45,8 @@ GROUP BY hour, rain HAVING flights >= 30 ORDER BY hour
 """
 
 LAG: Final = """
-SELECT topic, partition, committed_offset, log_end_offset, lag FROM lag WHERE group_id = :group ORDER BY partition
+SELECT topic, partition, committed_offset, log_end_offset, lag
+FROM kafkalike_lag WHERE group_id = :group ORDER BY partition
 """
 
 
@@ -82,9 +83,9 @@ class Answers(NamedTuple):
 def ask(spark: SparkSession, place: Place, screen: Screen, tally: Tally) -> Answers:
     """Ask in SQL what the consumers' numbers are checked against, and who loses most time."""
     with screen.waiting("Spark makes the views"):
-        views = register_sql(spark, **place.named)
+        views = register_sql(spark, **place.named, temporary=True)
         typed = create_view(spark, WEATHER, format="avro", **place.named)
-    screen.say(f"views: {', '.join(sorted(views.values()))}; and topics, partitions, consumer_offsets, lag")
+    screen.say(f"views: {', '.join(sorted(views.values()))}; and {', '.join(views.tables.values())}")
     screen.say(f"{typed}: the columns of the weather's Avro schema, as a table")
     # Three questions are asked of it: the JSON is parsed once.
     flown = spark.sql(FLOWN).persist()
@@ -112,7 +113,7 @@ def show_lag(spark: SparkSession, screen: Screen) -> None:
     """Show how far the consumers' group is behind, which is nothing."""
     with screen.waiting("Spark reads the lag"):
         rows = spark.sql(LAG, args={"group": GROUP}).collect()
-    screen.say(f"The view lag, for group {GROUP!r}:")
+    screen.say(f"The view kafkalike_lag, for group {GROUP!r}:")
     screen.table(
         ("Topic", "Partition", "Committed", "Log end", "Lag"),
         [tuple(f"{cell:,}" if isinstance(cell, int) else cell for cell in row) for row in rows],

@@ -31,7 +31,7 @@ ALLOWED: Final[Mapping[str, tuple[DataType, ...]]] = {
     "key": (StringType(), BinaryType()),
     "value": (StringType(), BinaryType()),
     "headers": (HEADERS,),
-    "timestamp": (TimestampType(),),
+    "timestamp": (TimestampType(), StringType()),
 }
 """Types that each column may have."""
 
@@ -49,7 +49,7 @@ _SHOWN: Final = {
     "key": "string or binary",
     "value": "string or binary",
     "headers": "array<struct<key:string,value:binary>>",
-    "timestamp": "timestamp",
+    "timestamp": "timestamp or string",
 }
 
 
@@ -58,7 +58,8 @@ def sink_columns(frame: DataFrame, *, needs_topic: bool) -> DataFrame:
 
     Args:
         frame: `value` STRING or BINARY is needed; `key` (STRING or BINARY), `headers`, `topic`, `partition` INT and
-            `timestamp` are taken when they are there; other columns are left out, as Spark's Kafka sink leaves them.
+            `timestamp` (TIMESTAMP, or STRING such as `2026-01-02T09:30:00Z`) are taken when they are there; other
+            columns are left out, as Spark's Kafka sink leaves them.
         needs_topic: whether the topic comes from the column.
 
     Returns:
@@ -69,9 +70,22 @@ def sink_columns(frame: DataFrame, *, needs_topic: bool) -> DataFrame:
         AnalysisException: a needed column is missing or a column has another type.
     """
     types = check_columns(frame.schema, needs_topic=needs_topic)
-    columns = [F.col(name).cast(kind).alias(name) for name, kind in _OPTIONAL.items() if name in types]
+    columns = [
+        (
+            _time_of_text() if name == "timestamp" and isinstance(types[name], StringType) else F.col(name).cast(kind)
+        ).alias(name)
+        for name, kind in _OPTIONAL.items()
+        if name in types
+    ]
     columns.append(F.col("value").cast(BinaryType()).alias("value"))
     return frame.select(*([F.col("topic")] if needs_topic else []), *columns)
+
+
+def _time_of_text() -> Column:
+    """The times that texts such as `2026-01-02T09:30:00Z` say; one that says none ends the job, in any mode of SQL."""
+    text, time = F.col("timestamp"), F.col("timestamp").try_cast(TimestampType())
+    problem = F.raise_error(F.concat(F.lit("timestamp is no time: "), text)).cast(TimestampType())
+    return F.when(text.isNotNull() & time.isNull(), problem).otherwise(time)
 
 
 def no_headers() -> Column:

@@ -158,6 +158,17 @@ def check_there(cluster: Cluster) -> None:
         raise KafkaConnectionError(f"the tables of {cluster.root} are gone; is it still mounted?")
 
 
+def check_founded(cluster: Cluster) -> None:
+    """Refuse a place where no cluster was ever made, such as a misspelt one: it would look like an empty cluster.
+
+    Raises:
+        KafkaConnectionError: the root does not exist, or no topic was ever created there.
+    """
+    check_there(cluster)
+    if isinstance(cluster, DeltaCluster) and not cluster.topics() and not cluster.metadata.state.seq:
+        raise KafkaConnectionError(f"there is no cluster at {cluster.root}: no topic was ever created there")
+
+
 def connect_delta(
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     storage_options: Any = None,  # noqa: ANN401 - see `connect`

@@ -1,12 +1,15 @@
-"""SQL names: a topic in, the name of its view out, and back."""
+"""SQL names: topics in, the names of their views out."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-SQL_RESERVED: Final = (
+_PLAIN: Final = re.compile(r"\w+")
+
+TABLES: Final = (
     "topics",
     "partitions",
     "consumer_offsets",
@@ -16,11 +19,58 @@ SQL_RESERVED: Final = (
     "brokers",
     "replicas",
 )
+"""Tables about the cluster itself."""
+
+
+def table_view(table: str) -> str:
+    """Name of the view of one of `TABLES`: it says whose it is, as a session has tables of its own."""
+    return f"kafkalike_{table}"
+
+
+SQL_RESERVED: Final = tuple(map(table_view, TABLES))
 """Views of the cluster itself; a topic of such a name gets another view name."""
 
 
+def view_names(topics: Iterable[str], held: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Name the view of each topic: the topic in lower case, with `_` for dots and hyphens.
+
+    Where several topics would share that name, as `a.b` and `a_b`, one has it: the one that has it already, else the
+    one that is called so, else the first by name. The others are spelled out, see `sql_name`.
+
+    Args:
+        topics: all topics of the cluster.
+        held: topics by the names of views that exist. A view keeps its topic, so a new topic never takes over a name.
+
+    Returns:
+        The name of each topic's view. No two are the same, and none is one of `SQL_RESERVED`.
+
+    >>> view_names(["web.clicks", "a_b", "a.b", "Orders"])
+    {'a_b': 'a_b', 'Orders': 'orders', 'a.b': 'a__db', 'web.clicks': 'web_clicks'}
+    """
+    wanted = set(topics)
+    names = {topic: view for view, topic in (held or {}).items() if topic in wanted}
+    taken = {*SQL_RESERVED, *names.values()}
+    for topic in sorted(wanted - names.keys(), key=lambda topic: (plain_name(topic) != topic, topic)):
+        names[topic] = next(name for name in _candidates(topic) if name not in taken)
+        taken.add(names[topic])
+    return names
+
+
+def plain_name(topic: str) -> str:
+    """The name that people guess; two topics may share it."""
+    return topic.replace(".", "_").replace("-", "_").lower()
+
+
+def _candidates(topic: str) -> Iterator[str]:
+    yield plain_name(topic)
+    name = sql_name(topic)
+    while True:
+        yield name
+        name = "__v" + name
+
+
 def sql_name(topic: str) -> str:
-    """Name of the view of a topic in SQL: lower-case letters, digits and underscores only.
+    """Spell a topic's name out in lower-case letters, digits and underscores, so that no two topics share one.
 
     SQL catalogs fold case and refuse dots, so `a.b`, `a_b` and `A_b` need three names. Lower-case letters, digits,
     and single underscores before one of them stand for themselves; all else is escaped with two underscores and a
@@ -47,17 +97,12 @@ def sql_name(topic: str) -> str:
 def own_names(topics: Iterable[str]) -> set[str]:
     """The topics that can have a second view under their own name, in backquotes: SQL takes no two names for another.
 
-    >>> sorted(own_names(["a.b", "A.B", "orders", "c-d", "Lag", "X"]))
-    ['X', 'c-d']
+    >>> sorted(own_names(["a.b", "A.B", "orders", "c-d", "Lag"]))
+    ['c-d']
     """
-    named = list(topics)
-    taken = Counter([sql_name(topic) for topic in named])
-    taken.update(topic.lower() for topic in named if topic != sql_name(topic))
-    return {
-        topic
-        for topic in named
-        if topic != sql_name(topic) and taken[topic.lower()] == 1 and topic.lower() not in SQL_RESERVED
-    }
+    named = [topic for topic in topics if not _PLAIN.fullmatch(topic)]
+    taken = Counter(map(str.lower, named))
+    return {topic for topic in named if taken[topic.lower()] == 1}
 
 
 def topic_of_sql_name(name: str) -> str:

@@ -12,11 +12,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.cuts.value import Snapshot
-from kafkalike.errors import IllegalArgumentError, LogCorruptError
-from kafkalike.log.connect import connect_delta
+from kafkalike.errors import IllegalArgumentError, LogCorruptError, UnknownTopicOrPartitionError
+from kafkalike.log.connect import check_founded, connect_delta
 from kafkalike.log.inspect.readable import check_readable
 from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.brokers.reading import ReadFrom
+from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.partitioner import partition_for_key
 from kafkalike.spark.between import Between
@@ -87,6 +88,7 @@ def read(
         timestampType INT`, and `headers ARRAY<STRUCT<key STRING, value BINARY>>`, as Spark's Kafka source has them.
 
     Raises:
+        KafkaConnectionError: there is no cluster.
         InvalidTopicError, UnknownTopicOrPartitionError: no such topic.
         IllegalArgumentError: no topic, a version or time that is not one of one topic, or a snapshot of another
             cluster or without one of the topics; or offsets that do not fit the topics.
@@ -122,7 +124,7 @@ def read(
     wanted = _key(key, placed_by_key=placed_by_key)
     # In an object store Delta's look at the table takes as long as ours at the topics: one beside the other.
     guesses = Guesses(spark, cluster, names, travel) if is_one_far_root(cluster) and at is None else None
-    logs = guesses.logs() if guesses is not None else [cluster.log(name) for name in names]
+    logs = guesses.logs() if guesses is not None else [log_of(cluster, name) for name in names]
     infos = [log.info for log in logs]
     travels = [travel if at is None else as_of(at, cluster.root, info) for info in infos]
     for log, options in zip(logs, travels, strict=True):
@@ -157,6 +159,20 @@ def _check_files(log: DeltaTopicLog, travel: Mapping[str, str]) -> None:
     # Delta says what it lacks of a version.
     with suppress(LogCorruptError):
         check_readable(log, int(travel["versionAsOf"]) if travel else None)
+
+
+def log_of(cluster: DeltaCluster, name: str) -> DeltaTopicLog:
+    """Open the log of a topic that is to be read.
+
+    Raises:
+        KafkaConnectionError: there is no cluster.
+        UnknownTopicOrPartitionError: it has no such topic.
+    """
+    try:
+        return cluster.log(check_topic_name(name))
+    except UnknownTopicOrPartitionError:
+        check_founded(cluster)
+        raise
 
 
 def _table(cluster: DeltaCluster, info: TopicInfo, travel: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:

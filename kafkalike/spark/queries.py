@@ -29,11 +29,11 @@ from kafkalike.errors import (
 from kafkalike.log.jvm.java_errors import innermost
 from kafkalike.log.jvm.parsed_sql import has_parser, parsed
 from kafkalike.log.jvm.session import answers, end_jobs
-from kafkalike.model.sql_names import own_names, sql_name
+from kafkalike.model.sql_names import SQL_RESERVED
 from kafkalike.model.sql_reading import own_tables, refusal, relations
-from kafkalike.spark.format.table_schemas import SCHEMAS
 from kafkalike.spark.sql import register_sql
 from kafkalike.spark.sql_names import quoted
+from kafkalike.spark.views.session import temporary_names
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
@@ -197,11 +197,9 @@ class Queries:
         if len(text) > MOST_TEXT:
             raise IllegalArgumentError(f"a statement has at most {MOST_TEXT} characters")
         plan = parsed(self._spark, text)
-        topics = self._cluster.topics()
-        real = own_names(topics)
-        views = {sql_name(name): name for name in topics} | {name: name for name in real}
-        why = refusal(text, plan, {*views, *SCHEMAS})
-        known = {view.lower() for view in (*views, *SCHEMAS)}
+        views = temporary_names(self._spark, self._cluster)
+        why = refusal(text, plan, {*views, *SQL_RESERVED})
+        known = {view.lower() for view in (*views, *SQL_RESERVED)}
         # Where WITH does not reach, its name would be that of the other table.
         clashing = [n for n in own_tables(plan) if n.lower() in known or self._spark.catalog.tableExists(quoted(n))]
         if clashing:
@@ -211,7 +209,7 @@ class Queries:
         named = {name.lower() for name in relations(plan)}
         wanted = {topic for view, topic in views.items() if {view.lower(), topic.lower()} & named}
         # Only these: a view costs a fraction of a second, and a cluster may have thousands of topics.
-        register_sql(self._spark, self._cluster, topics=sorted(wanted))
+        register_sql(self._spark, self._cluster, temporary=True, topics=sorted(wanted))
         return self._spark.sql(text)
 
 

@@ -1,8 +1,9 @@
-"""Reading of streams: a topic in, a streaming DataFrame of its records out, with columns where they have schemas."""
+"""Reading of streams: topics in, a streaming DataFrame of their records out, with columns where they have schemas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,7 +15,7 @@ from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.model.names import check_topic_name
 from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.spark.format.format import FORMAT, register_format
-from kafkalike.spark.frames import refuse_reserved, topic_frame
+from kafkalike.spark.frames import log_of, refuse_reserved, topic_frame
 from kafkalike.spark.typed.registry import FORMATS, opened, schema_of
 from kafkalike.spark.typed.views import PLAIN_KEYS, Typed, typed_columns
 
@@ -27,7 +28,7 @@ LIMITS: Final = {"maxfilespertrigger", "maxbytespertrigger"}
 
 def read_stream(
     spark: SparkSession,
-    topic: str,
+    topic: str | Iterable[str],
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     *,
     value_format: str | None = None,
@@ -42,13 +43,14 @@ def read_stream(
     message: str | None = None,
     depth: int = DEPTH,
     registry: str | Mapping[str, str] | None = None,
+    include_headers: bool = True,
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
 ) -> DataFrame:
-    """A topic as it grows.
+    """A topic, or several, as they grow.
 
     Args:
         spark: the session.
-        topic: the topic.
+        topic: the topic, or topics; one of them with `value_format`.
         bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
         value_format: None: the columns of format `kafkalike`. `avro`, `protobuf` or `json`: the columns of
             `kafkalike.spark.create_view` with this `format`, those of the topic's newest schema when the query starts.
@@ -69,6 +71,7 @@ def read_stream(
         message: full name of a Protobuf message; None for the first one of the schema.
         depth: how often a type may stand in itself; fields that would go deeper are left out.
         registry: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
+        include_headers: whether the column `headers` is there, as with `kafkalike.spark.read`.
         storage_options: who asks an object store; see `kafkalike.spark.read`.
 
     Returns:
@@ -86,11 +89,16 @@ def read_stream(
         raise IllegalArgumentError("key_format goes with value_format, and is string, binary or a format with schemas")
     if engine not in ENGINES:
         raise IllegalArgumentError(f"engine must be one of {', '.join(ENGINES)}, not {engine!r}")
+    topics = [topic] if isinstance(topic, str) else list(topic)
+    if not topics:
+        raise IllegalArgumentError("at least one topic is needed")
     cluster, where = opened(bootstrap_servers, storage_options, registry)
     how = None
     if value_format is not None:
+        if len(topics) > 1:
+            raise IllegalArgumentError("value_format is for one topic: each has columns of its own")
         how = Typed(
-            topic=topic,
+            topic=topics[0],
             where=where,
             value_format=value_format,
             key_format=key_format or "string",
@@ -102,12 +110,20 @@ def read_stream(
     if engine == "delta":
         if group_id is not None or auto_offset_reset is not None:
             raise IllegalArgumentError("engine delta commits no offsets: give group_id to write_stream")
-        frame = _of_table(spark, cluster, topic, starting_offsets or "latest", options or {})
+        tables = [
+            _of_table(
+                spark, cluster, name, starting_offsets or "latest", options or {}, include_headers=include_headers
+            )
+            for name in topics
+        ]
+        frame = reduce(DataFrame.unionByName, tables)
         return frame if how is None else typed_columns(frame, how)[0]
     sent = cluster.store.sent_options()
     register_format(spark, None if sent is None else sent.given())
-    reader = spark.readStream.format(FORMAT).option("kafka.bootstrap.servers", cluster.root).option("subscribe", topic)
+    reader = spark.readStream.format(FORMAT).option("kafka.bootstrap.servers", cluster.root)
+    reader = reader.option("subscribe", ",".join(map(check_topic_name, topics)))
     said = {
+        "includeHeaders": str(include_headers).lower(),
         "startingOffsets": starting_offsets,
         "kafka.group.id": group_id,
         "kafka.auto.offset.reset": auto_offset_reset,
@@ -118,7 +134,13 @@ def read_stream(
 
 
 def _of_table(
-    spark: SparkSession, cluster: DeltaCluster, topic: str, begin: str, options: Mapping[str, str]
+    spark: SparkSession,
+    cluster: DeltaCluster,
+    topic: str,
+    begin: str,
+    options: Mapping[str, str],
+    *,
+    include_headers: bool,
 ) -> DataFrame:
     """A topic's table as Delta's source streams it."""
     unknown = {name.lower() for name in options} - LIMITS
@@ -129,7 +151,7 @@ def _of_table(
         )
     tell_hadoop(spark, cluster)
     refuse_reserved(spark)
-    log = cluster.log(check_topic_name(topic))
+    log = log_of(cluster, topic)
     check_readable(log)
     info = log.info
     # Retention and compaction take records away; what they leave was there before.
@@ -140,4 +162,6 @@ def _of_table(
         # The same records: Delta reads the versions' own files, where it would else run jobs over its list of all
         # files for each batch, and they come in the order of the versions.
         given["startingVersion"] = "0"
-    return topic_frame(spark, info, cluster.table_uri(info), include_headers=True, options=given, stream=True)
+    return topic_frame(
+        spark, info, cluster.table_uri(info), include_headers=include_headers, options=given, stream=True
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
@@ -11,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, IntegerType
 
 from kafkalike.config.topic import CODECS
-from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
+from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError, UnsupportedCodecError
 from kafkalike.expr.sink import sink_columns
 from kafkalike.log.connect import connect_to_write
 from kafkalike.log.jvm.append_frame import append_staged
@@ -74,8 +75,10 @@ def write(
     Args:
         frame: columns of Spark's Kafka sink: `value` STRING or BINARY (null is a tombstone), and optionally `key`,
             `headers ARRAY<STRUCT<key STRING, value BINARY>>`, `topic` STRING, `partition` INT, and `timestamp`
-            TIMESTAMP (null or missing: the time of the write). Other columns are left out.
-        topic: the topic; wins over the column.
+            TIMESTAMP, or STRING such as `2026-01-02T09:30:00Z` (null or missing: the time of the write).
+            Other columns are left out.
+        topic: the topic; wins over the column. One that is missing is created, with as many partitions as the column
+            `partition` asks for; the DataFrame is computed once more to find that out.
         bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
         partitioner: chooses partitions for rows whose `partition` is null, before the default: Kafka's murmur2 of the
             key's bytes, and turns of rows for null keys.
@@ -157,7 +160,7 @@ def produce(
     cluster = connect_to_write(bootstrap_servers, storage_options)
     records = sink_columns(frame, needs_topic=topic is None)
     if topic is not None:
-        cluster.ensure_topic(check_topic_name(topic))
+        _ensure_topic(cluster, check_topic_name(topic), records)
     written = False
     if naming is not None:
         # A rerun costs no job.
@@ -176,6 +179,16 @@ def produce(
     sent = with_partitioner(records, partitioner, target)
     how = Commit(codec=codec, timeout_ms=delivery_timeout_ms, naming=naming, offsets=offsets or {}, together=together)
     return _written(append_staged(cluster, sent, target, how), naming)
+
+
+def _ensure_topic(cluster: DeltaCluster, topic: str, records: DataFrame) -> None:
+    """Create a topic that is missing with the partitions that the records name, so that the copy of one works."""
+    if "partition" in records.columns and topic not in cluster.topics() and cluster.server.auto_create_topics:
+        highest = records.agg(F.max("partition")).collect()[0][0]
+        if highest is not None and highest >= cluster.server.num_partitions:
+            with suppress(TopicAlreadyExistsError):
+                cluster.create_topic(topic, highest + 1, {})
+    cluster.ensure_topic(topic)
 
 
 def with_schemas(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kafkalike.spark.sql_names import literal, quoted
+from kafkalike.spark.sql_names import literal
 
 RANGE: Final = "kafkalike_range"
 OFFSETS: Final = "kafkalike_offsets"
@@ -36,27 +36,30 @@ _WITHIN: Final[Mapping[str, str]] = {
 }
 
 
-def range_functions(views: Mapping[str, str], *, replace: bool) -> list[str]:
-    """Statements that make the functions, for these views by topic.
+def range_functions(views: Mapping[str, str], *, replace: bool = True, database: str = "") -> list[str]:
+    """Return statements that make the functions, for these views by topic.
 
     A topic that is not among them makes the query fail, also one that only counts: the check is a filter.
 
     Args:
-        views: by topic.
-        replace: whether the functions may be there. Spark then looks for them in its catalog as well, which makes the
-            folder of the catalog.
+        views: by topic, as SQL.
+        replace: whether temporary functions may be there. Spark then looks for them in its catalog as well, which makes
+            the folder of the catalog.
+        database: where functions are made that stay, as SQL; temporary ones where it is empty.
     """
-    return [_function(name, views, "CREATE OR REPLACE" if replace else "CREATE") for name in FUNCTIONS]
+    return [_function(name, views, replace=replace, database=database) for name in FUNCTIONS]
 
 
-def _function(name: str, views: Mapping[str, str], create: str) -> str:
+def _function(name: str, views: Mapping[str, str], *, replace: bool, database: str) -> str:
     parts = [
-        f"SELECT {_COLUMNS} FROM {quoted(view)} WHERE topic_name = {literal(topic)} AND {_WITHIN[name]}"  # noqa: S608
+        f"SELECT {_COLUMNS} FROM {view} WHERE topic_name = {literal(topic)} AND {_WITHIN[name]}"  # noqa: S608
         for topic, view in sorted(views.items())
     ]
     parts.append(_unknown_topic(name, sorted(views)))
     body = " UNION ALL ".join(parts)
-    return f"{create} TEMPORARY FUNCTION {name}({_ARGUMENTS[name]}) RETURNS TABLE ({_TYPES}) RETURN {body}"
+    create = "CREATE OR REPLACE" if replace else "CREATE"
+    made = f"FUNCTION {database}.{name}" if database else f"TEMPORARY FUNCTION {name}"
+    return f"{create} {made}({_ARGUMENTS[name]}) RETURNS TABLE ({_TYPES}) RETURN {body}"
 
 
 def _unknown_topic(name: str, topics: list[str]) -> str:

@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 
 from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.sql_names import sql_name
+from kafkalike.model.sql_names import plain_name
 from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.spark.frames import read
-from kafkalike.spark.sql_names import quoted
+from kafkalike.spark.sql_names import check_free, make_marked
 from kafkalike.spark.typed.registry import FORMATS as TYPED
 from kafkalike.spark.typed.registry import opened, schema_of
 from kafkalike.spark.typed.views import Typed, forget_view, make_view
@@ -67,8 +67,8 @@ def create_view(
         bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
         format: `avro`, `protobuf` or `json`: records begin with the id of a schema of this type. Does not go with
             `value_format` and `options`.
-        name: of the view; None for the topic's SQL name and `__values`, such as `orders__values`. A name of
-            `register_sql`'s is replaced by its next call.
+        name: of the view; None for the topic's name, as `register_sql` writes it, and `__values`, such as
+            `orders__values`. A view that kafkalike has made before under the name is replaced.
         value_format: `json` or `csv`, by `schema`; `string` or `binary`: one column `value`.
         schema: fields of a JSON object or CSV line, as DDL or type. With `format`: a `kafkalike.schemas.Schema`, or its
             text, to bring the values to in place of the newest of their subject, `<topic>-value`.
@@ -89,7 +89,8 @@ def create_view(
         `_error`, and `_raw_key BINARY` is before `_error` where keys have schemas.
 
     Raises:
-        IllegalArgumentError: bad arguments, or a field that is called like one of the other columns.
+        IllegalArgumentError: bad arguments, a field that is called like one of the other columns, or a table or view
+            of the name that kafkalike has not made.
         SchemaRegistryError: with `format`: the topic has no schema, or one that cannot be understood.
         ParseException: a bad schema.
         AnalysisException: no such version or time.
@@ -105,7 +106,8 @@ def create_view(
         at=at,
         storage_options=storage_options,
     )
-    view = name if name is not None else f"{sql_name(topic)}__values"
+    view = name if name is not None else f"{plain_name(topic)}__values"
+    check_free(spark, view)
     if format is not None:
         how = _typed(topic, format, key_format, schema, plain=value_format != "json" or options is not None)
         _, where = opened(bootstrap_servers, storage_options, registry)
@@ -123,7 +125,7 @@ def create_view(
         key_format=key_format,
         value_column=value_column,
     )
-    decoded.createOrReplaceTempView(quoted(view))
+    make_marked(decoded, view)
     forget_view(spark, view)
     return view
 

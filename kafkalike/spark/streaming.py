@@ -8,6 +8,7 @@ crash adds nothing; see `kafkalike.spark.stream_ids`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
@@ -21,6 +22,7 @@ from kafkalike.config.topic import CODECS
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
+    TopicAlreadyExistsError,
     UnsupportedCodecError,
 )
 from kafkalike.expr.sink import sink_columns
@@ -152,6 +154,16 @@ class StreamWriter:
         if self._topic is not None:
             self._cluster.ensure_topic(self._topic)
 
+    def _ensure_partitions(self, frame: DataFrame, offsets: BatchOffsets) -> None:
+        """Create a missing topic with as many partitions as those have that the query reads, if rows name them."""
+        topic, server = self._topic, self._cluster.server
+        highest = max((tp.partition for tp in offsets.ends), default=-1)
+        if topic is None or "partition" not in frame.columns or highest < server.num_partitions:
+            return
+        if server.auto_create_topics and topic not in self._cluster.topics():
+            with suppress(TopicAlreadyExistsError):
+                self._cluster.create_topic(topic, highest + 1, {})
+
     def write(self, frame: DataFrame, batch_id: int) -> Written:
         """Write a batch and commit its progress, by one decision. Caller: a `foreachBatch` function.
 
@@ -184,6 +196,7 @@ class StreamWriter:
         if self._letters.tolerant:
             ensure_topics(self._cluster, self._letters, {tp.topic for tp in offsets.ends})
             frame = self.records(frame, connector=app, task=str(batch_id))
+        self._ensure_partitions(frame, offsets)
         faults.point("stream.before_write")
         written = self._write(frame, app, version, run_id, claims)
         faults.point("stream.after_write")
@@ -368,7 +381,9 @@ def write_stream(
     )
     writer.records(frame)
     check_same_root(frame.sparkSession, writer.cluster)
-    writer.ensure_topic()
+    if "partition" not in frame.columns:
+        # Else the first batch knows how many partitions it needs.
+        writer.ensure_topic()
     counted = frame.observe(OBSERVATION, F.count(F.lit(1)).alias("numOutputRows"))
     query = counted.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint).foreachBatch(writer)
     if query_name is not None:

@@ -21,10 +21,10 @@ from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.lag.history import lag_history as moved
 from kafkalike.lag.measure import Lags
-from kafkalike.log.connect import connect
+from kafkalike.log.connect import check_founded, connect
 from kafkalike.log.port import Cluster
 from kafkalike.model.group_state import CommittedOffset
-from kafkalike.model.sql_names import sql_name
+from kafkalike.model.sql_names import view_names
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.table_schemas import SCHEMAS
 
@@ -38,7 +38,9 @@ _PASSWORD: Final = re.compile(r"(?<=//)[^/@:]*:[^/@]*@")
 
 def topics(cluster: Cluster) -> Iterator[Row]:
     """Rows of `topics`."""
-    for name, info in sorted(cluster.topics().items()):
+    found = cluster.topics()
+    views = view_names(found)
+    for name, info in sorted(found.items()):
         log = cluster.log(name)
         segments = [s for p in info.partitions for s in log.segments(p)]
         yield (
@@ -49,7 +51,7 @@ def topics(cluster: Cluster) -> Iterator[Row]:
             sum(s.size_bytes for s in segments),
             _time(info.created_ms),
             json.dumps(dict(info.configs), sort_keys=True),
-            sql_name(name),
+            views[name],
         )
 
 
@@ -219,7 +221,10 @@ class _Reader(DataSourceReader):
         self._storage = storage
 
     def read(self, partition: InputPartition) -> Iterator[Row]:  # noqa: ARG002 - there is one
-        return ROWS[self._table](connect(self._root, self._storage))
+        cluster = connect(self._root, self._storage)
+        # No rows would look as if nobody was behind.
+        check_founded(cluster)
+        return ROWS[self._table](cluster)
 
 
 def _table(options: Mapping[str, str]) -> str:

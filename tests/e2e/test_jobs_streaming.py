@@ -151,8 +151,10 @@ def test_a_topic_is_copied_with_expressions_and_its_progress_committed(
 
     assert codes == [0, 0]
     assert all_records(root, "out") == {0: [(0, "ONE")], 1: [(0, "TWO")], 2: [(0, "FOUR")]}
-    register_sql(spark, root, topics=[])
-    lag = spark.sql("SELECT partition, committed_offset, lag FROM lag WHERE group_id = 'copies' ORDER BY 1").collect()
+    register_sql(spark, root, topics=[], temporary=True)
+    lag = spark.sql(
+        "SELECT partition, committed_offset, lag FROM kafkalike_lag WHERE group_id = 'copies' ORDER BY 1"
+    ).collect()
     assert [tuple(row) for row in lag] == [(0, 2, 0), (1, 1, 0), (2, 1, 0)]
 
 

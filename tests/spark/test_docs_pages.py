@@ -40,7 +40,7 @@ def world(spark: SparkSession, tmp_path: Path) -> Iterator[World]:
     for table in spark.catalog.listTables():
         if table.isTemporary:
             spark.catalog.dropTempView(table.name)
-    spark.sql("DROP DATABASE IF EXISTS kafka CASCADE")
+    spark.sql("DROP DATABASE IF EXISTS log CASCADE")
 
 
 def _settle(spark: SparkSession) -> None:
@@ -51,10 +51,16 @@ def _settle(spark: SparkSession) -> None:
 
 
 def ends(root: str, *topics: str) -> dict[str, int]:
-    """Log ends of partitions 0."""
+    """Records of topics, of all partitions."""
     with KafkaConsumer(bootstrap_servers=root) as consumer:
-        found = consumer.end_offsets([TopicPartition(topic, 0) for topic in topics])
-        return {tp.topic: end for tp, end in found.items()}
+        return {
+            topic: sum(
+                consumer.end_offsets(
+                    [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
+                ).values()
+            )
+            for topic in topics
+        }
 
 
 @pytest.mark.timeout(300)
@@ -87,7 +93,7 @@ def test_schemas(world: World, spark: SparkSession) -> None:
         (folder / f"{name}.avsc").write_text(json.dumps(schema))
     (folder / "schemas.txt").write_text(_exported(folder))
     _letters(root)
-    filled(folder, "numbers")
+    filled(folder, "numbers", partitions=3)
     world.names |= {
         "frame": spark.sql("SELECT 7L AS id, 'a' AS key"),
         "text": json.dumps(PRICED),
@@ -133,11 +139,11 @@ def _letters(root: str) -> None:
 @pytest.mark.timeout(300)
 def test_spark(world: World, spark: SparkSession) -> None:
     """The format as a source and as a sink: a batch brings what the group has read, a stream the rest."""
-    filled(world.folder, "orders")
+    filled(world.folder, "orders", partitions=3)
     read_by(world.folder, "billing", "orders")
     root = world.names["root"]
     with KafkaAdminClient(bootstrap_servers=root) as admin:
-        admin.alter_group_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(4)})
+        admin.alter_group_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(2)})
 
     world.run("spark.md")
 
@@ -151,7 +157,7 @@ def test_sql(world: World, spark: SparkSession) -> None:
     root = world.names["root"]
     for _ in range(4):
         filled(world.folder, "orders", records=400, partitions=4)
-    ks.register_sql(spark, root)
+    ks.register_sql(spark, root, temporary=True)
     spark.range(3).createOrReplaceTempView("new_orders")
     newest = spark.sql(f"DESCRIBE HISTORY delta.`{root}/orders`").first()
     assert newest is not None
@@ -166,10 +172,10 @@ def test_sql(world: World, spark: SparkSession) -> None:
 @pytest.mark.timeout(300)
 def test_streaming(world: World, spark: SparkSession) -> None:
     """Streams into topics, by a query, a function of one's own and Delta's source."""
-    filled(world.folder, "numbers", root="data")
+    filled(world.folder, "numbers", root="data", partitions=3)
     root = world.names["root"] = str(world.folder / "data")
     stream = ks.read_stream(spark, "numbers", root, starting_offsets="earliest")
-    world.names["frame"] = stream.select("key", "value")
+    world.names["frame"] = stream
 
     world.run("streaming.md")
 

@@ -81,7 +81,7 @@ def test_read_of_a_broken_log_raises_what_consumers_are_told(
 
 @pytest.mark.usefixtures("company")
 def test_all_doors_to_a_doubled_offset_raise(spark: SparkSession, root: str, tmp_path: Path) -> None:
-    ks.register_sql(spark, root)
+    ks.register_sql(spark, root, temporary=True)
     view = "SELECT count(*) FROM t"
     assert spark.sql(view).collect()[0][0] == 4
     kept = kafkalike.snapshot("t", root)

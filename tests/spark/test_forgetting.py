@@ -80,7 +80,7 @@ def test_a_stream_that_lags_and_sql_go_on_beside_it(
         query.start(str(tmp_path / "out")).awaitTermination()
 
     stream()
-    register_sql(spark, root)
+    register_sql(spark, root, temporary=True)
     counted = "SELECT count(*) AS n FROM t"
     before = spark.sql(counted).collect()[0]["n"]
 

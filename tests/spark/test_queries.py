@@ -45,8 +45,11 @@ def ran(queries: Queries, text: str) -> Answer:
 def test_statements_that_read_are_run(queries: Queries) -> None:
     """Views, those of the cluster too, WITH, joins, windows, functions of a topic's range."""
     assert ran(queries, "SELECT count(*), max(offset) FROM orders").rows == [["300", "299"]]
-    assert ran(queries, "SELECT topic, records FROM topics ORDER BY topic").rows == [["a.b", "1"], ["orders", "300"]]
-    assert ran(queries, "WITH o AS (SELECT 1 AS x) SELECT x, NULL FROM o JOIN a__db ON true").rows == [["1", None]]
+    assert ran(queries, "SELECT topic, records FROM kafkalike_topics ORDER BY topic").rows == [
+        ["a.b", "1"],
+        ["orders", "300"],
+    ]
+    assert ran(queries, "WITH o AS (SELECT 1 AS x) SELECT x, NULL FROM o JOIN a_b ON true").rows == [["1", None]]
     assert ran(queries, "SELECT count(*) FROM kafkalike_offsets('orders', 0, 5, 10)").rows == [["5"]]
     assert ran(queries, "SELECT count(*) FROM `a.b` WHERE offset IN (SELECT min(offset) FROM orders)").rows == [["1"]]
     ranked = "SELECT r FROM (SELECT rank() OVER (PARTITION BY topic ORDER BY offset) r FROM orders) WHERE r > 299"

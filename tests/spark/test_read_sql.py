@@ -26,7 +26,6 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.jvm.session import SESSION_CONF
 from kafkalike.model.group_state import OFFSET, GroupRow
-from kafkalike.model.sql_names import sql_name
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.spark import read, register_sql, session
@@ -173,10 +172,22 @@ def test_every_topic_has_a_view_of_its_own(spark: SparkSession, root: str, clust
         cluster.ensure_topic(topic)
         fill(cluster, topic, topic.encode())
 
-    views = register_sql(spark, root)
+    views = register_sql(spark, root, temporary=True)
 
-    assert views == {topic: sql_name(topic) for topic in odd}
-    all_of_them = " UNION ALL ".join(f"SELECT topic, CAST(value AS STRING) FROM {quoted(v)}" for v in views.values())  # noqa: S608
+    assert views == {
+        "1e5": "`1e5`",
+        "2024": "`2024`",
+        "A_b": "__ua_b",
+        "Z" * 249: "z" * 249,
+        "a-b": "a__hb",
+        "a.b": "a__db",
+        "a_b": "a_b",
+        "lag": "lag",
+        "orders": "orders",
+        "select": "select",
+    }
+    assert views.tables["lag"] == "kafkalike_lag"
+    all_of_them = " UNION ALL ".join(f"SELECT topic, CAST(value AS STRING) FROM {v}" for v in views.values())  # noqa: S608
     assert {tuple(row) for row in spark.sql(all_of_them).collect()} == {(topic, topic) for topic in odd}
     assert spark.sql("SELECT count(*) FROM orders").collect() == [(1,)]
 
@@ -186,15 +197,15 @@ def test_a_view_honours_the_log_start(spark: SparkSession, root: str, cluster: D
     fill(cluster, "orders", b"0", b"1")
     cluster.move_log_start("orders", {0: 1}, "retention", "r")
 
-    register_sql(spark, root)
+    register_sql(spark, root, temporary=True)
 
     assert [row[0] for row in spark.sql("SELECT offset FROM orders").collect()] == [1]
 
 
 def test_tables_about_the_cluster_are_live(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
     """What changes after the registration is seen by the next query."""
-    register_sql(spark, root)
-    assert spark.sql("SELECT topic, records FROM topics").collect() == [("orders", 0)]
+    register_sql(spark, root, temporary=True)
+    assert spark.sql("SELECT topic, records FROM kafkalike_topics").collect() == [("orders", 0)]
 
     fill(cluster, "orders", b"a", b"b", b"c", at_ms=1_709_209_800_123)
     cluster.move_log_start("orders", {0: 1}, "retention", "r")
@@ -211,17 +222,23 @@ def test_tables_about_the_cluster_are_live(spark: SparkSession, root: str, clust
     cluster.groups.transact(plan)
 
     moment = dt.datetime(2024, 2, 29, 12, 30, 0, 123_000)  # noqa: DTZ001 - as Spark shows it in UTC
-    (topic,) = spark.sql("SELECT * FROM topics").collect()
+    (topic,) = spark.sql("SELECT * FROM kafkalike_topics").collect()
     assert (topic["topic"], topic["topic_id"], topic["partitions"], topic["records"]) == ("orders", topic_id, 2, 2)
     assert topic["configs"] == '{"retention.ms": "1000"}'
     columns = "partition, log_start_offset, log_end_offset, records, segments, last_timestamp"
-    partitions = spark.sql(f"SELECT {columns} FROM partitions ORDER BY partition").collect()  # noqa: S608
+    partitions = spark.sql(f"SELECT {columns} FROM kafkalike_partitions ORDER BY partition").collect()  # noqa: S608
     assert [tuple(row) for row in partitions] == [(0, 1, 3, 2, 1, moment), (1, 0, 0, 0, 0, None)]
-    offsets = spark.sql("SELECT group_id, committed_offset, metadata, client_id FROM consumer_offsets").collect()
+    offsets = spark.sql(
+        "SELECT group_id, committed_offset, metadata, client_id FROM kafkalike_consumer_offsets"
+    ).collect()
     assert {tuple(row) for row in offsets} == {("g", 2, "note", "c"), ("behind", 0, "", "c"), ("old", 9, "", "c")}
-    lag = spark.sql("SELECT group_id, topic, committed_offset, log_end_offset, lag, record_lag FROM lag").collect()
+    lag = spark.sql(
+        "SELECT group_id, topic, committed_offset, log_end_offset, lag, record_lag FROM kafkalike_lag"
+    ).collect()
     assert {tuple(row) for row in lag} == {("g", "orders", 2, 3, 1, 1), ("behind", "orders", 0, 3, 3, 2)}
-    history = spark.sql("SELECT group_id, count(*), max_by(lag, time) FROM lag_history GROUP BY group_id").collect()
+    history = spark.sql(
+        "SELECT group_id, count(*), max_by(lag, time) FROM kafkalike_lag_history GROUP BY group_id"
+    ).collect()
     assert {tuple(row) for row in history} == {("g", 37, 1), ("behind", 37, 3)}
 
 
@@ -229,7 +246,7 @@ def test_transactions_are_a_table(spark: SparkSession, tmp_path: Path) -> None:
     """A row for each transactional id: one that is open, and one that is committed with a group's offset."""
     root = str(tmp_path / "root")
     on_disk(root).create_topic("orders", 2, {})
-    register_sql(spark, root)
+    register_sql(spark, root, temporary=True)
     with (
         KafkaProducer(bootstrap_servers=root, transactional_id="done") as done,
         KafkaProducer(bootstrap_servers=root, transactional_id="open", client_id="me") as opened,
@@ -241,8 +258,10 @@ def test_transactions_are_a_table(spark: SparkSession, tmp_path: Path) -> None:
         done.send_offsets_to_transaction({TopicPartition("orders", 0): OffsetAndMetadata(1)}, "g")
         done.commit_transaction()
         columns = "transactional_id, state, number, reason, records, unapplied, groups, start_timestamp IS NULL"
-        found = spark.sql(f"SELECT {columns} FROM transactions ORDER BY 1").collect()  # noqa: S608
-        (client,) = spark.sql("SELECT client_id, timeout_ms FROM transactions WHERE state = 'Ongoing'").collect()
+        found = spark.sql(f"SELECT {columns} FROM kafkalike_transactions ORDER BY 1").collect()  # noqa: S608
+        (client,) = spark.sql(
+            "SELECT client_id, timeout_ms FROM kafkalike_transactions WHERE state = 'Ongoing'"
+        ).collect()
 
     assert [tuple(row) for row in found] == [
         ("done", "CompleteCommit", 1, "commit", {"orders": {1: 1}}, [], ["g"], True),
@@ -266,15 +285,17 @@ def test_a_roots_name_is_data(spark: SparkSession, tmp_path: Path, folder: str) 
     cluster.create_topic("a.b", 1, {})
     fill(cluster, "a.b", b"v")
 
-    views = register_sql(spark, root)
+    views = register_sql(spark, root, temporary=True)
     assert spark.sql(f"SELECT count(*) FROM {views['a.b']}").collect() == [(1,)]  # noqa: S608
     assert spark.sql("SELECT count(*) FROM `a.b`").collect() == [(1,)]
-    assert spark.sql("SELECT topic, view, records FROM topics").collect() == [("a.b", "a__db", 1)]
+    assert spark.sql("SELECT topic, view, records FROM kafkalike_topics").collect() == [("a.b", "a_b", 1)]
 
+    for view in [*views.values(), *views.tables.values(), "a.b"]:
+        spark.catalog.dropTempView(view)
     for statement in view_statements(root):
         spark.sql(statement)
     assert spark.sql(f"SELECT topic FROM {views['a.b']}").collect() == [("a.b",)]  # noqa: S608
-    assert spark.sql("SELECT topic, records FROM topics").collect() == [("a.b", 1)]
+    assert spark.sql("SELECT topic, records FROM kafkalike_topics").collect() == [("a.b", 1)]
     assert [entry.name for entry in tmp_path.iterdir()] == [folder]
 
 
@@ -297,14 +318,14 @@ def test_a_spark_sql_shell_takes_the_view_statements(tmp_path: Path, cluster: De
     query = (
         "SELECT 'row', topic, offset, CAST(value AS STRING) FROM orders;"
         "SELECT 'row', topic, offset, CAST(value AS STRING) FROM `2024`;"
-        "SELECT 'row', topic, records FROM topics ORDER BY topic;"
+        "SELECT 'row', topic, records FROM kafkalike_topics ORDER BY topic;"
     )
     ((_, block),) = blocks("SQL without a notebook", "docs/operations.md")
     own = {"KAFKALIKE_BOOTSTRAP_SERVERS": root, "SPARK_HOME": str(Path(pyspark.__file__).parent)}
     own["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
     done = subprocess.run(
-        ["bash", "-euc", block.replace('"SELECT * FROM lag"', shlex.quote(query))],
+        ["bash", "-euc", block.replace('"SELECT * FROM kafkalike_lag"', shlex.quote(query))],
         cwd=tmp_path,
         env={**os.environ, **own},
         capture_output=True,
@@ -348,6 +369,6 @@ def test_view_statements_hold_plain_names_only(root: str, cluster: DeltaCluster)
 
     for statement in view_statements(root):
         assert re.match(
-            r"CREATE OR REPLACE TEMPORARY (VIEW (`[a-zA-Z0-9._-]+`|[a-z_]+) (AS SELECT|USING) |FUNCTION [a-z_]+\()",
+            r"CREATE (OR REPLACE )?TEMPORARY (VIEW (`[a-zA-Z0-9._-]+`|[a-z_]+) (AS SELECT|USING) |FUNCTION [a-z_]+\()",
             statement,
         )

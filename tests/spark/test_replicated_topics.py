@@ -30,10 +30,10 @@ def numbers(spark: SparkSession, start: int, stop: int) -> DataFrame:
 def check_tables(spark: SparkSession, folders: list[Path]) -> None:
     """`brokers` and `replicas` are live: also of a root that is away."""
     away = folders[2].rename(folders[2].with_name("away"))
-    brokers = spark.sql("SELECT broker_id, uri, rack, up FROM brokers ORDER BY broker_id").collect()
+    brokers = spark.sql("SELECT broker_id, uri, rack, up FROM kafkalike_brokers ORDER BY broker_id").collect()
     columns = "topic, partition, leader, leader_epoch, sort_array(replicas), sort_array(isr), offline_replicas"
-    replicas = spark.sql(f"SELECT {columns} FROM replicas WHERE leader <> 3 ORDER BY ALL").collect()  # noqa: S608
-    lags = spark.sql("SELECT lag_versions, lag_bytes, lag_seconds FROM replicas WHERE leader <> 3").collect()
+    replicas = spark.sql(f"SELECT {columns} FROM kafkalike_replicas WHERE leader <> 3 ORDER BY ALL").collect()  # noqa: S608
+    lags = spark.sql("SELECT lag_versions, lag_bytes, lag_seconds FROM kafkalike_replicas WHERE leader <> 3").collect()
     away.rename(folders[2])
     assert [tuple(row) for row in brokers] == [
         (n, str(folder), folder.name, n < 3) for n, folder in enumerate(folders, start=1)
@@ -79,7 +79,7 @@ def test_spark_writes_and_reads_topics_with_replicas(spark: SparkSession, tmp_pa
     both.write.format("kafkalike").option("kafka.bootstrap.servers", roots).mode("append").save()
 
     assert (counted(spark, roots, "t"), counted(spark, roots, "u")) == (150, 50)
-    register_sql(spark, bootstrap_servers=roots)
+    register_sql(spark, bootstrap_servers=roots, temporary=True)
     assert spark.sql("SELECT count(*) FROM t").collect()[0][0] == 150
     check_tables(spark, folders)
     leader = folders[cluster.replication.replicas("t").leader - 1]

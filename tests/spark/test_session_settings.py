@@ -18,8 +18,8 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.connect import connect
 from kafkalike.partitioner import partition_for_key
 from kafkalike.schemas import Registry, Schema
-from kafkalike.spark.sql import FUNCTIONS_SETTING
 from kafkalike.spark.transfer import export_topic, import_topic
+from kafkalike.spark.views.session import FUNCTIONS_SETTING
 from tests.tools import awkward_records as awkward
 from tests.tools.awkward_records import AUTUMN_MS, RECORDS, SPRING_MS, shown, stored
 from tests.tools.session_settings import SETTINGS, WITH_ANSI, WITHOUT_ANSI, ZONE, settings, together
@@ -71,7 +71,7 @@ def test_reads_are_the_same_under_each_setting(spark: SparkSession, source: str)
 
 @pytest.mark.usefixtures("changed")
 def test_views_and_ranges_are_the_same_under_each_setting(spark: SparkSession, source: str) -> None:
-    view = ks.register_sql(spark, source)["in"]
+    view = ks.register_sql(spark, source, temporary=True)["in"]
 
     def rows(query: str) -> tuple[awkward.Record, ...]:
         return shown(spark.sql(f"SELECT * FROM {query}"))  # noqa: S608 - the queries below
@@ -212,7 +212,7 @@ def test_exports_are_the_same_under_each_setting(
 def test_a_range_by_text_is_in_the_zone_of_the_session(spark: SparkSession, source: str) -> None:
     """A function of an earlier zone refuses what it would misread, and `register_sql` makes it anew."""
     query = "SELECT * FROM kafkalike_range('in', '{}', NULL)"
-    ks.register_sql(spark, source)
+    ks.register_sql(spark, source, temporary=True)
     assert shown(spark.sql(query.format("2026-03-08 07:00:00"))) == RECORDS[2:3]
 
     with settings(spark, {ZONE: "America/New_York"}):
@@ -222,11 +222,11 @@ def test_a_range_by_text_is_in_the_zone_of_the_session(spark: SparkSession, sour
             spark.sql("SELECT * FROM kafkalike_range('in', NULL, '2026-03-08 03:00:00')").collect()
         assert shown(spark.sql("SELECT * FROM kafkalike_range('in', NULL, NULL)")) == RECORDS
 
-        ks.register_sql(spark, source)
+        ks.register_sql(spark, source, temporary=True)
 
         assert shown(spark.sql(query.format("2026-03-08 03:00:00"))) == RECORDS[2:3]
         assert shown(spark.sql(query.format("2026-03-08T07:00:00Z"))) == RECORDS[2:3]
-    ks.register_sql(spark, source)
+    ks.register_sql(spark, source, temporary=True)
     assert shown(spark.sql(query.format("2026-03-08 07:00:00"))) == RECORDS[2:3]
 
 
@@ -263,7 +263,7 @@ def test_a_session_with_reserved_keywords_reads_by_the_format_alone(
     with settings(spark, {"spark.sql.ansi.enforceReservedKeywords": "true"}):
         for refused in (
             lambda: ks.read(spark, "in", source),
-            lambda: ks.register_sql(spark, source),
+            lambda: ks.register_sql(spark, source, temporary=True),
             lambda: ks.read_stream(spark, "in", source, engine="delta", starting_offsets="earliest"),
         ):
             with pytest.raises(IllegalArgumentError, match="enforceReservedKeywords is true"):

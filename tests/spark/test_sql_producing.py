@@ -69,7 +69,7 @@ STATEMENTS: Final = (
 
 def test_nothing_but_an_insert_changes_a_topic(spark: SparkSession, root: str, table: str) -> None:
     """Neither through the view that takes inserts, nor through the one that `register_sql` makes; it says what does."""
-    register_sql(spark, root)
+    register_sql(spark, root, temporary=True)
     spark.sql(f"INSERT INTO {table} (value, partition) VALUES (X'61', 0)")
 
     for view in (table, "orders"):

@@ -281,11 +281,11 @@ def test_topics_are_read_joined_consumed_and_exported_as_of_a_snapshot(
     kept = Snapshot.from_json(taken.to_json())
     assert ks.read(spark, ["a", "b"], topics, at=kept).count() == 2
     assert ks.read(spark, ["a", "b"], topics, at=snapshot(["a", "b"], topics, at=now)).count() == 4
-    views = ks.register_sql(spark, topics, at=kept)
+    views = ks.register_sql(spark, topics, at=kept, temporary=True)
     assert set(views) == {"a", "b"}
     joined = "SELECT CAST(a.value AS STRING) AS value FROM a FULL JOIN b ON a.value = b.value"
     assert [row.value for row in spark.sql(joined).collect()] == ["1"]
-    offsets = spark.sql("SELECT group_id, committed_offset FROM consumer_offsets").collect()
+    offsets = spark.sql("SELECT group_id, committed_offset FROM kafkalike_consumer_offsets").collect()
     assert [tuple(row) for row in offsets] == [("g", 1)]
     copied = consume(spark, "a", Target(format="json", path=str(tmp_path / "a")), topics, at=kept)
     exported = export_topic(spark, "a", str(tmp_path / "b"), topics, at=kept)

@@ -647,7 +647,7 @@ def test_topics_own_folder_as_a_root_is_refused_by_every_entry_point(spark: Spar
     for act in (
         lambda: write(frame, "orders", folder),
         lambda: read(spark, "orders", folder),
-        lambda: register_sql(spark, folder),
+        lambda: register_sql(spark, folder, temporary=True),
         lambda: frame.write.format("kafkalike").options(**options, topic="orders").mode("append").save(),
         lambda: spark.read.format("kafkalike").options(**options, subscribe="orders").load().count(),
     ):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError, InvalidGroupIdError, InvalidTopicError
 from kafkalike.model.names import check_group_id, check_topic_name, check_transactional_id
-from kafkalike.model.sql_names import SQL_RESERVED, own_names, sql_name, topic_of_sql_name
+from kafkalike.model.sql_names import SQL_RESERVED, own_names, plain_name, sql_name, topic_of_sql_name, view_names
 
 LEGAL = string.ascii_letters + string.digits + "._-"
 
@@ -128,7 +128,14 @@ def test_plain_names_stay_as_they_are(name: str) -> None:
 @pytest.mark.parametrize(
     ("topic", "name"),
     [
-        *(("a.b", "a__db"), ("a_b", "a_b"), ("A_b", "__ua_b"), ("a-b", "a__hb"), ("lag", "__vlag")),
+        *(
+            ("a.b", "a__db"),
+            ("a_b", "a_b"),
+            ("A_b", "__ua_b"),
+            ("a-b", "a__hb"),
+            ("kafkalike_lag", "__vkafkalike_lag"),
+            ("lag", "lag"),
+        ),
         *(("a_B", "a__s__ub"), ("a_", "a__s"), ("a__1", "a__s_1")),
     ],
 )
@@ -139,5 +146,53 @@ def test_sql_names_are_these(topic: str, name: str) -> None:
 
 
 def test_a_topic_has_a_view_under_its_own_name_where_sql_tells_it_from_all_others() -> None:
-    assert own_names(["a.b", "A.B", "orders", "c-d", "Lag", "X"]) == {"X", "c-d"}
+    assert own_names(["a.b", "A.B", "orders", "c-d", "Lag", "X"]) == {"c-d"}
     assert own_names([]) == set()
+
+
+CLASHING = st.sampled_from(
+    ["a.b", "a_b", "a-b", "A_b", "a__db", "__va_b", "kafkalike_lag", "kafkalike.lag", "lag", "x"]
+)
+
+
+@given(st.sets(CLASHING | tricky), st.sets(CLASHING | tricky))
+def test_view_names_are_unique_and_keep_what_exists(first: set[str], later: set[str]) -> None:
+    """Whatever topics come and go between two registrations."""
+    before = view_names(first)
+    after = view_names(later, {view: topic for topic, view in before.items()})
+
+    assert after.keys() == later
+    assert len(set(after.values())) == len(later)
+    assert not set(after.values()) & set(SQL_RESERVED)
+    assert all(re.fullmatch(r"[a-z0-9_]+", name) for name in after.values())
+    assert {topic: before[topic] for topic in first & later} == {topic: after[topic] for topic in first & later}
+
+
+@given(topics | tricky)
+def test_view_name_of_a_topic_alone_is_the_one_people_guess(topic: str) -> None:
+    assert view_names([topic]) == {topic: plain_name(topic)}
+
+
+@pytest.mark.parametrize(
+    ("topics", "held", "expected"),
+    [
+        (["web.clicks"], {}, {"web.clicks": "web_clicks"}),
+        (["My-Orders"], {}, {"My-Orders": "my_orders"}),
+        (["a.b", "a_b"], {}, {"a_b": "a_b", "a.b": "a__db"}),
+        (["a.b", "a-b"], {}, {"a-b": "a_b", "a.b": "a__db"}),
+        (["a.b", "a_b"], {"a_b": "a.b"}, {"a.b": "a_b", "a_b": "__va_b"}),
+        (["a_b"], {"a_b": "a.b"}, {"a_b": "a_b"}),
+        (["lag", "kafkalike_lag"], {}, {"lag": "lag", "kafkalike_lag": "__vkafkalike_lag"}),
+    ],
+    ids=[
+        "dot",
+        "case and hyphen",
+        "own name first",
+        "first by name",
+        "held",
+        "held by a topic that is gone",
+        "reserved",
+    ],
+)
+def test_view_names_are_these(topics: list[str], held: dict[str, str], expected: dict[str, str]) -> None:
+    assert view_names(topics, held) == expected

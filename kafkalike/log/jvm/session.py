@@ -59,7 +59,6 @@ SESSION_CONF: Final = {
     # Killed while it writes the first offsets, Spark leaves a temporary file in the checkpoint, and refuses to start
     # from that checkpoint again. Sinks of topics notice a checkpoint that has lost its offsets.
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 """What `kafkalike/conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
@@ -134,6 +133,8 @@ def session(
         if not _submitted():
             builder = builder.master(master or os.environ.get("SPARK_MASTER") or "local[*]")
             settings = with_jars(delta_jar_conf(s3=provider == "s3"), settings)
+            # Of a job that is submitted the site decides.
+            settings.setdefault("spark.ui.enabled", "false")
         else:
             _quiet_submitted(settings["spark.driver.extraJavaOptions"])
     for name, value in settings.items():

@@ -70,12 +70,24 @@ class Commit:
             "timestamp": self.time_ms,
             "operation": self.operation,
             "operationParameters": {"mode": "Append"} if self.operation == APPEND else {},
+            "operationMetrics": self._metrics(),
             "isBlindAppend": not self.removes,
             "engineInfo": engine_info(),
             **writer_info(),
             "userMetadata": self.user_metadata,
         }
         return lines_of(info, self._actions())
+
+    def _metrics(self) -> dict[str, str]:
+        """What `DESCRIBE HISTORY` shows of the commit, by Delta's names; texts, as Delta has them."""
+        metrics = {
+            "numFiles": len(self.adds),
+            "numOutputRows": sum(int(new.stats.get("numRecords", 0)) for new in self.adds),
+            "numOutputBytes": sum(new.size for new in self.adds),
+        }
+        if self.removes:
+            metrics |= {"numRemovedFiles": len(self.removes), "numRemovedBytes": sum(old.size for old in self.removes)}
+        return {name: str(number) for name, number in metrics.items()}
 
     def _actions(self) -> Iterable[Action]:
         if self.closes is not None:

@@ -170,7 +170,7 @@ def _partitions(rules: Rules, task: int, table: pa.Table, keys: Slices, taken: i
             _refuse(
                 UnknownTopicOrPartitionError,
                 f"partition {found[wrong.argmax()]} does not exist: the topic has partitions 0 to "
-                f"{rules.num_partitions - 1}",
+                f"{rules.num_partitions - 1}. Create the topic with more partitions, or leave the column partition out",
             )
     keyed = ~chosen & ~keys.null
     if keyed.any():

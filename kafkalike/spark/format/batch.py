@@ -43,6 +43,7 @@ class BatchReader(DataSourceReader):
         """What each task reads: the offsets of the moment, each end exclusive.
 
         Raises:
+            KafkaConnectionError: there is no cluster.
             UnknownTopicOrPartitionError: a topic or partition that is named does not exist.
             IllegalArgumentError: offsets that do not fit the partitions or each other.
             NoOffsetForPartitionError: a group that has committed nothing, with `auto.offset.reset` none.

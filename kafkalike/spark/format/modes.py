@@ -1,4 +1,4 @@
-"""Modes: Spark's refusal of a batch write without a mode in, the same with the word that is missing out."""
+"""Modes: Spark's refusal of a batch write without a mode, or as a table, in; the same with what to do instead out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,24 @@ from pyspark.errors import AnalysisException
 
 CONDITION: Final = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
 
+_TABLES: Final = tuple(
+    (f"pyspark.sql.{where}{module}", owner, method)
+    for where in ("", "connect.")
+    for module, owner, methods in (
+        ("readwriter", "DataFrameWriter", ("saveAsTable", "insertInto")),
+        ("readwriter", "DataFrameWriterV2", ("create", "replace", "createOrReplace", "append")),
+        ("streaming.readwriter", "DataStreamWriter", ("toTable",)),
+    )
+    for method in methods
+)
 _WRITERS: Final = ("pyspark.sql.readwriter", "pyspark.sql.connect.readwriter")
 
 
 def explain_modes(source: str) -> None:
-    """Let `DataFrameWriter.save` say which word is missing where Spark refuses a write of a format.
+    """Let writers say what to do where Spark refuses a write of a format.
+
+    `save` without a mode names the word that is missing. Methods that write to tables of a catalog name the method that
+    writes to topics.
 
     Spark wants a mode for every source in Python, in its planner, before any code of the source runs; so the error can
     only be told anew where it comes back. What is written is the same.
@@ -26,6 +39,30 @@ def explain_modes(source: str) -> None:
         writer = getattr(sys.modules.get(module), "DataFrameWriter", None)
         if writer is not None and source not in getattr(writer.save, "explained", ()):
             writer.save = _explained(writer.save, source)
+    for module, owner, method in _TABLES:
+        writer = getattr(sys.modules.get(module), owner, None)
+        own = None if writer is None else vars(writer).get(method)
+        if own is not None and source not in getattr(own, "explained", ()):
+            setattr(writer, method, _no_table(own, source))
+
+
+def _no_table(method: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's method
+    @wraps(method)
+    def explained(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            said = str(error).partition("\n")[0]
+            if source not in said:
+                raise
+        raise AnalysisException(
+            f"{method.__name__}: a topic is no table of a catalog. Write with .format({source!r}), the options "
+            "kafka.bootstrap.servers and topic, and .mode('append').save(), or in a stream .start(); or INSERT INTO a "
+            f"view that was made by CREATE TEMPORARY VIEW … USING {source} OPTIONS (…). Spark said: {said}"
+        )
+
+    explained.explained = (*getattr(method, "explained", ()), source)  # type: ignore[attr-defined]
+    return explained
 
 
 def _explained(save: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's method

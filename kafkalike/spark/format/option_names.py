@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import logging
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from kafkalike.config.properties import nearest
@@ -17,9 +20,30 @@ STORAGE: Final = "storage."
 SLIP: Final = 0.85
 """From how much likeness on an unknown option is taken for a slip of the pen: `topics`, `startingOffset`."""
 
-TABLE: Final = ("provider", "path", "location", "owner", "external", "comment", "collation", "is_managed_location")
-"""What Spark's catalog adds to the options of a table (`CREATE TABLE … USING kafkalike`); `option.` before a name of
-the user's is one more way in which it gives them. Nothing is said of these."""
+SPARKS: Final = (
+    *("provider", "path", "location", "owner", "external", "comment", "collation", "is_managed_location"),
+    "queryname",
+)
+"""What Spark itself adds: its catalog to the options of a table (`CREATE TABLE … USING kafkalike`), where `option.`
+before a name of the user's is one more way in which it gives them, and its streams. Nothing is said of these."""
+
+
+def is_first(what: str) -> bool:
+    """Whether this is the first process of the Spark driver above that asks so.
+
+    The answer is in Spark's own folder for temporary files, which goes with the driver. Without such a folder every
+    process is the first.
+    """
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    if not folder:
+        return True
+    try:
+        Path(folder, f"kafkalike-said-{hashlib.sha256(what.encode()).hexdigest()[:32]}").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def by_known_name(
@@ -40,7 +64,7 @@ def by_known_name(
     canonical = {name.lower(): name for name in (*known, *no_meaning, *refused)}
     found = {}
     for name, value in given.items():
-        if of_table(name):
+        if of_spark(name):
             continue
         own = canonical.get(name.lower())
         if own is not None and own in refused:
@@ -59,9 +83,9 @@ def by_known_name(
     return found
 
 
-def of_table(name: str) -> bool:
-    """Whether an option comes from Spark's catalog."""
-    return name.lower() in TABLE or name.lower().startswith("option.")
+def of_spark(name: str) -> bool:
+    """Whether an option comes from Spark itself."""
+    return name.lower() in SPARKS or name.lower().startswith("option.")
 
 
 def warn_of_names(given: Iterable[str], known: Iterable[str], no_meaning: Mapping[str, str]) -> None:
@@ -70,7 +94,7 @@ def warn_of_names(given: Iterable[str], known: Iterable[str], no_meaning: Mappin
     meant = {name.lower() for name in known}
     for option in given:
         low = option.lower()
-        if of_table(option):
+        if of_spark(option):
             continue
         if low in reasons:
             _log.warning("option %s has no effect: %s", *reasons[low])

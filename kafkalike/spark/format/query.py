@@ -6,7 +6,7 @@ whoever asked makes errors or warnings of it before it goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from kafkalike.model.structs import TopicPartition
@@ -21,6 +21,8 @@ class Loss:
     kind: str
     """Spark's sub-class of `KAFKA_DATA_LOSS`."""
     message: str
+    hint: str | None = None
+    """What to do; None for what helps when records are gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class Look:
     partitions: Mapping[TopicPartition, Live]
     ids: Mapping[str, str]
     """Topic ids by name."""
+    unread: Collection[str] = ()
+    """Topics that exist and that the options do not name."""
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
@@ -181,6 +185,15 @@ def _checked(query: Query, look: Look, begun: Offsets, ends: dict[TopicPartition
     """What has become of the partitions that the query has read so far; changes the ends of those that are others."""
     losses, began_again = list[Loss](), dict(query.began_again)
     gone = sorted(begun.keys() - ends.keys())
+    unread = [tp for tp in gone if tp.topic in look.unread]
+    if unread:
+        offsets = ", ".join(f"{names([tp])} at offset {begun[tp]}" for tp in unread)
+        message = f"the query's options do not name {offsets}, which its checkpoint has; the topics are there"
+        hint = (
+            "Name them again, or set failOnDataLoss to false for a run to leave them: their offsets are forgotten then"
+        )
+        losses.append(Loss("PARTITIONS_DELETED", message, hint))
+    gone = [tp for tp in gone if tp.topic not in look.unread]
     if gone:
         offsets = ", ".join(f"{names([tp])} at offset {begun[tp]}" for tp in gone)
         losses.append(Loss("PARTITIONS_DELETED", f"partitions of the query are gone: {offsets}"))

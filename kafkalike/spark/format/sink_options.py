@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from kafkalike.config.storage import SentOptions
 from kafkalike.config.topic import CODECS
@@ -17,7 +17,7 @@ from kafkalike.expr.sink import check_columns
 from kafkalike.log.jvm.stream_checkpoint import check_location
 from kafkalike.model.appends import TxnId
 from kafkalike.model.names import check_topic_name
-from kafkalike.spark.format.option_names import by_known_name, warn_of_names
+from kafkalike.spark.format.option_names import by_known_name, is_first, warn_of_names
 from kafkalike.spark.format.option_values import MAX_INT, MAX_LONG, flag, number
 from kafkalike.spark.format.options import BOOTSTRAP, root_of
 from kafkalike.spark.format.options import KNOWN as SOURCE_OPTIONS
@@ -84,7 +84,7 @@ def parse_batch(given: Mapping[str, str], storage: SentOptions | None = None) ->
         IllegalArgumentError, UnsupportedCodecError, InvalidTopicError: an option is unknown, refused, missing, or has a
             value that is not allowed.
     """
-    options = _known(given)
+    options = _known(given, warn=True)
     if options.pop(CHECKPOINT, None) is not None:
         _log.warning("option %s has no effect in a batch query, which has no checkpoint", CHECKPOINT)
     app, version = options.get("txnAppId"), number(options, "txnVersion", MAX_LONG, 0)
@@ -104,7 +104,8 @@ def parse_stream(given: Mapping[str, str], storage: SentOptions | None = None) -
         IllegalArgumentError, UnsupportedCodecError, InvalidTopicError: as for a batch query; or the checkpoint is not
             named, or is somewhere else than on this machine or in an object store.
     """
-    options = _known(given)
+    # Spark makes two writers for each batch; it is said once for a run of the query.
+    options = _known(given, warn=is_first(f"sink {given.get(CHECKPOINT, '')} {sorted(given)}"))
     if "txnVersion" in options:
         raise IllegalArgumentError("option txnVersion belongs to batch queries: a stream's batches have numbers")
     if options.get("txnAppId") == "":
@@ -122,11 +123,13 @@ def parse_stream(given: Mapping[str, str], storage: SentOptions | None = None) -
     return _parse(options, None, storage)
 
 
-def _known(given: Mapping[str, str]) -> dict[str, str]:
+def _known(given: Mapping[str, str], *, warn: bool) -> dict[str, str]:
     options = by_known_name(given, KNOWN, NO_MEANING, REFUSED)
     flag(options, "includeHeaders", default=True)
-    # A table has the options of both.
-    warn_of_names({name: value for name, value in given.items() if name.lower() not in OF_SOURCES}, KNOWN, NO_MEANING)
+    if warn:
+        # A table has the options of both.
+        own = {name: value for name, value in given.items() if name.lower() not in OF_SOURCES}
+        warn_of_names(own, KNOWN, NO_MEANING)
     return options
 
 
@@ -162,4 +165,6 @@ def check_sink_columns(schema: StructType, options: SinkOptions) -> None:
             f"option {USE_TIMESTAMP} is true, but the DataFrame has no column 'timestamp'; it has "
             f"{', '.join(schema.fieldNames()) or 'no columns'}"
         )
-    check_columns(StructType(fields), needs_topic=options.topic is None)
+    types = check_columns(StructType(fields), needs_topic=options.topic is None)
+    if isinstance(types.get("timestamp"), StringType):
+        raise AnalysisException(f"option {USE_TIMESTAMP}: timestamp must be a(n) timestamp, not string; cast it")

@@ -172,7 +172,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self) -> Look:
         """The topics as of now."""
         topics = self._topics
-        return Look({tp: _live(topics.log(tp.topic), tp.partition) for tp in topics.look()}, topics.ids())
+        return Look(
+            {tp: _live(topics.log(tp.topic), tp.partition) for tp in topics.look()}, topics.ids(), topics.unread
+        )
 
     def _ends(self) -> Look:
         """The same; its log ends are the latest ones."""
@@ -182,7 +184,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _report(self, losses: Iterable[Loss]) -> None:
         for loss in losses:
-            report_loss(loss.kind, loss.message, fail=self._options.fail_on_data_loss)
+            report_loss(loss.kind, loss.message, fail=self._options.fail_on_data_loss, hint=loss.hint)
 
     # --- reading -------------------------------------------------------------------------------
 

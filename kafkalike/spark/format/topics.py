@@ -6,11 +6,11 @@ files a topic has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import TopicDeletedError, UnknownTopicOrPartitionError
-from kafkalike.log.connect import connect_delta
+from kafkalike.log.connect import check_founded, connect_delta
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.options import SourceOptions
 
@@ -34,6 +34,8 @@ class Topics:
         self.cluster: DeltaCluster = connect_delta(options.root, options.storage, options.read_from)
         self._choice = options.choice
         self._logs: dict[str, DeltaTopicLog] = {}
+        self.unread: Collection[str] = ()
+        """Topics that exist and that the choice does not name, as of the last look."""
 
     def look(self) -> frozenset[TopicPartition]:
         """Partitions that are to be read, as of now; their logs are fresh after it.
@@ -49,7 +51,9 @@ class Topics:
         return self._look()
 
     def _look(self) -> frozenset[TopicPartition]:
-        infos = {name: info for name, info in self.cluster.topics().items() if self._choice.matches(name)}
+        every = self.cluster.topics()
+        infos = {name: info for name, info in every.items() if self._choice.matches(name)}
+        self.unread = every.keys() - infos.keys()
         for name in self._logs.keys() - infos.keys():
             del self._logs[name]
         since = self.cluster.look_ahead(self._logs.values())
@@ -94,8 +98,13 @@ class Topics:
         """Refuse a choice that names what does not exist.
 
         Raises:
+            KafkaConnectionError: there is no cluster.
             UnknownTopicOrPartitionError: naming it.
         """
+        if not found:
+            check_founded(self.cluster)
         missing = self.missing(found)
         if missing:
-            raise UnknownTopicOrPartitionError(f"{', '.join(missing)}: no such topic or partition")
+            raise UnknownTopicOrPartitionError(
+                f"{', '.join(missing)}: no such topic or partition in {self.cluster.root}"
+            )

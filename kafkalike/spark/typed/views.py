@@ -15,7 +15,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.schemas.values import Schema
 from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.schemas.sent import Where
-from kafkalike.spark.sql_names import quoted
+from kafkalike.spark.sql_names import make_marked, quoted
 from kafkalike.spark.typed.columns import Columns
 from kafkalike.spark.typed.decode import Decode
 from kafkalike.spark.typed.registry import Part, reading_of, subject_of
@@ -125,7 +125,7 @@ def make_view(spark: SparkSession, name: str, how: Typed, frame: Callable[[], Da
     """
     made, ids = typed_columns(frame(), how)
     with _lock:
-        made.createOrReplaceTempView(quoted(name))
+        make_marked(made, name)
         _views.setdefault(spark, {})[name] = _View(how, frame, ids)
 
 

@@ -63,13 +63,13 @@ def streamed(spark: SparkSession, root: str, folder: str) -> Any:
     sink = frame.writeStream.format("kafkalike").option("kafka.bootstrap.servers", root).option("topic", "sink")
     query = sink.option("checkpointLocation", f"{folder}/sink").trigger(availableNow=True).start()
     assert query.awaitTermination(120)
-    lag = spark.sql("SELECT sum(lag) FROM lag WHERE group_id = 'copies'").collect()[0][0]
+    lag = spark.sql("SELECT sum(lag) FROM kafkalike_lag WHERE group_id = 'copies'").collect()[0][0]
     return [values(ks.read(spark, "copy", root)), values(ks.read(spark, "sink", root)), lag]
 
 
 def in_sql(spark: SparkSession, root: str, folder: str) -> Any:
     """`register_sql` and `create_view`."""
-    ks.register_sql(spark, root)
+    ks.register_sql(spark, root, temporary=True)
     counted = spark.sql("SELECT count(*) FROM orders").collect()[0][0]
     some = spark.sql("SELECT count(*) FROM kafkalike_offsets('orders', 0, 1, 2)").collect()[0][0]
     ks.create_view(spark, "orders", root, value_format="string")

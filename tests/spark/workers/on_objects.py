@@ -129,9 +129,9 @@ def main() -> None:
         found["small"] = numbers(small) == numbers(by_delta) == list(range(9))
         found["twice"] = numbers(ks.read(spark, "twice", root, storage_options=options))
         found["nowhere"] = [refusal(spark, topic, root, options) for topic in ("nowhere", "../small")]
-        ks.register_sql(spark, root, storage_options=options)
+        ks.register_sql(spark, root, storage_options=options, temporary=True)
         query = spark.sql("SELECT count(*) AS n FROM one WHERE offset < 1000000")
-        lag = spark.sql("SELECT sum(lag) AS n FROM lag")
+        lag = spark.sql("SELECT sum(lag) AS n FROM kafkalike_lag")
         told += [shown(table), shown(query), shown(lag)]
         found["sql"] = [query.collect()[0]["n"], lag.collect()[0]["n"]]
     told += [str(spark.sparkContext.getConf().getAll()), str(spark.sql("SET -v").collect())]

@@ -1,0 +1,1 @@
+"""Views in SQL: of topics, in a database or a session."""
