@@ -167,28 +167,6 @@ def test_topic_that_the_options_no_longer_name_is_not_called_lost(
         run(ks.read_stream(spark, "four", root).drop("partition"), "copy", root, checkpoint)
 
 
-def test_named_query_says_once_what_has_no_effect(
-    spark: SparkSession, root: str, cluster: DeltaCluster, checkpoint: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Nothing of its name, and of an option once for all of its batches."""
-    frame = ks.read_stream(spark, "four", root, starting_offsets="earliest", options={"maxOffsetsPerTrigger": "1"})
-    query = (
-        frame.drop("partition")
-        .writeStream.format("kafkalike")
-        .queryName("named")
-        .options(**{"kafka.bootstrap.servers": root, "topic": "copy", "kafka.linger.ms": "5"})
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-
-    said = capfd.readouterr().err.lower()
-    assert len(all_records(root, "copy")[0]) == 2
-    assert said.count("kafka.linger.ms has no effect") == 1
-    assert "queryname" not in said
-
-
 def test_history_of_a_topic_has_metrics(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
     fill(cluster, "four", "c", "d")
 

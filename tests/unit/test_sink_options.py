@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pyspark.sql.types import StringType, StructType
@@ -131,4 +132,28 @@ def test_what_sparks_sink_ignores_is_ignored(caplog: pytest.LogCaptureFixture) -
     assert [record.getMessage() for record in caplog.records] == [
         "option truncate has no effect: the format has no such option",
         "option checkpointLocation has no effect in a batch query, which has no checkpoint",
+    ]
+
+
+def test_stream_says_once_what_has_no_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark makes two writers for each batch; the query's name is Spark's own option."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/nowhere")
+    given = {
+        "kafka.bootstrap.servers": "/root",
+        "topic": "t",
+        "queryname": "named",
+        "kafka.linger.ms": "5",
+        "checkpointLocation": str(tmp_path),
+    }
+
+    for _ in range(4):
+        parse_stream(given)
+    parse_stream({**given, "kafka.acks": "1"})
+
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "option kafka.linger.ms has no effect",
+        "option kafka.linger.ms has no effect",
+        "option kafka.acks has no effect",
     ]

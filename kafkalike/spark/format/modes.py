@@ -10,16 +10,16 @@ from pyspark.errors import AnalysisException
 
 CONDITION: Final = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
 
-_TABLES: Final = tuple(
-    (f"pyspark.sql.{where}{module}", owner, method)
-    for where in ("", "connect.")
-    for module, owner, methods in (
-        ("readwriter", "DataFrameWriter", ("saveAsTable", "insertInto")),
-        ("readwriter", "DataFrameWriterV2", ("create", "replace", "createOrReplace", "append")),
-        ("streaming.readwriter", "DataStreamWriter", ("toTable",)),
-    )
-    for method in methods
+_TABLES: Final = (
+    ("readwriter", "DataFrameWriter", "format", ("saveAsTable",)),
+    ("readwriter", "DataFrameWriterV2", "using", ("create", "replace", "createOrReplace")),
+    ("streaming.readwriter", "DataStreamWriter", "format", ("toTable",)),
 )
+"""Methods that write to tables of a catalog, and those that name their format, by module and class."""
+
+_NAMED: Final = "_kafkalike_format"
+"""Attribute of a writer: the format that it was given."""
+
 _WRITERS: Final = ("pyspark.sql.readwriter", "pyspark.sql.connect.readwriter")
 
 
@@ -39,30 +39,41 @@ def explain_modes(source: str) -> None:
         writer = getattr(sys.modules.get(module), "DataFrameWriter", None)
         if writer is not None and source not in getattr(writer.save, "explained", ()):
             writer.save = _explained(writer.save, source)
-    for module, owner, method in _TABLES:
-        writer = getattr(sys.modules.get(module), owner, None)
-        own = None if writer is None else vars(writer).get(method)
-        if own is not None and source not in getattr(own, "explained", ()):
-            setattr(writer, method, _no_table(own, source))
+    for module, owner, names_format, methods in _TABLES:
+        for where in ("pyspark.sql.", "pyspark.sql.connect."):
+            writer = getattr(sys.modules.get(where + module), owner, None)
+            own = None if writer is None else vars(writer).get(names_format)
+            if writer is None or own is None or source in getattr(own, "explained", ()):
+                continue
+            setattr(writer, names_format, _noting(own, source))
+            for method in methods:
+                if method in vars(writer):
+                    setattr(writer, method, _no_table(vars(writer)[method], source))
+
+
+def _noting(method: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's method
+    @wraps(method)
+    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        setattr(self, _NAMED, next(iter((*args, *kwargs.values())), None))
+        return method(self, *args, **kwargs)
+
+    noting.explained = (*getattr(method, "explained", ()), source)  # type: ignore[attr-defined]
+    return noting
 
 
 def _no_table(method: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's method
     @wraps(method)
-    def explained(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        try:
-            return method(self, *args, **kwargs)
-        except Exception as error:
-            said = str(error).partition("\n")[0]
-            if source not in said:
-                raise
-        raise AnalysisException(
-            f"{method.__name__}: a topic is no table of a catalog. Write with .format({source!r}), the options "
-            "kafka.bootstrap.servers and topic, and .mode('append').save(), or in a stream .start(); or INSERT INTO a "
-            f"view that was made by CREATE TEMPORARY VIEW … USING {source} OPTIONS (…). Spark said: {said}"
-        )
+    def refused(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        # Delta's catalog would end in a NullPointerException.
+        if source in {getattr(self, _NAMED, None), kwargs.get("format"), *args[1:2]}:
+            raise AnalysisException(
+                f"{method.__name__}: a topic is no table of a catalog. Write with .format({source!r}), the options "
+                "kafka.bootstrap.servers and topic, and .mode('append').save(), or in a stream .start(); or INSERT "
+                f"INTO a view that was made by CREATE TEMPORARY VIEW … USING {source} OPTIONS (…)"
+            )
+        return method(self, *args, **kwargs)
 
-    explained.explained = (*getattr(method, "explained", ()), source)  # type: ignore[attr-defined]
-    return explained
+    return refused
 
 
 def _explained(save: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's method

@@ -6,12 +6,14 @@ import difflib
 import hashlib
 import logging
 import os
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from kafkalike.config.properties import nearest
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.staged.lease import Driver
 
 _log = logging.getLogger(__name__)
 
@@ -31,14 +33,12 @@ before a name of the user's is one more way in which it gives them, and its stre
 def is_first(what: str) -> bool:
     """Whether this is the first process of the Spark driver above that asks so.
 
-    The answer is in Spark's own folder for temporary files, which goes with the driver. Without such a folder every
-    process is the first.
+    The answer is a file in Spark's folder for temporary files, which goes with the driver, or in the machine's.
     """
-    folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
-    if not folder:
-        return True
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or tempfile.gettempdir()
+    name = hashlib.sha256(f"{what} {Driver.above()}".encode()).hexdigest()[:32]
     try:
-        Path(folder, f"kafkalike-said-{hashlib.sha256(what.encode()).hexdigest()[:32]}").touch(exist_ok=False)
+        Path(folder, f"kafkalike-said-{name}").touch(exist_ok=False)
     except FileExistsError:
         return False
     except OSError:
