@@ -85,7 +85,7 @@ def test_views_and_ranges_are_the_same_under_each_setting(spark: SparkSession, s
         *RECORDS[1:2],
         *RECORDS[3:5],
     )
-    newest = spark.sql("SELECT last_timestamp FROM partitions ORDER BY partition")
+    newest = spark.sql("SELECT last_timestamp FROM kafkalike_partitions ORDER BY partition")
     assert newest.schema["last_timestamp"].dataType == TimestampType()
     assert [row[0] for row in newest.select(F.unix_millis("last_timestamp")).collect()] == [
         SPRING_MS,
