@@ -108,6 +108,24 @@ def test_nothing_is_deleted_by_defaults_that_nobody_recorded_while_a_root_is_awa
     assert maintain(connect(named), clock=later).topics[0].deleted_records == 0
 
 
+def test_a_file_equal_to_changed_defaults_goes_with_the_file_that_seeded_them(roots: list[Path]) -> None:
+    """Each is judged by what the cluster says, not by the other."""
+    named = list(map(str, roots))
+    cluster = connect(named)
+    cluster.create_topic("t", 1, {}, replication_factor=3)
+    set_ = ("configs", "--broker-defaults", "--alter", "--add-config")
+    call(cluster, *set_, "log.retention.ms=1000")
+    (roots[1] / "server.properties").write_text("log.retention.ms=1000\n")
+
+    assert connect(named).server.effective({})["retention.ms"] == "1000"
+
+    (roots[1] / "server.properties").write_text("log.retention.ms=5\n")
+    with pytest.raises(InvalidConfigurationError, match=r"/2/server\.properties differs from the defaults"):
+        maintain(connect(named), clock=SYSTEM_CLOCK)
+    assert call(connect(named), *set_, "log.retention.ms=5").err == ""
+    assert connect(named).server.effective({})["retention.ms"] == "5"
+
+
 def test_an_operator_may_set_defaults_that_cannot_be_found_any_more(roots: list[Path]) -> None:
     named = list(map(str, roots))
     connect(named).create_topic("t", 1, {}, replication_factor=3)
@@ -397,6 +415,17 @@ def test_open_clients_follow_a_changed_default_at_their_next_look(open_log_clust
         log.append(batch((0, "a value of more than ten bytes")))
     with pytest.raises(UnknownTopicOrPartitionError, match=r"auto\.create\.topics\.enable=false"):
         cluster.ensure_topic("another")
+
+
+def test_open_client_creates_a_topic_by_the_defaults_of_the_moment(open_log_cluster: Opener) -> None:
+    """Nobody has told it that they changed: it looks before it decides."""
+    cluster = open_log_cluster()
+    cluster.create_topic("t", 1, {})
+    admin = KafkaAdminClient(bootstrap_servers=open_log_cluster(elsewhere=True))
+
+    admin.alter_configs([ConfigResource("BROKER", "", {"num.partitions": 4})])
+
+    assert cluster.create_topic("another", -1, {}).num_partitions == 4
 
 
 @pytest.mark.parametrize(

@@ -176,11 +176,15 @@ class ClusterBase(abc.ABC):
         """
         checked = check_topic_name(name)
         settings = TOPIC_PROPERTIES.check_all(configs)
-        total = check_partition_count(self.server.num_partitions if num_partitions == -1 else num_partitions)
+        if num_partitions != -1:
+            check_partition_count(num_partitions)
         made: list[TopicInfo] = []
-        closed = self.server.is_closed(settings)
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            # The defaults of this state: others may have changed them since this client looked.
+            server = self.server
+            total = server.num_partitions if num_partitions == -1 else num_partitions
+            closed = server.is_closed(settings)
             if checked in state.topics:
                 message = f"topic {name!r} already exists"
                 raise TopicAlreadyExistsError(message)

@@ -9,7 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.clock import SYSTEM_CLOCK, Clock
-from kafkalike.errors import InvalidReplicationFactorError, KafkaConnectionError, KafkaStorageError
+from kafkalike.config.server import ServerConfig
+from kafkalike.errors import (
+    InvalidConfigurationError,
+    InvalidReplicationFactorError,
+    KafkaConnectionError,
+    KafkaStorageError,
+)
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, spark_uri
 from kafkalike.log.cluster.replicated.broker_store import BrokerRoot, Founding, Sign
 from kafkalike.log.cluster.replicated.brokers import Brokers
@@ -39,7 +45,6 @@ from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, broker_ro
 from kafkalike.model.names import TopicId, TopicName
 
 if TYPE_CHECKING:
-    from kafkalike.config.server import ServerConfig
     from kafkalike.config.storage import StorageOptions
     from kafkalike.log.store.port import Store
     from kafkalike.model.mirrored import Mirrored
@@ -90,8 +95,7 @@ class ReplicatedCluster(DeltaCluster):
         self._places = places
         stores = {broker: places.broker(root, founding) for broker, root in roots.items()}
         self._given = server
-        # Until the metadata are read. A bad file is refused before anything is made.
-        settings = self._settings_of_folders()
+        settings = self._first_settings()
         lag_ms = int(settings.get(LAG))
         if not founding.done:
             self._choose_voters(settings)
@@ -132,6 +136,18 @@ class ReplicatedCluster(DeltaCluster):
             except (OSError, KafkaStorageError):
                 silent.append(uri)
         return ServerFiles(found=found or environments_file(), silent=silent)
+
+    def _first_settings(self) -> ServerConfig:
+        """Return the settings until the metadata are read. A bad file is refused before a cluster is made of it.
+
+        Those of a cluster that was made are judged where a default is needed, beside what the metadata say.
+        """
+        try:
+            return self._settings_of_folders()
+        except InvalidConfigurationError:
+            if not self._founding.done:
+                raise
+            return ServerConfig()
 
     def _settings_of_folders(self) -> ServerConfig:
         """What the files at folders say that answer: these cost nothing to read."""
