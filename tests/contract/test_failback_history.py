@@ -67,12 +67,18 @@ def keep_the_id(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("kafkalike.log.cluster.delta_cluster.ids_of_mirror", lambda table_id, **_: (table_id, None))
 
 
+def take_offsets_by_name(patch: pytest.MonkeyPatch) -> None:
+    """Offsets in a transaction go to whichever topic has the name at the commit."""
+    patch.setattr("kafkalike.producer.transactions.with_lives", lambda offsets, _: offsets)
+
+
 @pytest.mark.parametrize(
     "plant",
     [
         read_the_files,
         remember_the_roots,
         take_one_root_for_all,
+        take_offsets_by_name,
         pytest.param(keep_the_id, marks=pytest.mark.full),
     ],
 )

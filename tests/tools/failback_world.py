@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     InvalidTxnStateError,
     KafkaError,
@@ -156,6 +157,7 @@ class FailbackWorld:
             (5, self.begin),
             (12, self.add),
             (6, self.finish),
+            (5, self.outlive),
             (5, self.create_again),
             (8, self.mirror),
             (5, self.promote),
@@ -204,8 +206,10 @@ class FailbackWorld:
         found = self._any_topic()
         if found is None:
             return
-        side, topic = found
-        partition, value = self.random.choice(PARTITIONS), self._value()
+        self._append(*found, self.random.choice(PARTITIONS))
+
+    def _append(self, side: Side, topic: Topic, partition: int) -> None:
+        value = self._value()
         made = batch((partition, value), at_ms=SYSTEM_CLOCK.now_ms() - OLD_MS)
         self._written(side, topic, partition, value, lambda: self._client(side).log(topic.name).append(made))
 
@@ -241,26 +245,35 @@ class FailbackWorld:
         topic.records[partition].append(value)
 
     def consume(self) -> None:
-        """A group reads on from its offset, and commits; what it reads is what the model has there."""
+        """A group reads on from its offset, and commits."""
         found = self._any_topic()
-        if found is None:
-            return
-        side, topic = found
-        group, partition = self.random.choice(GROUPS), self.random.choice(PARTITIONS)
+        if found is not None:
+            self._consume(*found, self.random.choice(GROUPS), self.random.choice(PARTITIONS))
+
+    def _consume(self, side: Side, topic: Topic, group: str, partition: int) -> None:
+        """What a group reads is what the model has behind the offset that the group has committed."""
         tp = TopicPartition(topic.name, partition)
         cluster = self._client(side)
         ids = {topic.name: str(cluster.topic(topic.name).topic_id)}
         offsets = GroupOffsets.of(cluster, SYSTEM_CLOCK)
         known = offsets.committed(group, [tp], ids).get(tp)
-        assert (known.offset if known else 0) == topic.committed.get((group, partition), 0), (group, tp)
-        log = cluster.log(topic.name)
-        log.refresh()
-        end = log.log_end(partition)
+        since = topic.committed.get((group, partition), 0)
+        assert (known.offset if known else 0) == since, (group, tp)
+        with KafkaConsumer(
+            bootstrap_servers=cluster, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
+        ) as consumer:
+            consumer.assign([tp])
+            read: list[bytes | None] = []
+            while polled := consumer.poll(timeout_ms=0):
+                read += [record.value for record in polled[tp]]
+            end = consumer.position(tp)
+        expected = topic.records[partition][since:]
         if side.gone is not None and end < len(topic.records[partition]):
             # Until another replica takes over from the lost leader, a new client may see what was published before.
+            assert read == expected[: len(read)], (group, tp, since, read)
             self.failed["consume: stale"] += 1
             return
-        assert end == len(topic.records[partition]), (tp, end)
+        assert (read, end) == (expected, len(topic.records[partition])), (group, tp, since)
         try:
             offsets.commit(Membership(group_id=group), {tp: OffsetAndMetadata(end)}, ids)
         except KafkaError:
@@ -300,20 +313,24 @@ class FailbackWorld:
             return
         topic, partition = self.random.choice(list(one.side.topics.values())), self.random.choice(PARTITIONS)
         # Half of them have offsets alone: records of a topic that is gone would be refused in any case.
-        if not one.offsets and self.random.random() < 0.5:
-            value = self._value()
-            stamp = SYSTEM_CLOCK.now_ms() - OLD_MS
-            try:
-                one.producer.send(topic.name, value, partition=partition, timestamp_ms=stamp).get(20)
-            except KafkaError as error:
-                # By a producer that knows another topic of that name, or without a root.
-                if not one.side.gone and one.is_sound and not isinstance(error, TopicDeletedError):
-                    raise
-                self._abort(one)
-                return
-            one.records.append((topic, partition, value))
+        if one.offsets or self.random.random() < 0.5:
+            self._give(one, topic, self.random.choice(GROUPS), partition)
             return
-        group, at = self.random.choice(GROUPS), self.random.randint(0, len(topic.records[partition]))
+        value = self._value()
+        stamp = SYSTEM_CLOCK.now_ms() - OLD_MS
+        try:
+            one.producer.send(topic.name, value, partition=partition, timestamp_ms=stamp).get(20)
+        except KafkaError as error:
+            # By a producer that knows another topic of that name, or without a root.
+            if not one.side.gone and one.is_sound and not isinstance(error, TopicDeletedError):
+                raise
+            self._abort(one)
+            return
+        one.records.append((topic, partition, value))
+
+    def _give(self, one: Open, topic: Topic, group: str, partition: int) -> None:
+        """Let a transaction commit an offset of a group."""
+        at = self.random.randint(0, len(topic.records[partition]))
         mine = {t.name: t for t, _, _ in one.offsets}
         try:
             one.producer.send_offsets_to_transaction(
@@ -326,6 +343,37 @@ class FailbackWorld:
             return
         one.offsets[topic, group, partition] = at
 
+    def outlive(self) -> None:
+        """A topic goes, and another one takes its name, while a transaction with its offsets alone is open.
+
+        What may happen between the offset and the commit happens there or not: other topics, other offsets, records.
+        """
+        if not any(one.offsets and not one.records for one in self.open):
+            self.begin()
+            found = [one for one in self.open if not one.records]
+            if not found:
+                return
+            one = self.random.choice(found)
+            owned = [topic for name, topic in one.side.topics.items() if one.side is self.sides[self.owner[name]]]
+            if not owned:
+                return
+            self._give(one, self.random.choice(owned), self.random.choice(GROUPS), self.random.choice(PARTITIONS))
+            if one not in self.open:
+                return
+        one = self.random.choice([one for one in self.open if one.offsets and not one.records])
+        given = list(one.offsets)
+        topic = self.random.choice(given)[0]
+        if one.is_sound and one.side is self.sides[self.owner[topic.name]]:
+            self._create_again(topic.name)
+            successor = one.side.topics[topic.name]
+            for partition in PARTITIONS[: self.random.randint(0, len(PARTITIONS))]:
+                self._append(one.side, successor, partition)
+        if one in self.open:
+            self._commit(one)
+        for topic, group, partition in given:
+            if topic.name in one.side.topics:
+                self._consume(one.side, one.side.topics[topic.name], group, partition)
+
     def finish(self) -> None:
         """Commit or abort a transaction: it has all of its records and offsets, or none."""
         if not self.open:
@@ -333,7 +381,10 @@ class FailbackWorld:
         one = self.random.choice(self.open)
         if self.random.random() < 0.25:
             self._abort(one)
-            return
+        else:
+            self._commit(one)
+
+    def _commit(self, one: Open) -> None:
         sound = one.is_sound
         for _ in range(5):
             try:
@@ -382,7 +433,9 @@ class FailbackWorld:
 
     def create_again(self) -> None:
         """Another topic takes a name."""
-        name = self.random.choice(NAMES)
+        self._create_again(self.random.choice(NAMES))
+
+    def _create_again(self, name: str) -> None:
         side = self.sides[self.owner[name]]
         self._surely(side, lambda: self._client(side).delete_topic(name))
         del side.topics[name]
