@@ -122,8 +122,13 @@ class GroupOffsets:
             group_id: the group; it need not exist.
             partitions: whose offsets.
             topic_ids: current id by topic; a topic that is missing here has no offsets.
+
+        Raises:
+            KafkaStorageError: nobody can say what they are, as the root that leads the groups gives no answer; ask
+                again.
         """
-        offsets = self.groups.refresh().group(group_id).offsets
+        # An older offset would have records read again, in a transaction too.
+        offsets = self.groups.refresh(surely=True).group(group_id).offsets
         found = {}
         for tp in partitions:
             known = offsets.get(tp)

@@ -18,13 +18,15 @@ class ControlLog(Protocol, Generic[S_co, R]):
         """The state as of the last `refresh` or `transact`. Read it; only rows change it."""
         ...
 
-    def refresh(self, *, waiting: bool = False, since: float = math.inf) -> S_co:
+    def refresh(self, *, waiting: bool = False, since: float = math.inf, surely: bool = False) -> S_co:
         """Apply rows that others added; returns the state. Costs a file look-up when there is nothing new.
 
         Args:
             waiting: the caller comes again until there is something new; see `TopicLog.refresh`.
             since: an answer of the storage to a look of this process will do that was made at this time or later,
                 seconds of the machine's monotonic clock; unless `waiting`.
+            surely: what is not seen is taken for not there, so that a leader that gives no answer is an error at once.
+                Without it there is nothing new for as long as it may lag.
         """
         ...
 

@@ -60,6 +60,9 @@ class Pace:
     longest: float = 0.0
     """Above 0, the look is one of somebody who waits for something new and comes again: looks are made less and less
     often then, down to one in so many seconds, and all who wait share them. `since` counts where it is earlier."""
+    surely: bool = False
+    """Whether a leader that gives no answer is an error at once. Else a look finds nothing new for as long as it may
+    lag, which is right for those who come again, and wrong for those who conclude something from what is missing."""
 
     @property
     def waits(self) -> bool:
@@ -69,6 +72,9 @@ class Pace:
 
 NOW: Final = Pace()
 """The storage is asked."""
+
+SURELY: Final = Pace(surely=True)
+"""The storage is asked, and silence is no answer."""
 
 
 class Store(Protocol):

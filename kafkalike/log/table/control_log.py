@@ -98,9 +98,9 @@ class DeltaControlLog(Generic[S, R]):
         """The state as of the last `refresh`; read anew when that was interrupted."""
         return self._rows.state
 
-    def refresh(self, *, waiting: bool = False, since: float = math.inf) -> S:
+    def refresh(self, *, waiting: bool = False, since: float = math.inf, surely: bool = False) -> S:
         """Apply rows that others added; see `ControlLog.refresh`."""
-        state = self._rows.refresh(self._waiting if waiting else Pace(since))
+        state = self._rows.refresh(self._waiting if waiting else Pace(since, surely=surely))
         if not self._rows.exists:
             self._on_missing()
         return state

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, OffsetOutOfRangeError
-from kafkalike.log.store.port import Store
+from kafkalike.log.store.port import NOW, SURELY, Pace, Store
 from kafkalike.log.topic.arrow.header_names import first_undecodable
 from kafkalike.log.topic.chunk import Chunk
 from kafkalike.log.topic.data_file import Reading, longs
@@ -54,7 +54,7 @@ class ReadableLog(Protocol):
         """Offset below which one without a record is no loss."""
         ...
 
-    def look_anew(self) -> None:
+    def look_anew(self, pace: Pace = NOW) -> None:
         """Refresh, also when the log was cleaned up past what is known."""
         ...
 
@@ -148,7 +148,8 @@ class DeltaReader:
         log, p = self._log, self._partition
         live = range(log.log_start(p), log.log_end(p))
         if not live.start <= self.position <= live.stop:
-            log.look_anew()
+            # Who acknowledged what lies above the end may have been lost since: that end is no reason to go back to.
+            log.look_anew(SURELY if self.position > live.stop else NOW)
             live = range(log.log_start(p), log.log_end(p))
         if not live.start <= self.position <= live.stop:
             name = f"{log.info.name}-{p}"

@@ -47,11 +47,11 @@ class PatientControlLog(DeltaControlLog[S, R]):
         super().__init__(table, helpers=helpers, properties=properties, before_change=before_change)
         self._before_look = before_look
 
-    def refresh(self, *, waiting: bool = False, since: float = math.inf) -> S:
+    def refresh(self, *, waiting: bool = False, since: float = math.inf, surely: bool = False) -> S:
         """Apply rows that others added, where the root answers."""
         self._before_look()
         try:
-            return super().refresh(waiting=waiting, since=since)
+            return super().refresh(waiting=waiting, since=since, surely=surely)
         except KafkaStorageError as cause:
             if not self._table.loaded:
                 raise

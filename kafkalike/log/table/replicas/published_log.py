@@ -164,9 +164,9 @@ class PublishedLog:
         try:
             content = self._roots.logs.look(leader, version, pace)
         except OSError as cause:
-            return self._without(view, leader, cause)
+            return self._without(view, leader, cause, surely=pace.surely)
         if content is None:
-            if not self._is_outdated(view):
+            if not self._is_outdated(view, surely=pace.surely):
                 return None
         elif self._roots.logs.is_sure(leader, version) and _SEAL not in content and VersionFile(content).append_id:
             self.advance(View(view.configuration, version))
@@ -175,21 +175,28 @@ class PublishedLog:
         view = self.followed(view)
         return self.file_of(version) if version <= view.end else None
 
-    def _is_outdated(self, view: View) -> bool:
+    def _is_outdated(self, view: View, *, surely: bool) -> bool:
         """Whether another configuration is registered. One that was taken out as planned does not hear of it."""
         known = self._replicas.controller.known()
         now = SYSTEM_CLOCK.monotonic()
         far = self._replicas.store_of(view.configuration.leader).far
-        if now - self._asked > (FAR_ASK_SECONDS if far else ASK_SECONDS):
+        if surely or now - self._asked > (FAR_ASK_SECONDS if far else ASK_SECONDS):
             self._asked = now
             known = self._replicas.controller.registered()
         return known is not None and known.epoch > view.configuration.epoch
 
-    def _without(self, view: View, leader: Replica, cause: OSError) -> bytes | None:
-        """Look where the leader gives no answer: for as long as it may lag there is nothing new."""
+    def _without(self, view: View, leader: Replica, cause: OSError, *, surely: bool) -> bytes | None:
+        """Look where the leader gives no answer: for as long as it may lag there is nothing new.
+
+        Raises:
+            TimeoutError: `surely`, and nobody can say yet whether there is.
+        """
+        silent = f"broker {leader.broker} gives no answer, and nobody leads {self._replicas.uri} instead of it yet"
         down_ms = self._roots.note_down(leader)
         registered = self._replicas.controller.registered()
         if registered is None or (registered.epoch <= view.configuration.epoch and down_ms < self.lag_ms):
+            if surely:
+                raise TimeoutError(errno.ETIMEDOUT, silent) from cause
             return None
         try:
             mended = self._mended(view, UnreachableError(leader))
@@ -197,6 +204,8 @@ class PublishedLog:
             # Nobody can lead instead of it: what is published can be read, and nothing else will be.
             _log.warning("%s: %s", self._replicas.uri, away)
             self._roots.note_answer(leader)
+            if surely:
+                raise TimeoutError(errno.ETIMEDOUT, silent) from away
             return None
         except NotStoredError:
             raise cause from None
