@@ -269,7 +269,8 @@ class FailbackWorld:
             end = consumer.position(tp)
         expected = topic.records[partition][since:]
         if side.gone is not None and end < len(topic.records[partition]):
-            # Until another replica takes over from the lost leader, a client sees what it saw before, and goes on there.
+            # Until another replica takes over from the lost leader, a client sees what it saw before. It never goes
+            # back.
             assert (read, max(end, since)) == (expected[: len(read)], end), (group, tp, since, read)
             self.failed["consume: stale"] += 1
             return
