@@ -1,7 +1,7 @@
 """SQL reading: what a parsed statement is made of in, whether it only reads topics out.
 
 What is not known to be harmless is refused: parts of a statement by their names, relations that are no views of the
-cluster (Spark would take `` text.`/etc/passwd` `` for a file), functions that call methods of Java.
+cluster (Spark would take `` text.`/etc/passwd` `` for a file), functions that call methods of Java or open files.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ PARTS: Final = frozenset({
 Left out is what keeps expressions where JSON does not show them: windows with names, UNPIVOT, `* EXCEPT … REPLACE`.
 """
 
-REFUSED_WORDS: Final = re.compile(r"\b(?:reflect|try_reflect|java_method)\b", re.IGNORECASE)
-"""Functions that call methods of Java; refused wherever they stand, as no other name leads to them."""
+REFUSED_WORDS: Final = re.compile(
+    r"\b(?:reflect|try_reflect|java_method|xpath\w*|(?:from|schema_of)_xml|(?:from|to|schema_of)_(?:avro|protobuf))\b",
+    re.IGNORECASE,
+)
+"""Functions that call methods of Java, and those that open files or addresses that their arguments name: the DTD of a
+document, an XSD, a schema. Refused wherever they stand, as no other name leads to them."""
 
 REFUSED_EXPRESSIONS: Final = frozenset({"CallMethodViaReflection", "TryReflect"})
 
@@ -55,7 +59,7 @@ def refusal(text: str, plan: str, views: Collection[str]) -> str:
         views: names that may stand where a table does, lower case.
     """
     if REFUSED_WORDS.search(text):
-        return "functions that call methods of Java are refused"
+        return "functions that call methods of Java, read XML or take a schema's file are refused"
     known = {name.lower() for name in views} | {name.lower() for name in own_tables(plan)}
     for node in _nodes(json.loads(plan)):
         why = _refused(node, known)

@@ -131,6 +131,13 @@ def test_an_answer_of_many_columns_has_a_bound(queries: Queries) -> None:
         "SELECT * FROM text(:path)",
         "SELECT * FROM IDENTIFIER(:path)",
         "SELECT `reflect`('java.lang.System', 'getProperty', 'user.home')",
+        # Functions that open what an argument names: a DTD, entities, an XSD, the file of a schema.
+        "SELECT xpath_string('<!DOCTYPE a SYSTEM \"file://{secret}\"><a/>', 'a')",
+        "SELECT `XPath`('<!DOCTYPE a SYSTEM \"http://127.0.0.1:1/x.dtd\"><a/>', 'a')",
+        "SELECT from_xml('<a/>', 'b INT', map('rowValidationXSDPath', '{secret}'))",
+        "SELECT * FROM VALUES (schema_of_xml('<a/>', map('rowValidationXSDPath', '{secret}')))",
+        "SELECT from_avro(key, '', map('avroSchemaUrl', 'file://{secret}')) FROM orders",
+        "SELECT from_protobuf(key, 'M', '{secret}') FROM orders",
         "DECLARE VARIABLE x INT",
         "BEGIN DECLARE x INT; SELECT * FROM text.`{secret}`; END",
         "DESCRIBE QUERY SELECT * FROM text.`{secret}`",

@@ -51,6 +51,24 @@ def test_functions_that_call_java_are_refused(text: str) -> None:
     assert "Java" in refusal(text, plan(), set())
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT xpath(a, 'b')",
+        "SELECT `XPATH_int`(a, 'b')",
+        "SELECT from_xml(a, 'b')",
+        "SELECT schema_of_xml(a)",
+        "SELECT from_avro(a, 'b')",
+        "SELECT to_avro(a)",
+        "SELECT schema_of_avro(a)",
+        "SELECT FROM_PROTOBUF(a, 'b', 'c')",
+        "SELECT to_protobuf(a, 'b', 'c')",
+    ],
+)
+def test_functions_that_open_what_an_argument_names_are_refused(text: str) -> None:
+    assert "read XML" in refusal(text, plan(), set())
+
+
 def test_names_that_a_statement_gives_itself_are_known() -> None:
     named = {"class": LOGICAL + "UnresolvedWith", "cteRelations": [{"_1": "mine", "_2": [relation("orders")]}]}
 
