@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from jsonschema.validators import validator_for
 from referencing import Registry, Resource, Specification
@@ -48,8 +48,9 @@ class JsonReferences:
         self._base = self._specification.create_resource(without_dialect(document)).id() or ""
         registry: Registry[Any] = Registry(retrieve=self._named)  # type: ignore[call-arg]
         self.registry = registry.with_resources(self._used.items())
-        self._root = self._specification.create_resource(without_dialect(document))
-        self.resolver: Resolver = self.registry.resolver_with_root(self._root)
+        root = self._specification.create_resource(without_dialect(document))
+        # Under no name, as the library would count an `$id` that is relative twice.
+        self.resolver: Resolver = self.registry.with_resource("", root).resolver(self._base)
 
     def inside(self, resolver: Resolver, schema: JsonSchema) -> Resolver:
         """The resolver of a schema, for the one around it: an `$id` changes the base."""
@@ -59,7 +60,8 @@ class JsonReferences:
 
     def at(self, name: str) -> Resolver:
         """The resolver of a used schema."""
-        return self.resolver.lookup(name).resolver
+        found = self.resolver.lookup(name)
+        return self._arrived(found.resolver, found.contents)
 
     def follow(self, resolver: Resolver, reference: object) -> tuple[JsonSchema, Resolver]:
         """Return the schema that a `$ref` leads to, and its resolver.
@@ -76,7 +78,12 @@ class JsonReferences:
         except Exception as cause:
             # A pointer may lead through what is no schema at all.
             raise InvalidSchemaError(f"the $ref {reference!r} leads nowhere: {cause}") from cause
-        return found.contents, self.inside(found.resolver, found.contents)
+        return found.contents, self._arrived(found.resolver, found.contents)
+
+    def _arrived(self, resolver: Resolver, schema: JsonSchema) -> Resolver:
+        """The resolver of a schema that was looked up, which counts the `$id` of it already if that is relative."""
+        name = self._specification.create_resource(schema).id() if isinstance(schema, dict) else None
+        return self.inside(resolver, schema) if name and urlsplit(name).scheme else resolver
 
     def _resource(self, document: JsonSchema, other: JsonSchema) -> Resource[Any]:
         dialect = dialect_of(document)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.errors import SerializationError
-from kafkalike.schemas.arrow.avro_types import DURATION, arrow_type, branches_of, default_of, wider
+from kafkalike.schemas.arrow.avro_types import DURATION, arrow_type, branches_of, default_array, wider
 from kafkalike.schemas.arrow.exact import can_be, doubled_key, exactly
 from kafkalike.schemas.arrow.reading import UnmatchedError
 from kafkalike.schemas.avro_schema import AvroField, AvroType
@@ -55,7 +56,7 @@ class _Writers:
         if of.items is not None:
             return _without_nulls(self._items(of, of.items, kind, path, around), path)
         if of.kind == "null":
-            return _nothing
+            return _only_nulls(path)
         return _without_nulls(_leaf(of, kind, path), path)
 
     def _record(self, of: AvroType, kind: pa.DataType, path: str, around: tuple[str, ...]) -> Write:
@@ -91,7 +92,7 @@ class _Writers:
         kind = arrow_type(field.type, self._depth, around)
         if kind is None:
             raise UnmatchedError(f"{path} is missing, and its default stands too deeply in itself")
-        value = pa.array([default_of(field.type, default, self._depth, around)], kind)
+        value = default_array(replace(field, default=default), kind, self._depth, around)
         constant = self.of(field.type, kind, path, around)(value)
         return lambda values: constant.take(pa.array(np.zeros(len(values), np.int64)))
 
@@ -107,7 +108,7 @@ class _Writers:
 
     def _union(self, of: AvroType, kind: pa.DataType, path: str, around: tuple[str, ...]) -> Write:
         """A value goes into the branch that its column, or its member, is for."""
-        branches = branches_of(of)
+        branches = branches_of(of) or of.branches[:1]
         one = wider(branches) or (branches[0] if len(branches) == 1 else None)
         numbers = {id(branch): _zigzag(np.array([nth])) for nth, branch in enumerate(of.branches)}
         null = next((_zigzag(np.array([nth])) for nth, b in enumerate(of.branches) if b.kind == "null"), None)
@@ -182,6 +183,15 @@ def _without_nulls(write: Write, path: str) -> Write:
     return checked
 
 
+def _only_nulls(path: str) -> Write:
+    def checked(values: pa.Array) -> pa.BinaryArray:
+        if values.null_count < len(values):
+            raise SerializationError(f"{path or 'a value'} is not null, and its schema takes nothing but null")
+        return _nothing(values)
+
+    return checked
+
+
 def _blocks(values: pa.Array, items: pa.BinaryArray) -> pa.BinaryArray:
     """Lists or maps: one block of the items, and the end."""
     counts = np.diff(np.asarray(values.offsets)).astype(np.int64)
@@ -246,7 +256,8 @@ def _make(of: AvroType, wanted: pa.DataType) -> Write:  # noqa: PLR0911 - one fo
         return _decimal(of)
     if of.kind == "fixed":
         return _of_size(of, wanted)
-    return lambda values: joined(_zigzag(_lengths(values)), values.cast(pa.binary()))
+    check = _check_uuids if of.logical == "uuid" and of.kind == "string" else _same
+    return lambda values: joined(_zigzag(_lengths(values)), check(values).cast(pa.binary()))
 
 
 def _numbers(values: pa.Array) -> npt.NDArray[np.int64]:
@@ -294,6 +305,18 @@ def _of_size(of: AvroType, wanted: pa.DataType) -> Write:
         return values
 
     return write
+
+
+def _same(values: pa.Array) -> pa.Array:
+    return values
+
+
+def _check_uuids(values: pa.Array) -> pa.Array:
+    """Texts, all of them UUIDs: readers make a UUID of each."""
+    wrong = pc.invert(pc.match_substring_regex(values, rf"\A{_UUID.pattern}\z"))
+    if pc.any(wrong).as_py():
+        raise ValueError(f"{values.filter(wrong)[0].as_py()!r} is no UUID")
+    return values
 
 
 def _uuid(text: str) -> bytes:

@@ -30,7 +30,7 @@ from kafkalike.schemas.arrow.avro_types import (
     VALUE,
     arrow_type,
     branches_of,
-    default_of,
+    default_array,
     record_fields,
     wider,
 )
@@ -167,8 +167,7 @@ class _Plan:
                 raise UnmatchedError(f"the reader's field {field.name} was not written, and has no default")
             place = places.get(field.name)
             if place is not None:
-                value = default_of(field.type, field.default, self._depth, inside)
-                missing.append((Constant(pa.array([value], kind.field(place).type)), place))
+                missing.append((Constant(default_array(field, kind.field(place).type, self._depth, inside)), place))
         return Record(kind, steps, missing)
 
     def _field(self, wrote: AvroField, wants: AvroField, around: Around) -> Node:
@@ -198,11 +197,11 @@ class _Plan:
 def _readers(wrote: AvroType, wants: AvroType) -> dict[str, AvroField]:
     """Which field of the reader's reads each of the writer's: that of its name, else the first with such an alias."""
     written = {field.name for field in wrote.fields}
-    found: dict[str, AvroField] = {}
+    found = {field.name: field for field in wants.fields if field.name in written}
     for field in wants.fields:
-        name = next((name for name in (field.name, *field.aliases) if name in written), None)
-        if name is not None and name not in found:
-            found[name] = field
+        name = next((alias for alias in field.aliases if alias in written), None)
+        if name is not None and field.name not in written:
+            found.setdefault(name, field)
     return found
 
 

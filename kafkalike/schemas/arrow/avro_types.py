@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -10,6 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafkalike.errors import InvalidSchemaError
+from kafkalike.schemas.arrow.exact import DAY_MICROS
+from kafkalike.schemas.arrow.reading import UnmatchedError
 from kafkalike.schemas.avro_schema import AvroField, AvroType
 from kafkalike.schemas.avro_types import default_fits
 
@@ -128,6 +131,24 @@ def _leaf(of: AvroType) -> pa.DataType:
     return _LOGICAL.get((of.kind, of.logical or ""), _PLAIN[of.kind])
 
 
+def default_array(field: AvroField, kind: pa.DataType, depth: int, around: tuple[str, ...]) -> pa.Array:
+    """A field's default as an array of its one value.
+
+    Args:
+        field: the field.
+        kind: its Arrow type.
+        depth: see `columns_of`.
+        around: names of the records that the field stands in.
+
+    Raises:
+        UnmatchedError: the default is no value of the type, though JSON of its form.
+    """
+    try:
+        return pa.array([default_of(field.type, field.default, depth, around)], kind)
+    except (ArithmeticError, ValueError) as cause:
+        raise UnmatchedError(f"the default of {field.name} is no {kind}: {cause}") from cause
+
+
 def default_of(of: AvroType, value: Any, depth: int, around: tuple[str, ...]) -> Any:  # noqa: ANN401, PLR0911
     """A field's default, of JSON, as a Python value for `pa.array`.
 
@@ -153,17 +174,31 @@ def default_of(of: AvroType, value: Any, depth: int, around: tuple[str, ...]) ->
     if of.kind in {"bytes", "fixed"}:
         return _of_bytes(kind, value.encode("latin-1"))
     if of.kind in {"float", "double"}:
-        return float(value)
-    return value * 1000 if (of.logical or "").endswith("-millis") and not pa.types.is_integer(kind) else value
+        return _floating(kind, value)
+    found = value * 1000 if (of.logical or "").endswith("-millis") and not pa.types.is_integer(kind) else value
+    if pa.types.is_time(kind) and not 0 <= found < DAY_MICROS:
+        raise ValueError(f"{value} is no time of day")
+    return found
+
+
+def _floating(kind: pa.DataType, value: Any) -> float:  # noqa: ANN401 - a number, or a word for one
+    """The nearest number of a type; a whole number has to be equal to it."""
+    found = float(pa.scalar(float(value), kind).as_py())
+    if (isinstance(value, int) and found != value) or (math.isinf(found) and not isinstance(value, str)):
+        raise ValueError(f"{value} becomes {found}")
+    return found
 
 
 def _of_union(of: AvroType, value: Any, depth: int, around: tuple[str, ...]) -> Any:  # noqa: ANN401
     branches = branches_of(of)
     if value is None or not branches:
         return None
+    one = wider(branches)
+    if one is not None:
+        return default_of(one, value, depth, around)
     number = next((nth for nth, branch in enumerate(branches) if default_fits(branch, value)), 0)
     found = default_of(branches[number], value, depth, around)
-    return found if len(branches) == 1 or wider(branches) is not None else {f"member{number}": found}
+    return found if len(branches) == 1 else {f"member{number}": found}
 
 
 def _of_bytes(kind: pa.DataType, plain: bytes) -> Any:  # noqa: ANN401

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -50,6 +51,7 @@ class BatchEncoder:
     ) -> None:
         self._head = pa.array([frame(number)], pa.binary())
         try:
+            _check_names(kind, "")
             self._encode = _encoder(schema, source, kind, depth, message)
         except UnmatchedError as cause:
             raise SerializationError(f"the columns do not fit schema {number}: {cause}") from cause
@@ -69,6 +71,17 @@ class BatchEncoder:
         chosen = np.full(len(values), -1, np.int64)
         chosen[there] = np.arange(len(there))
         return made.take(pa.array(chosen, mask=chosen < 0))
+
+
+def _check_names(kind: pa.DataType, path: str) -> None:
+    """Refuse a struct that has a name twice, of which a value could have one only."""
+    if pa.types.is_struct(kind):
+        doubled = next((name for name, count in Counter(kind.names).items() if count > 1), None)
+        if doubled is not None:
+            raise UnmatchedError(f"{path}{doubled} is there twice")
+    for nth in range(kind.num_fields):
+        inner = kind.field(nth)
+        _check_names(inner.type, f"{path}{inner.name}.")
 
 
 def _encoder(schema: Schema, source: SchemaSource, kind: pa.DataType, depth: int, message: str | None) -> Encode:

@@ -71,8 +71,7 @@ class JsonColumns:
     def top(self) -> tuple[Structs, bool]:
         """The column of whole values, and whether it has the fields of an object; else there is one field `value`."""
         references = self._references
-        resolver = references.inside(references.resolver, references.document)
-        found = self._of([_Part(references.document, resolver)], ())
+        found = self._of([_Part(references.document, references.resolver)], ())
         if isinstance(found, Structs):
             return found, True
         if found is None:

@@ -161,7 +161,8 @@ def _undecimal(value: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _float(value: Decimal) -> float:
-    return float(exact(value))
+    exact(value)
+    return nearest(value)
 
 
 def _time(value: date | datetime) -> str:

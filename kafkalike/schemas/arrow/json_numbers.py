@@ -100,7 +100,8 @@ def exact(value: Any) -> int | float:  # noqa: ANN401 - a number
         if not math.isfinite(value):
             raise ValueError(f"{value} is no number in JSON")
         return value
-    if value.adjusted() < MOST_DIGITS and value == value.to_integral_value():
+    is_below_zero = value.is_signed() and not value
+    if value.adjusted() < MOST_DIGITS and value == value.to_integral_value() and not is_below_zero:
         return int(value)
     found = float(value)
     if not _same(found, value):

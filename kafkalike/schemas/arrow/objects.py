@@ -53,8 +53,36 @@ def objects(values: pa.Array) -> list[Any]:
         SerializationError: one has none; the error names its path.
     """
     _check(values, "")
-    found: list[Any] = values.to_pylist()
+    plain = _in_utc(values.type)
+    found: list[Any] = (values if plain == values.type else values.view(plain)).to_pylist()
     return found
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    """A type whose instants Python has in UTC.
+
+    A local time may be beyond Python's years, or seconds away from UTC, which RFC 3339 cannot say.
+    """
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_in_utc(kind.key_type), kind.item_field.with_type(_in_utc(kind.item_type)))
+    if not is_list(kind):
+        return kind
+    item = kind.value_field.with_type(_in_utc(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(item, kind.list_size)
+    return next(make(item) for is_kind, make in _LISTS if is_kind(kind))
+
+
+_LISTS: Final[list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field], pa.DataType]]]] = [
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_list_view, pa.list_view),
+    (pa.types.is_large_list_view, pa.large_list_view),
+]
 
 
 def at(path: str, convert: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 
 from kafkalike.errors import IllegalArgumentError, InvalidSchemaError
 from kafkalike.schemas.arrow.values import Column, Leaf, Lists, Maps, Structs
+from kafkalike.schemas.proto.well_known import JSON_MESSAGES, WRAPPERS
 
 _F: Final = FieldDescriptor
 _SCALARS: Final[Mapping[int, pa.DataType]] = {
@@ -28,11 +29,6 @@ _SCALARS: Final[Mapping[int, pa.DataType]] = {
     _F.CPPTYPE_FLOAT: pa.float32(),
     _F.CPPTYPE_BOOL: pa.bool_(),
 }
-WRAPPERS: Final = frozenset(
-    f"google.protobuf.{name}Value"
-    for name in ("Bool", "Bytes", "Double", "Float", "Int32", "Int64", "String", "UInt32", "UInt64")
-)
-JSON_MESSAGES: Final = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
 MICROS: Final = 1_000_000
 MOST_SECONDS: Final = 315_576_000_000
 """Of a Duration, by its definition."""

@@ -84,14 +84,13 @@ class Places:
             _check_shape(schema)
         return schema
 
-    def _enter(self, schema: JsonSchema, around: Resolver) -> None:
+    def _enter(self, schema: JsonSchema, resolver: Resolver) -> None:
         """Note the resolvers of a schema and of those inside it."""
         if not isinstance(schema, dict):
             return
-        resolver = self._references.inside(around, schema)
         self._resolvers[id(schema)] = resolver
         for part in _parts(schema):
-            self._enter(part, resolver)
+            self._enter(part, self._references.inside(resolver, part))
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[JsonSchema]:

@@ -2,15 +2,20 @@
 
 A reader knows fields by their numbers, and Protobuf's libraries take the bytes of a field for whatever type the reader
 has: a number of 64 bits becomes its lowest 32, -1 becomes 4,294,967,295, a `sint32` another number, and a number
-that became a Timestamp is not set. Where a type has changed, both schemas read the value, and they have to agree.
+that became a Timestamp is not set. Google's own messages are taken for each other, of two fields that came into one
+`oneof` the last one stays, and a closed enum drops numbers without a name. Where a type has changed, both schemas read
+the value, and they have to agree.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from kafkalike.schemas.proto.well_known import JSON_MESSAGES, TIMES, WRAPPERS
 
 Check = Callable[[Any, Any], None]
 """Compares the writer's message with the reader's; raises ValueError for the first field that differs."""
@@ -58,14 +63,32 @@ class _Checks:
                 check = None if reads is None else self._of_field(wrote, reads)
                 if check is not None:
                     fields[wrote.name] = check
+        choices = self._choices(writer, reader)
 
         def check_message(written: Any, read: Any) -> None:  # noqa: ANN401
-            for field, _ in written.ListFields():
+            there = written.ListFields()
+            for names in choices:
+                given = [field.name for field, _ in there if field.name in names]
+                if len(given) > 1:
+                    raise ValueError(f"{' and '.join(given)} are set, of which the reader takes one")
+            for field, _ in there:
                 check = fields.get(field.name)
                 if check is not None:
                     check(written, read)
 
         return check_message
+
+    def _choices(self, writer: Descriptor, reader: Descriptor) -> list[set[str]]:
+        """Names of the writer's fields that stand in one `oneof` of the reader's, and did not in the writer's."""
+        found = []
+        for choice in reader.oneofs:
+            numbers = [field.number for field in choice.fields]
+            wrote = [writer.fields_by_number[one] for one in numbers if one in writer.fields_by_number]
+            before = {field.name if field.containing_oneof is None else field.containing_oneof for field in wrote}
+            if len(before) > 1:
+                self.changed = True
+                found.append({field.name for field in wrote})
+        return found
 
     def _of_field(self, wrote: FieldDescriptor, reads: FieldDescriptor) -> Check | None:
         if _is_map(wrote) and _is_map(reads):
@@ -75,7 +98,7 @@ class _Checks:
             if wrote.type in _NUMBERS or _is_map(wrote) or _is_map(reads):
                 # Several numbers stand together, without the field's number before each.
                 return _refused(wrote, reads)
-        if wrote.type == reads.type:
+        if wrote.type == reads.type and _same_form(wrote, reads) and not _loses_numbers(wrote, reads):
             if wrote.message_type is None or reads.message_type is None:
                 return _equal(wrote, reads) if wrote.is_repeated != reads.is_repeated else None
             return _each(wrote, reads, self.of(wrote.message_type, reads.message_type))
@@ -84,9 +107,10 @@ class _Checks:
 
     def _of_map(self, wrote: FieldDescriptor, reads: FieldDescriptor) -> Check:
         parts = [(_part(wrote, name), _part(reads, name)) for name in ("key", "value")]
-        if any(one.type != other.type for one, other in parts):
+        is_same_form = all(_same_form(one, other) for one, other in parts)
+        if not is_same_form or any(one.type != other.type or _loses_numbers(one, other) for one, other in parts):
             self.changed = True
-        if not all(_same_form(one, other) for one, other in parts):
+        if not is_same_form:
             return _refused(wrote, reads)
         item, other = parts[1]
         if item.message_type is None or other.message_type is None:
@@ -145,7 +169,25 @@ def _part(field: FieldDescriptor, name: str) -> FieldDescriptor:
 
 
 def _same_form(wrote: FieldDescriptor, reads: FieldDescriptor) -> bool:
-    return wrote.type == reads.type or any({wrote.type, reads.type} <= form for form in _FORMS)
+    if wrote.type == reads.type:
+        return _same_meaning(wrote, reads)
+    return any({wrote.type, reads.type} <= form for form in _FORMS)
+
+
+def _same_meaning(wrote: FieldDescriptor, reads: FieldDescriptor) -> bool:
+    """Whether two messages mean the same: Google's own mean more than their fields say."""
+    if wrote.message_type is None or reads.message_type is None:
+        return True
+    names = {wrote.message_type.full_name, reads.message_type.full_name}
+    return len(names) == 1 or names <= WRAPPERS or not names & (WRAPPERS | JSON_MESSAGES | TIMES)
+
+
+def _loses_numbers(wrote: FieldDescriptor, reads: FieldDescriptor) -> bool:
+    """Whether the reader's enum drops numbers that it does not name, and the writer's may have such."""
+    if wrote.enum_type is None or reads.enum_type is None or not reads.enum_type.is_closed:
+        return False
+    known, may_be = set(reads.enum_type.values_by_number), set(wrote.enum_type.values_by_number)
+    return not wrote.enum_type.is_closed or not may_be <= known
 
 
 def _listed(field: FieldDescriptor, message: Any) -> list[Any]:  # noqa: ANN401
@@ -161,7 +203,10 @@ def _values(field: FieldDescriptor, message: Any) -> Any:  # noqa: ANN401
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    return value.encode() if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value.encode()
+    # NaN is not equal to itself.
+    return "nan" if isinstance(value, float) and math.isnan(value) else value
 
 
 def _words(field: FieldDescriptor) -> str:
