@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
@@ -89,6 +90,38 @@ def test_a_text_that_is_a_uuid_is_read_as_one() -> None:
     assert AvroCodec(schema, SchemasInMemory()).decode(payload) == {NAME: UUID(UUID_TEXT)}
 
 
+def named(kind: str, logical: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": logical, **more}
+
+
+def decimal_type(precision: int, scale: int) -> dict[str, Any]:
+    return named("bytes", "decimal", precision=precision, scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("values", "precision", "scale"),
+    [
+        pytest.param(pa.array([Decimal(872)], pa.decimal128(3, 0)), 38, 38, id="few-digits"),
+        pytest.param(pa.array([Decimal("-9" + "9" * 18 + ".1")], pa.decimal128(30, 11)), 38, 33, id="many-digits"),
+        pytest.param(pa.array([Decimal(1 << 218)], pa.decimal256(76, 0)), 38, 38, id="256-bits-that-become-0"),
+        pytest.param(pa.array([(1 << 63) - 1]), 38, 21, id="whole-number"),
+    ],
+)
+def test_a_decimal_that_overflows_the_bits_of_arrow_is_refused(values: pa.Array, precision: int, scale: int) -> None:
+    """Arrow multiplies by a power of ten, and what was left of some numbers had digits enough."""
+    with pytest.raises(SerializationError, match=NAME):
+        written(schema_of("AVRO", decimal_type(precision, scale)), values)
+
+
+@pytest.mark.parametrize("text", ["0", "9999999999999999999999999999.9999999999", "-0.0000000001", None])
+def test_a_decimal_of_all_digits_is_read_as_it_was_written(text: str | None) -> None:
+    schema = schema_of("AVRO", ["null", decimal_type(38, 10)])
+    value = None if text is None else Decimal(text)
+    (payload,) = written(schema, pa.array([value], pa.decimal128(38, 10)))
+
+    assert read(schema, schema, payload) == ({NAME: value}, None)
+
+
 ALIASED: Final = [
     {"name": "x", "type": "int", "aliases": ["a"], "default": -1},
     {"name": "a", "type": "int", "default": -2},
@@ -109,10 +142,6 @@ def with_default(of: Any, default: Any) -> tuple[Any, str | None]:
     fields = [{"name": "a", "type": "int"}, {"name": "b", "type": of, "default": default}]
     wrote = Schema("AVRO", json.dumps({"type": "record", "name": "R", "fields": fields[:1]}))
     return read(wrote, Schema("AVRO", json.dumps({"type": "record", "name": "R", "fields": fields})), b"\x02")
-
-
-def named(kind: str, logical: str, **more: Any) -> dict[str, Any]:
-    return {"type": kind, "logicalType": logical, **more}
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ Is = Callable[[pa.DataType], bool]
 
 _INT64_DIGITS, _UINT64_DIGITS = 19, 20
 """Digits of the longest whole numbers."""
+_MOST_DIGITS: Final = 38
+"""Of a decimal of 128 bits."""
 
 _FLOAT64_LIMIT: Final = float(1 << 63)
 
@@ -88,9 +90,12 @@ def exactly(values: pa.Array, wanted: pa.DataType) -> pa.Array:
         return _times_of_day(values, wanted)
     if pa.types.is_duration(wanted) and pa.types.is_integer(kind):
         return values.cast(pa.int64()).cast(pa.duration("us")).cast(wanted)
-    if pa.types.is_decimal(wanted) and pa.types.is_integer(kind):
-        digits = _UINT64_DIGITS if pa.types.is_uint64(kind) else _INT64_DIGITS
-        return values.cast(pa.decimal128(digits, 0)).cast(wanted)
+    if pa.types.is_decimal(wanted):
+        if pa.types.is_integer(kind):
+            values = values.cast(pa.decimal128(_UINT64_DIGITS if pa.types.is_uint64(kind) else _INT64_DIGITS, 0))
+        return _decimals(values, wanted)
+    if pa.types.is_decimal(kind) and kind.scale < 0:
+        values = _decimals(values, pa.decimal128(_MOST_DIGITS, 0))
     if pa.types.is_struct(wanted):
         made = [exactly(_part(values, field.name), field.type) for field in wanted]
         return pa.StructArray.from_arrays(made, fields=list(wanted), mask=values.is_null())
@@ -141,6 +146,17 @@ def same_numbers(numbers: npt.NDArray[Any], floats: npt.NDArray[Any]) -> npt.NDA
     inside = np.isfinite(wide) & (wide < limit)
     whole: npt.NDArray[np.bool_] = inside & (np.where(inside, wide, 0.0).astype(numbers.dtype) == numbers)
     return whole
+
+
+def _decimals(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Decimals of another precision and scale.
+
+    Arrow multiplies by a power of ten in as many bits as it has, and takes what is left of a number that needs more.
+    """
+    made = values.cast(wanted)
+    if not made.cast(values.type).equals(values):
+        raise ValueError(f"a decimal has more digits than {wanted}")
+    return made
 
 
 def _times_of_day(values: pa.Array, wanted: pa.DataType) -> pa.Array:
