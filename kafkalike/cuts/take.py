@@ -10,7 +10,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline, utc_text
 from kafkalike.cuts.value import Snapshot, TopicSnapshot
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cluster.past import cut_at
-from kafkalike.log.connect import connect, connect_delta
+from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.transactions.views import Cut
@@ -62,7 +62,7 @@ def snapshot(
                 "a snapshot as of a time has no groups: of committed offsets only those of now are kept. Leave the "
                 "groups out, or take a snapshot without a time and keep it"
             )
-        return _as_of(names, _time_ms(at, clock), connect_delta(bootstrap_servers, storage_options), timeout_ms, clock)
+        return _as_of(names, _time_ms(at, clock), connect(bootstrap_servers, storage_options), timeout_ms, clock)
     cluster: Cluster = connect(bootstrap_servers, storage_options)
     now = clock.now_ms()
     cut = cluster.transactions.cut(names, Deadline(clock, timeout_ms))

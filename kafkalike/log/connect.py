@@ -69,19 +69,25 @@ def open_named(
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
     read_from: ReadFrom = LEADER,
 ) -> DeltaCluster:
-    """A cluster of tables, of which nothing is asked yet.
+    """Open a cluster without contacting its storage.
 
     Raises:
-        KafkaConfigurationError: as `connect`, and for a cluster in memory.
+        KafkaConfigurationError: as `connect`.
     """
-    cluster = _opened(bootstrap_servers, storage_options, read_from)
+    return _opened(bootstrap_servers, storage_options, read_from)
+
+
+def check_spark_reaches(cluster: DeltaCluster) -> None:
+    """Refuse a cluster in this process's memory, which Spark's processes cannot read.
+
+    Raises:
+        KafkaConfigurationError: it is in memory.
+    """
     if cluster.store.reach == "process":
-        message = (
-            f"{cluster.root!r} is a cluster in this process's memory, and Spark's jobs and mirrors need one that other "
-            "processes can reach: use a folder or a bucket"
+        raise KafkaConfigurationError(
+            f"{cluster.root!r} is a cluster in this process's memory, and Spark needs one that other processes can "
+            "reach: use a folder or a bucket"
         )
-        raise KafkaConfigurationError(message)
-    return cluster
 
 
 def _opened(bootstrap_servers: Any, storage_options: Any, read_from: ReadFrom) -> DeltaCluster:  # noqa: ANN401
@@ -174,12 +180,13 @@ def connect_delta(
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
     read_from: ReadFrom = LEADER,
 ) -> DeltaCluster:
-    """The same for Spark and for mirrors, which need tables that other processes reach.
+    """Open a cluster for Spark, which needs tables that other processes reach.
 
     Raises:
-        KafkaConfigurationError: for a cluster in memory, too.
+        KafkaConfigurationError: as `connect`, and for a cluster in memory.
     """
     cluster = open_named(bootstrap_servers, storage_options, read_from)
+    check_spark_reaches(cluster)
     cluster.store.try_out()
     cluster.defaults.record_early()
     return cluster

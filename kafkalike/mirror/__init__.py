@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
-from kafkalike.log.connect import connect_delta, connect_to_write, open_named
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.connect import connect, open_named
 from kafkalike.log.mirrors import promoting
 from kafkalike.log.mirrors.mirroring import Mirroring
 from kafkalike.log.mirrors.passed import Passed, TopicPass
@@ -57,7 +58,7 @@ class Mirror:
     ) -> None:
         self._mirroring = Mirroring(
             open_named(source, source_options),
-            connect_to_write(target, target_options),
+            _writable(target, target_options),
             _filter(topics),
             _filter(groups),
         )
@@ -102,7 +103,7 @@ def promote(
         UnknownTopicOrPartitionError: there is no such mirror.
         MirrorError: a topic is no mirror; or cannot be brought to a moment of its source, and `force` is not set.
     """
-    cluster = connect_to_write(target, storage_options)
+    cluster = _writable(target, storage_options)
     if isinstance(topics, str):
         wanted = _filter(topics)
         names = [name for name, info in sorted(cluster.topics().items()) if info.mirror is not None and wanted(name)]
@@ -132,7 +133,13 @@ def describe(
         target_options: of the target's.
     """
     theirs = None if source is None else open_named(source, source_options)
-    return standings(connect_delta(target, target_options), theirs, _filter(topics))
+    return standings(connect(target, target_options), theirs, _filter(topics))
+
+
+def _writable(target: Any, options: Any) -> DeltaCluster:  # noqa: ANN401 - see `connect`
+    cluster = connect(target, options)
+    cluster.store.check_writable()
+    return cluster
 
 
 def _filter(names: Names) -> Callable[[str], bool]:

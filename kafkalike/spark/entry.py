@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kafkalike.log.connect import open_named
+from kafkalike.log.connect import check_spark_reaches, open_named
 from kafkalike.log.jvm.hadoop import tell_hadoop
 from kafkalike.log.jvm.session import session as plain_session
 from kafkalike.spark.format.format import check_storage, register_format
@@ -46,6 +46,8 @@ def session(
     """
     check_storage(storage_options)
     cluster = None if bootstrap_servers is None else open_named(bootstrap_servers, storage_options)
+    if cluster is not None:
+        check_spark_reaches(cluster)
     made = plain_session(app_name, master, bootstrap_servers=bootstrap_servers, **conf)
     register_format(made, storage_options)
     if cluster is not None:

@@ -152,7 +152,7 @@ def played(seed: int, trouble: float) -> tuple[Place, list[Process]]:
             assert process.cluster.groups._combined is not None
             process.cluster.groups._combined.combined.meet()
     place.mood.trouble = trouble
-    for _ in range(rng.randint(4, 10)):
+    for _ in range(rng.randint(6, 14)):
         place.mood.others = [rng.choice(processes).act for _ in range(rng.randint(0, 6))]
         rng.choice(processes).act()
     place.mood.settle()

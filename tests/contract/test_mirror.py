@@ -13,10 +13,10 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.cli import main
 from kafkalike.cli.mirrors.mirror import HEADS
 from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.errors import KafkaConfigurationError, MirrorError, MirrorTopicError
+from kafkalike.errors import MirrorError, MirrorTopicError
 from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect_delta
+from kafkalike.log.connect import connect, connect_delta
 from kafkalike.log.mirrors.mirroring import Mirroring
 from kafkalike.log.mirrors.promoting import promoting
 from kafkalike.log.table.actions import log_name
@@ -144,13 +144,16 @@ def test_a_promoted_mirror_goes_on_at_the_next_offset_and_its_source_has_no_say(
 
 
 @pytest.mark.parametrize("in_memory", ["source", "target"])
-def test_a_mirror_needs_clusters_that_other_processes_reach(in_memory: str, tmp_path: Path) -> None:
-    """The error is about mirrors, not only about Spark."""
+def test_a_mirror_of_or_in_a_memory_cluster_has_the_records(in_memory: str, tmp_path: Path) -> None:
     roots: dict[str, Any] = {"source": str(tmp_path / "source"), "target": str(tmp_path / "target")}
     roots[in_memory] = MemoryCluster()
+    with KafkaProducer(bootstrap_servers=roots["source"]) as producer:
+        producer.send("t", b"1").get(timeout=10)
 
-    with pytest.raises(KafkaConfigurationError, match="in this process's memory, and Spark's jobs and mirrors need"):
-        Mirror(roots["source"], roots["target"])
+    Mirror(roots["source"], roots["target"]).run()
+
+    assert promote(roots["target"], "t") == {"t": 1}
+    assert values(connect(roots["target"]), "t") == [b"1"]
 
 
 def test_promote_takes_a_pattern_for_whole_names(source: DeltaCluster, target: DeltaCluster) -> None:

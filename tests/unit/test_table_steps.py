@@ -491,11 +491,22 @@ def test_a_version_put_where_the_table_was_removed_is_taken_back(world: World) -
     assert log_name(2) not in world.store._disk.files
 
 
-@pytest.mark.parametrize("answers", [True, False])
-def test_a_version_above_a_hole_stays_when_the_table_may_be_there(
-    world: World, monkeypatch: pytest.MonkeyPatch, *, answers: bool
+def test_a_version_above_a_hole_is_taken_back_where_no_checkpoint_covers_the_hole(world: World) -> None:
+    """A backup was restored meanwhile: nobody could load a table that lacks a version."""
+    world.rival_writes(0, 1)
+    world.rival_writes(1, 2)
+    world.table.refresh()
+    world.store.puts = [lambda: world.drop(2)]
+
+    landed = world.change(Appends(world.store, "a"))
+
+    assert landed.version == 2
+    assert world.store.made("discard") == [log_name(3), "a.1"]
+
+
+def test_a_version_above_a_hole_stays_when_the_storage_does_not_say_what_is_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit is there below the hole, or the storage does not say."""
     world.rival_writes(0, 1)
     world.rival_writes(1, 2)
     world.table.refresh()
@@ -505,8 +516,7 @@ def test_a_version_above_a_hole_stays_when_the_table_may_be_there(
 
     def stand_still() -> None:
         world.drop(2)
-        if not answers:
-            monkeypatch.setattr(world.store, "list", no_answer)
+        monkeypatch.setattr(world.store, "list", no_answer)
 
     world.store.puts = [stand_still]
 
