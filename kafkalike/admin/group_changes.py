@@ -108,11 +108,12 @@ class GroupChangeOperations(AdminBase):
         Raises:
             TypeError: anything else than one of the three.
             UnknownTopicOrPartitionError: no such partition; nothing was written.
+            KafkaStorageError: nobody can say where the log ends, as its leader gives no answer; nothing was written.
             KafkaTimeoutError, UnknownOutcomeError: see `ControlLog.transact`.
         """
         del group_coordinator_id
         targets, ids = self._resolve(offset_specs)
-        known = self._cluster.groups.refresh().group(check_group_id(group_id)).offsets
+        known = self._cluster.groups.refresh(surely=True).group(check_group_id(group_id)).offsets
         positions = {
             tp: known[tp].position._replace(offset=offset)
             if tp in known and known[tp].topic_id == ids[tp.topic]
@@ -128,7 +129,7 @@ class GroupChangeOperations(AdminBase):
         """The offsets that `reset_group_offsets` would set. Changes nothing.
 
         Raises:
-            TypeError, UnknownTopicOrPartitionError: as there.
+            TypeError, UnknownTopicOrPartitionError, KafkaStorageError: as there.
         """
         return self._resolve(offset_specs)[0]
 
@@ -143,7 +144,8 @@ class GroupChangeOperations(AdminBase):
                 raise TypeError(f"{tp}: an OffsetSpec, an OffsetTimestamp or an offset is needed, not {spec!r}")
             if tp.topic not in logs:
                 logs[tp.topic] = self._cluster.log(tp.topic)
-                logs[tp.topic].refresh()
+                # Offsets beyond the end are brought back to it: to the one that there is, not to one that was.
+                logs[tp.topic].refresh(surely=True)
             found[tp] = _target(logs[tp.topic], tp, spec)
         return found, {name: log.info.topic_id for name, log in logs.items()}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike.admin import KafkaAdminClient, OffsetSpec
 from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaStorageError
@@ -98,5 +99,27 @@ def test_committed_offsets_whose_leader_is_silent_are_not_said_to_be_older_ones(
                 found.append(consumer.committed(T0))
             except KafkaStorageError:
                 found.append("not now")
+
+    assert set(found) <= {"not now", 2}
+
+
+@pytest.mark.parametrize("spec", [OffsetSpec.LATEST, 2], ids=["latest", "an offset"])
+def test_reset_to_an_end_that_a_silent_leader_has_is_refused_until_another_one_leads(
+    tmp_path: Path, spec: OffsetSpec | int
+) -> None:
+    writer = opened(tmp_path)
+    writer.create_topic("t", 1, {}, assignments={0: [LEADER, THIRD, OTHER]})
+    client = opened(tmp_path)
+    client.log("t").refresh()
+    writer.log("t").append(batch_now("0", "1"))
+    away(tmp_path / str(LEADER))
+
+    found: list[object] = []
+    admin = KafkaAdminClient(bootstrap_servers=client)
+    while not found or found[-1] == "not now":
+        try:
+            found.append(admin.reset_group_offsets("g", {T0: spec})[T0]["offset"])
+        except KafkaStorageError:
+            found.append("not now")
 
     assert set(found) <= {"not now", 2}

@@ -77,7 +77,9 @@ class TopicLog(Protocol):
         """
         ...
 
-    def refresh(self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf) -> None:
+    def refresh(
+        self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf, surely: bool = False
+    ) -> None:
         """Look for new table commits and metadata. Costs two file look-ups when there is nothing new, or one.
 
         Args:
@@ -87,6 +89,7 @@ class TopicLog(Protocol):
                 milliseconds after it was made, or about 1 s where nothing came for long; topics' changes up to 30 s.
                 What this process commits is seen at once.
             since: what `Cluster.look_ahead` has given, whose answers will do for the table.
+            surely: see `ControlLog.refresh`; of the table.
         """
         ...
 

@@ -100,14 +100,16 @@ class FollowedTopic:
         """Gives the cluster's registry."""
         return self._home.schemas
 
-    def refresh(self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf) -> None:
+    def refresh(
+        self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf, surely: bool = False
+    ) -> None:
         """Look for new table commits and metadata."""
         # The metadata first, and not while this table is held: who holds theirs may want this.
         if metadata:
             self.refresh_info(waiting=waiting)
         else:
             self._take_info(self._home.metadata.state)
-        self.refresh_table(Pace(since, LONGEST if waiting else 0.0))
+        self.refresh_table(Pace(since, LONGEST if waiting else 0.0, surely))
 
     @property
     def next_file(self) -> str | None:
