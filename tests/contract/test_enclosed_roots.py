@@ -132,3 +132,39 @@ def test_topic_is_not_made_over_another_cluster(any_root: str) -> None:
 
     assert sorted(outer.topics()) == ["u"]
     assert sorted(connect(f"{any_root}/inner").topics()) == ["t"]
+
+
+@pytest.mark.parametrize("outer_first", [True, False], ids=["outer first", "inner first"])
+def test_roots_of_one_cluster_that_lie_in_each_other_are_refused(tmp_path: Path, *, outer_first: bool) -> None:
+    """Who loses the outer one loses both, whatever the replication factor says."""
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    roots = [str(tmp_path / "a"), str(tmp_path / "link" / "b")]
+    before = files_of(tmp_path)
+
+    with pytest.raises(KafkaConfigurationError, match=f"the root {roots[1]} lies in the root {roots[0]}"):
+        connect(roots if outer_first else roots[::-1])
+
+    assert files_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["one root", "two roots"])
+def test_new_root_above_one_of_the_cluster_is_refused(tmp_path: Path, number: int) -> None:
+    roots = [str(tmp_path / "above" / str(n)) for n in range(number)]
+    connect(roots).create_topic("t", 1, {})
+    before = files_of(tmp_path)
+
+    with pytest.raises(KafkaConfigurationError, match=f"the root {roots[0]} lies in the root {tmp_path}/above"):
+        connect(roots).replication.add_broker(str(tmp_path / "above"))
+
+    assert files_of(tmp_path) == before
+    connect(roots).log("t").append(batch_now("a"))
+
+
+def test_root_within_a_root_that_has_no_metadata_yet_is_refused(root: Path, tmp_path: Path) -> None:
+    connect(str(root)).replication.add_broker(str(tmp_path / "second"))
+    connect(str(root)).replication.add_broker(str(tmp_path / "added"))
+    assert not (tmp_path / "added" / "__cluster_metadata").exists()
+
+    for several in ([str(tmp_path / "added" / "new")], [str(tmp_path / "added" / "new"), str(tmp_path / "other")]):
+        with pytest.raises(KafkaConfigurationError, match=f"name the root of the cluster, {tmp_path}/added"):
+            connect(several)

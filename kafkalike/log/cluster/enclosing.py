@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.log.store.port import TABLE_LOG
-from kafkalike.log.table.layout import CLUSTER_METADATA
+from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA
 
 if TYPE_CHECKING:
     from kafkalike.log.store.objects import ObjectStore
@@ -68,9 +68,14 @@ def _in_folders(uri: str) -> EnclosingPlaces:
     for place in _folders_above(uri):
         if table is None and os.path.isdir(f"{place}/{TABLE_LOG}"):  # noqa: PTH112 - quick
             table = place
-        if cluster is None and place not in own and os.path.isdir(f"{place}/{CLUSTER_METADATA}"):  # noqa: PTH112
+        if cluster is None and place not in own and _is_root(place):
             cluster = place
     return EnclosingPlaces(table, cluster)
+
+
+def _is_root(place: str) -> bool:
+    # A root that was added may have its sign alone.
+    return os.path.isdir(f"{place}/{CLUSTER_METADATA}") or os.path.isfile(f"{place}/{BROKERS}")  # noqa: PTH112, PTH113
 
 
 def _folders_above(uri: str) -> Iterator[str]:

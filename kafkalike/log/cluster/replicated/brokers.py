@@ -21,7 +21,7 @@ from kafkalike.log.cluster.enclosing import check_not_enclosed
 from kafkalike.log.cluster.replicated.broker_store import sign_of
 from kafkalike.log.cluster.replicated.controller import owner
 from kafkalike.log.cluster.replicated.former import FormerReplicas
-from kafkalike.log.cluster.replicated.founding import is_cluster
+from kafkalike.log.cluster.replicated.founding import check_apart, is_cluster
 from kafkalike.log.cluster.replicated.mirrored import mirror_at
 from kafkalike.log.cluster.replicated.recovery import Recoveries
 from kafkalike.log.cluster.replicated.tables import TableHelper
@@ -255,6 +255,7 @@ class Brokers:
             if any(other.uri == root.uri and other.id != number for other in state.brokers.values()):
                 message = f"{root.uri} is a broker already"
                 raise KafkaConfigurationError(message)
+            check_apart(root.uri, [other.uri for other in state.brokers.values() if other.id != number])
             self._sign(root, number, state)
             made[:] = [Broker(id=number, uri=root.uri, rack=rack or self._cluster.places.rack_of(root.uri))]
             return [broker_row(state.seq + 1, self._cluster.clock.now_ms(), made[0], "added")]

@@ -7,7 +7,7 @@ one that has a claim and no sign is of a cluster whose making was cut off, and w
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kafkalike import faults
@@ -255,6 +255,21 @@ def is_cluster(store: Store) -> bool:
         for table in CONTROL_TABLES
         if table != CLUSTER_METADATA or QUORUM not in store.at(table).folders()
     )
+
+
+def check_apart(root: str, others: Iterable[str]) -> None:
+    """Refuse a root that lies in another one of the same cluster, or around it.
+
+    Raises:
+        KafkaConfigurationError: it does.
+    """
+    for other in others:
+        for inner, outer in ((root, other), (other, root)):
+            if real_name(inner).startswith(f"{real_name(outer).rstrip('/')}/"):
+                message = (
+                    f"the root {inner} lies in the root {outer}: who loses that one loses both; name folders apart"
+                )
+                raise KafkaConfigurationError(message)
 
 
 def check_unused(places: Places, root: str) -> None:

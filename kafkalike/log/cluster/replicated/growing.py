@@ -21,7 +21,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.replicated.broker_store import Founding, Sign, sign_of
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.cluster.replicated.founding import check_unused
+from kafkalike.log.cluster.replicated.founding import check_apart, check_unused
 from kafkalike.log.cluster.replicated.opening import open_several, reopened
 from kafkalike.log.cluster.replicated.places import Places
 from kafkalike.log.cluster.replicated.sealing import TRIES, configuration_in, seal_table
@@ -81,6 +81,7 @@ def grow(
     if only == new:
         message = f"{uri} is the root that the cluster has"
         raise KafkaConfigurationError(message)
+    check_apart(new, [only])
     check_unused(places, new)
     store = places.open(only)
     try:

@@ -9,7 +9,7 @@ from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.log.cluster.replicated.broker_store import Founding, Sign
 from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.cluster.replicated.founding import check_unused, find_cluster
+from kafkalike.log.cluster.replicated.founding import check_apart, check_unused, find_cluster
 from kafkalike.log.cluster.replicated.places import Places, is_folder, real_name
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def open_several(
         raise KafkaConfigurationError("storage_options are for object stores, and these are folders of this machine")
     if found is None:
         for root in named:
+            check_apart(root, named)
             check_unused(places, root)
         return _cluster(places, Sign("", 1, dict(enumerate(named, start=1))), Founding(done=False), server, clock)
     sign = found.sign
