@@ -87,9 +87,9 @@ class KafkaConsumer(Questions, Places):
         self._context = Context.of(cluster, self.config, clock)
         self._build = builder(deserializers, self._context)
         self._subscription = self._context.subscription
-        self._polling = Polling(self._context)
-        self._commits = self._polling.commits
         self._guard = Guard("KafkaConsumer")
+        self._polling = Polling(self._context, self._guard)
+        self._commits = self._polling.commits
         self._handout = Handout(self._context, self._polling, self._guard, self._build)
         if topics:
             self.subscribe(topics)

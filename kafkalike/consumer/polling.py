@@ -14,6 +14,7 @@ from kafkalike.consumer.context import Context
 from kafkalike.consumer.feeds import Build, Taken
 from kafkalike.consumer.fetcher import Fetcher
 from kafkalike.consumer.folder_watch import FolderWatch
+from kafkalike.consumer.guard import Guard
 from kafkalike.consumer.outage import Outage
 from kafkalike.consumer.positions import Positions
 from kafkalike.consumer.records import to_records
@@ -47,7 +48,7 @@ JUST_SECONDS: Final = 1.0
 class Polling:
     """The work behind `poll`, iteration and `poll_arrow`. Belongs to its consumer's thread."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, guard: Guard) -> None:
         self.commits = Commits(context)
         self.positions = Positions(context)
         self.assigner = Assigner(context, self.commits, self.positions)
@@ -57,6 +58,7 @@ class Polling:
         self._outage = Outage(context.clock, context.config.default_api_timeout_ms)
         self._since = JUST_SECONDS
         self._context = context
+        self._guard = guard
 
     def wait(self, timeout_ms: float, limit: int | None, build: Build) -> list[Taken]:
         """Collect records, waiting for them if need be; positions stay where they are.
@@ -70,7 +72,8 @@ class Polling:
         deadline = Deadline(context.clock, None if math.isinf(timeout_ms) else timeout_ms)
         pause, woken = context.cluster.tail_interval, False
         context.metrics.polls += 1
-        while True:
+        # A signal handler may close the consumer that waits here: another look would join the group anew.
+        while not self._guard.closed:
             begun = context.clock.monotonic()
             taken = self._answered(limit, build, begun)
             if taken and self.assigner.lapsed:
@@ -88,6 +91,7 @@ class Polling:
             woken = self._pause(min(pause, remaining), looked * REST if woken else 0.0)
             rest = WATCHED_REST if self.watch.complete and self.fetcher.is_idle else REST
             pause = min(pause * 1.5, max(context.cluster.tail_interval * SLOWEST, looked * rest))
+        return []
 
     def _pause(self, seconds: float, rest: float) -> bool:
         """Wait until the next look.

@@ -17,6 +17,7 @@ import pytest
 
 from kafkalike.consumer import KafkaConsumer, folder_watch
 from kafkalike.consumer.folder_watch import FolderWatch
+from kafkalike.errors import IllegalStateError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster, TopicLog
@@ -313,3 +314,59 @@ def test_watch_that_was_interrupted_anywhere_still_wakes(cluster: Cluster, root:
         pytest.fail("it has more instructions than were tried")
 
     assert instruction > 100
+
+
+def test_watch_that_a_signal_handler_closes_anywhere_raises_nothing(cluster: Cluster, root: str) -> None:
+    """A consumer may be closed by the handler of a signal that comes while its poll waits."""
+    codes = [vars(FolderWatch)[name].__code__ for name in ("wait", "_has_commit")]
+    logs, folder = [cluster.log("orders")], Path(root, "orders", "_delta_log")
+    before = inotify_descriptors()
+    for instruction in range(2_000):
+        watch, closed = FolderWatch(), list[bool]()
+        armed(watch, *logs)
+
+        def close(watch: FolderWatch = watch, closed: list[bool] = closed) -> None:
+            watch.close()
+            closed.append(True)
+
+        (folder / "1.tmp").write_bytes(b"")
+        (folder / "1.tmp").rename(folder / "1.other")
+        interrupted_at(codes, instruction, lambda watch=watch: watch.wait(logs, 0.002), close)  # type: ignore[misc]
+        watch.close()
+        if not closed:
+            break
+    else:
+        pytest.fail("it has more instructions than were tried")
+
+    assert instruction > 100
+    assert inotify_descriptors() == before
+
+
+@pytest.mark.parametrize("group", [None, "g"], ids=["alone", "in a group"])
+def test_poll_whose_consumer_a_signal_handler_closes_ends(cluster: Cluster, root: str, group: str | None) -> None:
+    """It neither waits until its time is up nor joins the group again."""
+    write(cluster)
+    descriptors = inotify_descriptors()
+    consumer = KafkaConsumer("orders", bootstrap_servers=root, group_id=group, auto_offset_reset="earliest")
+    assert len(consumer.poll(LONG_SECONDS * 1000)) == 1
+    before = signal.signal(signal.SIGALRM, lambda *_: consumer.close())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        assert consumer.poll(LONG_SECONDS * 1000) == {}
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert inotify_descriptors() == descriptors
+    with pytest.raises(IllegalStateError, match="KafkaConsumer is closed"):
+        consumer.poll(0)
+
+
+def test_iteration_whose_consumer_a_signal_handler_closes_ends(cluster: Cluster, root: str) -> None:
+    write(cluster)
+    consumer = KafkaConsumer("orders", bootstrap_servers=root, auto_offset_reset="earliest")
+    before = signal.signal(signal.SIGALRM, lambda *_: consumer.close())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        assert [record.value for record in consumer] == [b"v"]
+    finally:
+        signal.signal(signal.SIGALRM, before)

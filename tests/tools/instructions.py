@@ -8,13 +8,23 @@ from types import CodeType, FrameType
 from typing import Any
 
 
-def interrupted_at(codes: Collection[CodeType], instruction: int, work: Callable[[], object]) -> BaseException | None:
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def interrupted_at(
+    codes: Collection[CodeType],
+    instruction: int,
+    work: Callable[[], object],
+    handler: Callable[[], object] = _interrupt,
+) -> BaseException | None:
     """Call a function, with a KeyboardInterrupt before one of the instructions of some functions.
 
     Args:
         codes: of those functions.
         instruction: which one, counted over all of them as they are carried out.
         work: the function.
+        handler: called instead of an interrupt, as that of a signal is.
 
     Returns:
         The interrupt; None where it did not come to that.
@@ -30,7 +40,7 @@ def interrupted_at(codes: Collection[CodeType], instruction: int, work: Callable
         if event == "opcode":
             left -= 1
             if left == -1:
-                raise KeyboardInterrupt
+                handler()
         return trace
 
     before = sys.gettrace()
