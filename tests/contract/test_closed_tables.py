@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,31 @@ def test_foreign_write_to_a_new_topic_is_rejected_by_name(root: str, write: Call
 
     assert all_records(root) == RECORDS
     assert errors_of(root) == []
+
+
+@pytest.mark.parametrize("act", ["vacuum", "repair"])
+def test_foreign_clean_up_of_a_closed_table_is_rejected(root: str, act: str) -> None:
+    """Both would write to the log: one of a file that no version names, the other of one that is away."""
+    make(root)
+    live = Path(DeltaTable(f"{root}/t").file_uris()[0])
+    stray = live.with_name("part-0-stray.parquet")
+    away = live.with_name("away")
+    table = DeltaTable(f"{root}/t")
+    acts: dict[str, Callable[[], object]] = {
+        "vacuum": lambda: table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True),
+        "repair": table.repair,
+    }
+    shutil.copy(live, stray)
+    if act == "repair":
+        live.rename(away)
+
+    with pytest.raises(DeltaError, match=FEATURE):
+        acts[act]()
+
+    if act == "repair":
+        away.rename(live)
+    assert stray.exists()
+    assert all_records(root) == RECORDS
 
 
 def test_foreign_engines_read_a_closed_table(root: str) -> None:
