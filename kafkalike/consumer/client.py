@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, Unpack
 
@@ -292,7 +293,8 @@ class KafkaConsumer(Questions, Places):
         """Commit if that is automatic, call the listener, leave the group.
 
         A second call does nothing, and so does a call in a child process after a fork. After an exception that
-        interrupted it, such as `KeyboardInterrupt`, a second call does what is left to do.
+        interrupted it, such as `KeyboardInterrupt`, a second call does what is left to do. A signal handler's call in
+        the middle of a poll ends the poll, which returns nothing; the consumer is closed when it returns.
 
         A static member (`group_instance_id`) does not leave: its partitions wait for it until its session is over.
 
@@ -312,6 +314,10 @@ class KafkaConsumer(Questions, Places):
             if self._guard.closed:
                 return
             self._polling.assigner.refuse_in_callback("close")
+            if self._polling.running.now:
+                # A signal handler calls this, and the look that it came in may be half way into the group.
+                self._polling.ending = partial(self.close, autocommit, timeout_ms)
+                return
             self._handout.drop()
             end(self._context, self._polling, self._guard, timeout, autocommit=autocommit)
         finally:

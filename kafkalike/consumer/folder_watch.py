@@ -65,15 +65,13 @@ class FolderWatch:
             if self._watched:
                 # A commit may have come after the last look and before this.
                 return True
-        handle = self._handle
-        if not logs or not self._watched or handle < 0:
+        if not logs or not self._watched:
             SYSTEM_CLOCK.sleep(seconds)
             return False
         end = SYSTEM_CLOCK.monotonic() + seconds
         poller = select.poll()
-        poller.register(handle, select.POLLIN)
-        # A signal handler may close the consumer that waits here.
-        while self._handle == handle and (left := end - SYSTEM_CLOCK.monotonic()) > 0:
+        poller.register(self._handle, select.POLLIN)
+        while (left := end - SYSTEM_CLOCK.monotonic()) > 0:
             if poller.poll(left * 1000) and self._has_commit():
                 return True
         return False
@@ -139,8 +137,7 @@ class FolderWatch:
         while True:
             try:
                 events = os.read(self._handle, EVENT_BYTES)
-            except OSError:
-                # There are no more, or a signal handler has closed it.
+            except BlockingIOError:
                 return found
             found = found or COMMIT_NAME in events
 

@@ -14,7 +14,7 @@ from kafkalike.consumer.context import Context
 from kafkalike.consumer.feeds import Build, Taken
 from kafkalike.consumer.fetcher import Fetcher
 from kafkalike.consumer.folder_watch import FolderWatch
-from kafkalike.consumer.guard import Guard
+from kafkalike.consumer.guard import Guard, Running
 from kafkalike.consumer.outage import Outage
 from kafkalike.consumer.positions import Positions
 from kafkalike.consumer.records import to_records
@@ -59,6 +59,10 @@ class Polling:
         self._since = JUST_SECONDS
         self._context = context
         self._guard = guard
+        self.running = Running()
+        """Whether this thread waits for records, below what it does at the moment."""
+        self.ending: Callable[[], None] | None = None
+        """Closes the consumer after the wait that a signal handler closed it in."""
 
     def wait(self, timeout_ms: float, limit: int | None, build: Build) -> list[Taken]:
         """Collect records, waiting for them if need be; positions stay where they are.
@@ -68,12 +72,20 @@ class Polling:
             limit: most records; None for no limit but bytes.
             build: makes what is handed out of a chunk.
         """
+        try:
+            with self.running:
+                taken = self._wait(timeout_ms, limit, build)
+        finally:
+            if self.ending is not None:
+                self.ending()
+        return [] if self._guard.closed else taken
+
+    def _wait(self, timeout_ms: float, limit: int | None, build: Build) -> list[Taken]:
         context = self._context
         deadline = Deadline(context.clock, None if math.isinf(timeout_ms) else timeout_ms)
         pause, woken = context.cluster.tail_interval, False
         context.metrics.polls += 1
-        # A signal handler may close the consumer that waits here: another look would join the group anew.
-        while not self._guard.closed:
+        while self.ending is None:
             begun = context.clock.monotonic()
             taken = self._answered(limit, build, begun)
             if taken and self.assigner.lapsed:

@@ -18,6 +18,8 @@ import pytest
 from kafkalike.consumer import KafkaConsumer, folder_watch
 from kafkalike.consumer.folder_watch import FolderWatch
 from kafkalike.errors import IllegalStateError
+from kafkalike.group.member import GroupMember
+from kafkalike.group.store import GroupStore
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster, TopicLog
@@ -316,32 +318,6 @@ def test_watch_that_was_interrupted_anywhere_still_wakes(cluster: Cluster, root:
     assert instruction > 100
 
 
-def test_watch_that_a_signal_handler_closes_anywhere_raises_nothing(cluster: Cluster, root: str) -> None:
-    """A consumer may be closed by the handler of a signal that comes while its poll waits."""
-    codes = [vars(FolderWatch)[name].__code__ for name in ("wait", "_has_commit")]
-    logs, folder = [cluster.log("orders")], Path(root, "orders", "_delta_log")
-    before = inotify_descriptors()
-    for instruction in range(2_000):
-        watch, closed = FolderWatch(), list[bool]()
-        armed(watch, *logs)
-
-        def close(watch: FolderWatch = watch, closed: list[bool] = closed) -> None:
-            watch.close()
-            closed.append(True)
-
-        (folder / "1.tmp").write_bytes(b"")
-        (folder / "1.tmp").rename(folder / "1.other")
-        interrupted_at(codes, instruction, lambda watch=watch: watch.wait(logs, 0.002), close)  # type: ignore[misc]
-        watch.close()
-        if not closed:
-            break
-    else:
-        pytest.fail("it has more instructions than were tried")
-
-    assert instruction > 100
-    assert inotify_descriptors() == before
-
-
 @pytest.mark.parametrize("group", [None, "g"], ids=["alone", "in a group"])
 def test_poll_whose_consumer_a_signal_handler_closes_ends(cluster: Cluster, root: str, group: str | None) -> None:
     """It neither waits until its time is up nor joins the group again."""
@@ -370,3 +346,24 @@ def test_iteration_whose_consumer_a_signal_handler_closes_ends(cluster: Cluster,
         assert [record.value for record in consumer] == [b"v"]
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def test_consumer_that_a_signal_handler_closes_while_it_joins_is_no_member(cluster: Cluster, root: str) -> None:
+    """The handler's call comes half way into the group, where there is nothing to leave yet."""
+    for instruction in range(0, 100, 20):
+        group = f"g{instruction}"
+        consumer = KafkaConsumer("orders", bootstrap_servers=root, group_id=group)
+
+        def poll(consumer: KafkaConsumer = consumer) -> None:
+            assert consumer.poll(LONG_SECONDS * 1000) == {}
+
+        closed: list[bool] = []
+
+        def close(consumer: KafkaConsumer = consumer, closed: list[bool] = closed) -> None:
+            consumer.close()
+            closed.append(True)
+
+        interrupted_at([GroupMember.join.__code__], instruction, poll, close)
+
+        assert closed == [True]
+        assert GroupStore(cluster.groups, group).read().members == {}
