@@ -158,6 +158,7 @@ class FailbackWorld:
             (12, self.add),
             (6, self.finish),
             (5, self.outlive),
+            (4, self.fail_back),
             (5, self.create_again),
             (8, self.mirror),
             (5, self.promote),
@@ -295,6 +296,10 @@ class FailbackWorld:
             return
         used = {one.producer.config.transactional_id for one in self.open}
         name = self.random.choice([name for name in (f"tx{n}" for n in range(2 * OPEN_AT_MOST)) if name not in used])
+        self._begin(side, name)
+
+    def _begin(self, side: Side, name: str) -> Open:
+        """Open a transaction with a transactional id that no other open one has."""
         producer = KafkaProducer(bootstrap_servers=self._client(side), transactional_id=name, max_block_ms=5_000)
         one = Open(side, producer)
         try:
@@ -304,6 +309,7 @@ class FailbackWorld:
             producer.close(1)
             raise
         self.open.append(one)
+        return one
 
     def add(self) -> None:
         """A record, or an offset of a group, to an open transaction."""
@@ -317,6 +323,10 @@ class FailbackWorld:
         if one.offsets or self.random.random() < 0.5:
             self._give(one, topic, self.random.choice(GROUPS), partition)
             return
+        self._put(one, topic, partition)
+
+    def _put(self, one: Open, topic: Topic, partition: int) -> None:
+        """Let a transaction write a record."""
         value = self._value()
         stamp = SYSTEM_CLOCK.now_ms() - OLD_MS
         try:
@@ -374,6 +384,35 @@ class FailbackWorld:
         for topic, group, partition in given:
             if topic.name in one.side.topics:
                 self._consume(one.side, one.side.topics[topic.name], group, partition)
+
+    def fail_back(self) -> None:
+        """A topic with records of a transaction goes over, is written to there, comes back, and gets another one.
+
+        What its cluster decided about the topic before it went is in what came back: it counts once.
+        """
+        name = self.random.choice(NAMES)
+        home, other = self.sides[self.owner[name]], self.sides[1 - self.owner[name]]
+        self._transact(home, name)
+        self._go_over(name)
+        self._append(other, other.topics[name], self.random.choice(PARTITIONS))
+        self._go_over(name)
+        self._transact(home, name)
+        self._check_topic(home.opened(), home.topics[name])
+
+    def _transact(self, side: Side, name: str) -> None:
+        """A whole transaction with records of a topic and of any topic of its cluster."""
+        one = self._begin(side, "back")
+        for topic in (side.topics[name], self.random.choice(list(side.topics.values()))):
+            if one in self.open:
+                self._put(one, topic, self.random.choice(PARTITIONS))
+        if one in self.open:
+            self._commit(one)
+
+    def _go_over(self, name: str) -> None:
+        """A topic goes to the cluster that does not own it, in place of what that still has of it."""
+        self._retire(name)
+        self._mirror(name)
+        self._promote(name)
 
     def finish(self) -> None:
         """Commit or abort a transaction: it has all of its records and offsets, or none."""
@@ -444,7 +483,9 @@ class FailbackWorld:
 
     def mirror(self) -> None:
         """One pass for a topic, to the cluster that does not own it."""
-        name = self.random.choice(NAMES)
+        self._mirror(self.random.choice(NAMES))
+
+    def _mirror(self, name: str) -> None:
         source, target = self.sides[self.owner[name]], self.sides[1 - self.owner[name]]
         topic = source.topics[name]
         if name in target.topics:
@@ -468,7 +509,9 @@ class FailbackWorld:
 
     def promote(self) -> None:
         """A mirror becomes a topic, and its cluster the owner."""
-        name = self.random.choice(NAMES)
+        self._promote(self.random.choice(NAMES))
+
+    def _promote(self, name: str) -> None:
         number = 1 - self.owner[name]
         side = self.sides[number]
         if name not in side.mirrors:
@@ -483,7 +526,9 @@ class FailbackWorld:
 
     def retire(self) -> None:
         """Delete what the former owner of a topic still has of it, so that it can be mirrored back."""
-        name = self.random.choice(NAMES)
+        self._retire(self.random.choice(NAMES))
+
+    def _retire(self, name: str) -> None:
         side = self.sides[1 - self.owner[name]]
         if name in side.topics:
             self._surely(side, lambda: self._client(side).delete_topic(name))
