@@ -248,9 +248,11 @@ def test_closed_consumer_has_no_descriptor(cluster: Cluster) -> None:
 def test_forked_child_closes_its_copy_and_the_parent_is_woken(cluster: Cluster, watch: FolderWatch) -> None:
     """A child that lived longer would keep the instance, of which a user has 128 as a rule."""
     logs = armed(watch, cluster.log("orders"))
+    handle = Path(f"/proc/self/fd/{watch._handle}")
+    assert str(handle.readlink()) == "anon_inode:inotify"
     child = os.fork()
     if child == 0:
-        os._exit(inotify_descriptors())
+        os._exit(handle.is_symlink())
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     write(cluster)
