@@ -15,7 +15,7 @@ pytest := $(tests) $(bin)/python -m pytest
 code := $(wildcard kafkalike scripts tests benchmarks)
 # What must be covered to the last branch: the model and the change loop. `make mutants` changes the same modules.
 loop := following loading settling state table table_change
-measured := kafkalike.model $(addprefix kafkalike.log.table.,$(loop))
+measured := kafkalike.model $(addprefix kafkalike.delta.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
 .PHONY: help setup classes setup-browser setup-stores objects demo demo-s3 check test test-all fmt lint types arch graph unit spark processes coverage mutants soak soak-replicas soak-pipeline wheel-pythons recipes e2e bench bench-kafka reference docs lock clean
@@ -158,7 +158,7 @@ bench-kafka: setup ## the same against a real Kafka broker and Spark's Kafka con
 
 reference: setup ## docs/settings.md, docs/errors.md and the types of settings, from the tables of settings
 	@$(bin)/python -m scripts.reference
-	@$(bin)/ruff format --quiet kafkalike/config/settings.py
+	@$(bin)/ruff format --quiet kafkalike/model/config/settings.py
 
 docs: setup ## the documentation site, built strictly into build/site
 	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet

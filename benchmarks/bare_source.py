@@ -20,8 +20,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from kafkalike.log.cluster.range_reader import FIELDS
 from kafkalike.spark.format.parts import schema_of
+from kafkalike.spark.range_reader import FIELDS
 
 PARTITIONS = 4
 BATCH_ROWS = 62_500

@@ -105,7 +105,7 @@ def commit(root: str) -> dict[str, float]:
 def append(root: str) -> dict[str, float]:
     """One append of one record after the other, as the only writer, and the same by `send().get()`."""
     from kafkalike import KafkaProducer
-    from kafkalike.log.connect import connect
+    from kafkalike.connect import connect
     from kafkalike.model.batch import RecordBatch
 
     cluster = connect(root)
@@ -134,7 +134,7 @@ def append(root: str) -> dict[str, float]:
 def polls(root: str) -> dict[str, float]:
     """A topic read from its begin to its end by `poll`, 500 records and 10,000 records at a time."""
     from kafkalike import KafkaConsumer, TopicPartition
-    from kafkalike.log.connect import connect
+    from kafkalike.connect import connect
     from kafkalike.model.batch import RecordBatch
 
     cluster = connect(root)
@@ -159,7 +159,7 @@ def polls(root: str) -> dict[str, float]:
 def topics(root: str) -> dict[str, float]:
     """A consumer of many topics that has nothing to read: an empty poll, and the share of a core while it waits."""
     from kafkalike import KafkaConsumer, TopicPartition
-    from kafkalike.log.connect import connect
+    from kafkalike.connect import connect
 
     cluster = connect(root)
     names = [f"topic-{number}" for number in range(MANY_TOPICS)]

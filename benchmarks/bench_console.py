@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.model.structs import NewTopic, TopicPartition
 from kafkalike.ui.serving import ConsoleServer
 from tests.tools.browser import chromium

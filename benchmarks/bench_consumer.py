@@ -10,7 +10,7 @@ import time
 from benchmarks.data import bench_session, records
 from benchmarks.harness import Report, percentile
 from kafkalike import KafkaConsumer, TopicPartition
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.model.batch import RecordBatch
 from kafkalike.spark import write
 

@@ -15,11 +15,11 @@ import tempfile
 from collections.abc import Iterator
 
 from benchmarks.harness import Report
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.log.port import Cluster
+from kafkalike.maintenance.retention import maintain
 from kafkalike.model.batch import RecordBatch
-from kafkalike.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 
 MOVES = tuple(int(n) for n in os.environ.get("KAFKALIKE_BENCH_MOVES", "1000,10000,100000").split(","))
 PARTITIONS = 100
@@ -27,7 +27,7 @@ RUNS = 5
 
 OPEN = """
 import sys, time
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 
 def pages():
     with open("/proc/self/statm") as file:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.harness import Report
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.lag.history import lag_history
-from kafkalike.lag.measure import Lags
-from kafkalike.log.connect import connect
+from kafkalike.admin.lag.history import lag_history
+from kafkalike.admin.lag.measure import Lags
+from kafkalike.connect import connect
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 

@@ -18,11 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalike import ForgetReport, KafkaProducer, forget, fork, undo
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.connect import connect, connect_delta
-from kafkalike.log.inspect.certificate import check_certificate
-from kafkalike.log.inspect.history import topic_history
-from kafkalike.retention import maintain
+from kafkalike.connect import connect, connect_delta
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.verify.certificate import check_certificate
+from kafkalike.maintenance.verify.history import topic_history
+from kafkalike.model.clock import SYSTEM_CLOCK
 
 ROWS = int(os.environ.get("BENCH_ROWS", "10000000"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))

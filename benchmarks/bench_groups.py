@@ -21,13 +21,13 @@ from typing import Any
 
 from benchmarks.harness import Report, percentile
 from kafkalike import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.group.offsets import GroupOffsets, Membership
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
+from kafkalike.log.group.offsets import GroupOffsets, Membership
 from kafkalike.log.port import Cluster
+from kafkalike.maintenance.retention.run import maintain
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata
-from kafkalike.retention.run import maintain
 
 PARTITIONS = 12
 SESSION_MS = 6000

@@ -35,7 +35,7 @@ from pathlib import Path
 
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata
 

@@ -8,7 +8,7 @@ import time
 
 from benchmarks.harness import Report
 from kafkalike import KafkaConsumer, TopicPartition
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-import kafkalike.log.store.parquet as parquet_files
+import kafkalike.storage.parquet as parquet_files
 from benchmarks.data import bench_session
 from kafkalike import KafkaProducer, find_records
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.spark import read
 
 ROWS = int(os.environ.get("BENCH_ROWS", "10000000"))

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Figure, Report, percentile, ratio, rounds
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.delta.actions import Add
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
-from kafkalike.log.table.actions import Add
 from kafkalike.log.topic.batch_payload import iso_time
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.log.upkeep.change import Change, publish
+from kafkalike.maintenance.retention import MaintenanceReport, maintain
+from kafkalike.maintenance.upkeep.change import Change, publish
 from kafkalike.model.batch import RecordBatch
-from kafkalike.retention import MaintenanceReport, maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.bench_objects import slow
 from benchmarks.harness import Report, percentile
 from kafkalike import KafkaConsumer, TopicPartition
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.model.structs import OffsetAndMetadata
 from tests.tools.object_servers import S3, running
 

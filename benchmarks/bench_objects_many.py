@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.bench_objects import slow
 from benchmarks.harness import Report, percentile
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.model.batch import RecordBatch
 from tests.tools.object_servers import S3, ObjectServer, running
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.bench_objects import LATENCIES_MS, slow
 from benchmarks.harness import Report
 from kafkalike import KafkaConsumer, TopicPartition
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from tests.tools.object_servers import S3, ObjectServer, running
 
 TOPICS = (1, 10, 100)

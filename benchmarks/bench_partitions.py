@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 import kafkalike.spark as ks
 from benchmarks.data import bench_session
 from kafkalike import KafkaProducer
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 
 ROWS = int(os.environ.get("BENCH_ROWS", "5000000"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))

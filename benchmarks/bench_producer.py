@@ -8,7 +8,7 @@ import time
 from benchmarks.data import bench_session
 from benchmarks.harness import Report, percentile
 from kafkalike import KafkaProducer
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 
 VALUE = b"v" * 100
 SUSTAINED = 200_000

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from benchmarks.data import bench_session, records, sizes
 from benchmarks.harness import Report, ratio, rounds
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.spark import read, write
 
 START_MS = 1_700_000_000_000

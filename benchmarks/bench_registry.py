@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from benchmarks.harness import Report, percentile
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.retention import maintain
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.schemas import Registry, RemoteRegistry, Schema
 from kafkalike.schemas.http.credentials import Credentials
 from kafkalike.schemas.http.serving import RegistryServer

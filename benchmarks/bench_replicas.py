@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.bench_producer import SUSTAINED, sustained
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.log.port import TopicLog
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK
 
 DEFAULTS = (300, 10, 1000, 5)
 FACTORS = (0, 1, 2, 3)

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.bench_replicas import batch
-from kafkalike.config.server import ServerConfig
-from kafkalike.config.storage import StorageOptions, check_options
-from kafkalike.log.cluster.replicated.opening import open_several
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
+from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.storage import StorageOptions, check_options
+from kafkalike.replication.cluster.opening import open_several
 from tests.tools.fault_proxy import fault_proxy
 from tests.tools.object_servers import S3, running
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from benchmarks.slow_proxy import slow
 from kafkalike import KafkaConsumer, TopicPartition
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.config.storage import check_options
-from kafkalike.log.cluster.replicated.opening import open_several
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.config.storage import check_options
+from kafkalike.replication.cluster.opening import open_several
 from tests.tools.object_servers import S3, running
 
 DEFAULTS = (10, 5)

@@ -24,6 +24,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from benchmarks.harness import Report, ratio, rounds
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.schemas import (
     AvroDeserializer,
     AvroSerializer,
@@ -35,7 +36,6 @@ from kafkalike.schemas import (
     SerializationContext,
 )
 from kafkalike.schemas.proto.parse import parse_proto
-from kafkalike.testing import MemoryCluster
 
 RECORDS = int(os.environ.get("KAFKALIKE_BENCH_RECORDS", "20000"))
 RUNS = 7

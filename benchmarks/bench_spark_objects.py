@@ -19,9 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from benchmarks.data import records
 from benchmarks.harness import Figure, Report, ratio, rounds
 from benchmarks.slow_proxy import slow
-from kafkalike.log.connect import connect
-from kafkalike.log.jvm.session import OPEN_COST
+from kafkalike.connect import connect
 from kafkalike.spark import read, session, write
+from kafkalike.spark.jvm.session import OPEN_COST
 from tests.tools.object_servers import BUCKET, S3, ObjectServer, running
 
 ROWS: Final = 1_000_000

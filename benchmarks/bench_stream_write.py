@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.data import bench_session, records, sizes
 from benchmarks.harness import Figure, Report, ratio, rounds
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.spark import write_stream
 
 BATCHES: Final = 10

@@ -16,8 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.harness import Report, ratio, rounds
-from kafkalike.log.jvm.jars import ARTIFACT
 from kafkalike.spark import session, write
+from kafkalike.spark.jvm.jars import ARTIFACT
 
 ROWS = 5_000
 RUNS = 3

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from benchmarks.data import bench_session, records
 from benchmarks.harness import Report, ratio, rounds
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.spark import transaction, write
 
 RUNS = 5

@@ -20,7 +20,7 @@ import pytest
 from benchmarks.bench_objects import slow
 from benchmarks.harness import Figure, Report, ratio, rounds
 from kafkalike import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
 from kafkalike.model.transactions.values import Attempt, Committed, Entries, Part, StagedFile, Standing, Topic, Why
 from tests.tools.object_servers import S3, running

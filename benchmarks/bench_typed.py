@@ -137,10 +137,10 @@ def batches() -> None:
     from confluent_kafka.serialization import MessageField, SerializationContext
     from google.protobuf.message_factory import GetMessageClass
 
+    from kafkalike.admin.testing import MemoryCluster
     from kafkalike.schemas import Registry
     from kafkalike.schemas import Schema as Shape
     from kafkalike.schemas.proto.files import build_file
-    from kafkalike.testing import MemoryCluster
 
     values = orders(SOME)
     proto = build_file(Schema("PROTOBUF", PROTO), {})
@@ -200,9 +200,9 @@ FEW = "SELECT count(*) FROM {} WHERE amount > 50 AND note IS NOT NULL"
 def views() -> None:
     """Views against Spark's functions."""
     import kafkalike.spark as ks
-    from kafkalike.log.jvm.jars import IVY, delta_jar_conf
     from kafkalike.schemas import Registry
     from kafkalike.schemas import Schema as Shape
+    from kafkalike.spark.jvm.jars import IVY, delta_jar_conf
 
     conf = {}
     version = os.environ.get("SPARK_AVRO")
@@ -255,7 +255,7 @@ def fill(spark: SparkSession, root: str, number: int) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
     import kafkalike.spark as ks
-    from kafkalike.log.connect import connect
+    from kafkalike.connect import connect
 
     for topic in ("orders", "plain"):
         connect(root).create_topic(topic, 4, {})

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from benchmarks.data import bench_session, records, sizes
 from benchmarks.harness import Report, ratio, rounds
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.spark import write
 
 RUNS = 5

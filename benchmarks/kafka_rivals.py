@@ -26,9 +26,9 @@ from benchmarks.data import records, sizes
 from benchmarks.harness import Figure, Report, percentile, ratio, rounds
 from benchmarks.kafka_broker import broker, log_bytes
 from kafkalike import KafkaProducer
-from kafkalike.log.connect import connect
-from kafkalike.log.jvm.jars import delta_jar_conf
+from kafkalike.connect import connect
 from kafkalike.spark import read, read_stream, session, write
+from kafkalike.spark.jvm.jars import delta_jar_conf
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

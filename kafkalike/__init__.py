@@ -7,29 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalike.lazy import lazy_names
+from kafkalike.model.lazy import lazy_names
 from kafkalike.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient as KafkaAdminClient
-    from kafkalike.config.settings import AdminSettings as AdminSettings
-    from kafkalike.config.settings import ConsumerSettings as ConsumerSettings
-    from kafkalike.config.settings import ProducerSettings as ProducerSettings
+    from kafkalike.admin.dead_letters import DeadLetters as DeadLetters
+    from kafkalike.admin.lookup import KeyRecords as KeyRecords
+    from kafkalike.admin.lookup import find_records as find_records
     from kafkalike.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
     from kafkalike.consumer import KafkaConsumer as KafkaConsumer
-    from kafkalike.corrections.forget import forget as forget
-    from kafkalike.corrections.fork import Forked as Forked
-    from kafkalike.corrections.fork import fork as fork
-    from kafkalike.corrections.report import ForgetReport as ForgetReport
-    from kafkalike.corrections.report import UndoReport as UndoReport
-    from kafkalike.corrections.undo import undo as undo
-    from kafkalike.cuts.take import snapshot as snapshot
-    from kafkalike.cuts.value import Snapshot as Snapshot
-    from kafkalike.cuts.value import TopicSnapshot as TopicSnapshot
-    from kafkalike.dead_letters import DeadLetters as DeadLetters
-    from kafkalike.group.assignors import PartitionAssignor as PartitionAssignor
-    from kafkalike.lookup import KeyRecords as KeyRecords
-    from kafkalike.lookup import find_records as find_records
+    from kafkalike.log.cuts.value import Snapshot as Snapshot
+    from kafkalike.log.cuts.value import TopicSnapshot as TopicSnapshot
+    from kafkalike.log.group.assignors import PartitionAssignor as PartitionAssignor
+    from kafkalike.maintenance.corrections.forget import forget as forget
+    from kafkalike.maintenance.corrections.fork import Forked as Forked
+    from kafkalike.maintenance.corrections.fork import fork as fork
+    from kafkalike.maintenance.corrections.report import ForgetReport as ForgetReport
+    from kafkalike.maintenance.corrections.report import UndoReport as UndoReport
+    from kafkalike.maintenance.corrections.undo import undo as undo
+    from kafkalike.maintenance.take_cut import snapshot as snapshot
+    from kafkalike.model.config.settings import AdminSettings as AdminSettings
+    from kafkalike.model.config.settings import ConsumerSettings as ConsumerSettings
+    from kafkalike.model.config.settings import ProducerSettings as ProducerSettings
     from kafkalike.model.structs import AlterConfigOp as AlterConfigOp
     from kafkalike.model.structs import ConfigResource as ConfigResource
     from kafkalike.model.structs import ConfigResourceType as ConfigResourceType
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from kafkalike.producer import KafkaProducer as KafkaProducer
     from kafkalike.producer import Transaction as Transaction
     from kafkalike.producer import transaction as transaction
-    from kafkalike.serialization import DefaultSerializer as DefaultSerializer
-    from kafkalike.serialization import Deserializer as Deserializer
-    from kafkalike.serialization import JsonSerializer as JsonSerializer
-    from kafkalike.serialization import Serializer as Serializer
+    from kafkalike.schemas.serialization import DefaultSerializer as DefaultSerializer
+    from kafkalike.schemas.serialization import Deserializer as Deserializer
+    from kafkalike.schemas.serialization import JsonSerializer as JsonSerializer
+    from kafkalike.schemas.serialization import Serializer as Serializer
 
 _STRUCTS = (
     "AlterConfigOp",
@@ -69,32 +69,32 @@ _STRUCTS = (
 
 _HOME = {
     **dict.fromkeys(_STRUCTS, "kafkalike.model.structs"),
-    "AdminSettings": "kafkalike.config.settings",
+    "AdminSettings": "kafkalike.model.config.settings",
     "ConsumerRebalanceListener": "kafkalike.consumer",
-    "ConsumerSettings": "kafkalike.config.settings",
-    "DeadLetters": "kafkalike.dead_letters",
-    "DefaultSerializer": "kafkalike.serialization",
-    "Deserializer": "kafkalike.serialization",
-    "JsonSerializer": "kafkalike.serialization",
+    "ConsumerSettings": "kafkalike.model.config.settings",
+    "DeadLetters": "kafkalike.admin.dead_letters",
+    "DefaultSerializer": "kafkalike.schemas.serialization",
+    "Deserializer": "kafkalike.schemas.serialization",
+    "JsonSerializer": "kafkalike.schemas.serialization",
     "KafkaAdminClient": "kafkalike.admin",
     "KafkaConsumer": "kafkalike.consumer",
     "KafkaProducer": "kafkalike.producer",
-    "PartitionAssignor": "kafkalike.group.assignors",
-    "ProducerSettings": "kafkalike.config.settings",
-    "Serializer": "kafkalike.serialization",
+    "PartitionAssignor": "kafkalike.log.group.assignors",
+    "ProducerSettings": "kafkalike.model.config.settings",
+    "Serializer": "kafkalike.schemas.serialization",
     "Transaction": "kafkalike.producer",
     "transaction": "kafkalike.producer",
-    "ForgetReport": "kafkalike.corrections.report",
-    "Forked": "kafkalike.corrections.fork",
-    "UndoReport": "kafkalike.corrections.report",
-    "fork": "kafkalike.corrections.fork",
-    "forget": "kafkalike.corrections.forget",
-    "undo": "kafkalike.corrections.undo",
-    "Snapshot": "kafkalike.cuts.value",
-    "TopicSnapshot": "kafkalike.cuts.value",
-    "snapshot": "kafkalike.cuts.take",
-    "KeyRecords": "kafkalike.lookup",
-    "find_records": "kafkalike.lookup",
+    "ForgetReport": "kafkalike.maintenance.corrections.report",
+    "Forked": "kafkalike.maintenance.corrections.fork",
+    "UndoReport": "kafkalike.maintenance.corrections.report",
+    "fork": "kafkalike.maintenance.corrections.fork",
+    "forget": "kafkalike.maintenance.corrections.forget",
+    "undo": "kafkalike.maintenance.corrections.undo",
+    "Snapshot": "kafkalike.log.cuts.value",
+    "TopicSnapshot": "kafkalike.log.cuts.value",
+    "snapshot": "kafkalike.maintenance.take_cut",
+    "KeyRecords": "kafkalike.admin.lookup",
+    "find_records": "kafkalike.admin.lookup",
 }
 
 __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names

@@ -7,7 +7,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from kafkalike.log.jvm.jars import delta_jar_conf
+from kafkalike.spark.jvm.jars import delta_jar_conf
 
 
 def main() -> int:

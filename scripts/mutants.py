@@ -158,7 +158,7 @@ PARTS: Final[Mapping[str, Part]] = {
     ),
     "change-loop": Part(
         modules=tuple(
-            f"kafkalike/log/table/{name}.py"
+            f"kafkalike/delta/{name}.py"
             for name in ("following", "loading", "settling", "state", "table", "table_change")
         ),
         without="loop_that_is_wrong",

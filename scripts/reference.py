@@ -1,4 +1,4 @@
-"""Reference: tables of settings and errors in; `kafkalike/config/settings.py`, two pages of `docs` out.
+"""Reference: tables of settings and errors in; `kafkalike/model/config/settings.py`, two pages of `docs` out.
 
 python -m scripts.reference
 
@@ -19,11 +19,11 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from kafkalike.config import admin, consumer, producer
-from kafkalike.config.client import NO_MEANING
-from kafkalike.config.properties import LONG_MAX, Property
-from kafkalike.config.server import SERVER_PROPERTIES
-from kafkalike.config.topic import TOPIC_PROPERTIES
+from kafkalike.model.config import admin, consumer, producer
+from kafkalike.model.config.client import NO_MEANING
+from kafkalike.model.config.properties import LONG_MAX, Property
+from kafkalike.model.config.server import SERVER_PROPERTIES
+from kafkalike.model.config.topic import TOPIC_PROPERTIES
 from scripts import reference_errors
 
 ROOT: Final = Path(__file__).parents[1]
@@ -177,7 +177,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
-from kafkalike.config.storage import StorageOptions
+from kafkalike.model.config.storage import StorageOptions
 
 C = TypeVar("C")
 

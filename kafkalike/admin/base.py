@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from kafkalike.clock import Clock
 from kafkalike.errors import BrokerResponseError, IllegalArgumentError, IllegalStateError
 from kafkalike.log.port import Cluster
+from kafkalike.model.clock import Clock
 
 BROKER_ID: Final = 1
 """Id of the one broker there seems to be: the storage root."""

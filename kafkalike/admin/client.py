@@ -15,11 +15,11 @@ from kafkalike.admin.quorum import QuorumOperations
 from kafkalike.admin.topics import TopicOperations
 from kafkalike.admin.transactions import TransactionOperations
 from kafkalike.admin.unsupported import UnsupportedOperations
-from kafkalike.clock import SYSTEM_CLOCK, Clock
-from kafkalike.config.admin import NO_EFFECT, AdminConfig
-from kafkalike.config.client import refuse_to_pickle
-from kafkalike.config.settings import AdminSettings, documented
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.config.admin import NO_EFFECT, AdminConfig
+from kafkalike.model.config.client import refuse_to_pickle
+from kafkalike.model.config.settings import AdminSettings, documented
 
 logger = logging.getLogger(__name__)
 

@@ -7,16 +7,16 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from kafkalike.admin.base import BROKER_ID, AdminBase
-from kafkalike.config.properties import Property, PropertySet, as_text, nearest
-from kafkalike.config.server import PER_ROOT, SERVER_PROPERTIES, TOPIC_DEFAULTS, ServerConfig
-from kafkalike.config.topic import TOPIC_PROPERTIES
-from kafkalike.config.topic_changes import merge_configs
 from kafkalike.errors import (
     BrokerResponseError,
     IllegalArgumentError,
     InvalidRequestError,
     UnsupportedVersionError,
 )
+from kafkalike.model.config.properties import Property, PropertySet, as_text, nearest
+from kafkalike.model.config.server import PER_ROOT, SERVER_PROPERTIES, TOPIC_DEFAULTS, ServerConfig
+from kafkalike.model.config.topic import TOPIC_PROPERTIES
+from kafkalike.model.config.topic_changes import merge_configs
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 
 DYNAMIC_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"

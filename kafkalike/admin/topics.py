@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from kafkalike.admin.base import as_names, outcome, raise_first
 from kafkalike.admin.replicas import ReplicaOperations, partition_entry
-from kafkalike.clock import Deadline
-from kafkalike.config.properties import nearest
 from kafkalike.errors import (
     BrokerResponseError,
     IllegalArgumentError,
@@ -21,6 +19,8 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.model.brokers import Replicas
+from kafkalike.model.clock import Deadline
+from kafkalike.model.config.properties import nearest
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import NewTopic
 from kafkalike.model.topic import TopicInfo

@@ -14,13 +14,13 @@ from kafkalike.admin.transaction_values import (
     TransactionDescription,
     TransactionListing,
 )
-from kafkalike.clock import Deadline
 from kafkalike.errors import (
     IllegalArgumentError,
     TransactionalIdNotFoundError,
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
+from kafkalike.model.clock import Deadline
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.transactions import views
 from kafkalike.model.transactions.views import ProducerIdAndEpoch, TransactionState

@@ -127,7 +127,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "job-path": ("kafkalike.cli.paths:job_path", "Print where a job for spark-submit lies."),
     "conf-path": ("kafkalike.cli.paths:conf_path", "Print where the settings for spark-submit lie."),
     "docs-path": ("kafkalike.cli.paths:docs_path", "Print where the documentation lies."),
-    "demo": ("kafkalike.cli.demo:demo", "Show on real data what kafkalike does."),
+    "demo": ("kafkalike.cli.demo.command:demo", "Show on real data what kafkalike does."),
 }
 """Where each command is and what it does: `kafkalike --help` imports none of them."""
 

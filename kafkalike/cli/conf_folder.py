@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from kafkalike.log.jvm.jars import delta_jar_conf
+from kafkalike.spark.jvm.jars import delta_jar_conf
 
 _PACKAGES: Final = "spark.jars.packages"
 _DEFAULTS: Final = "spark-defaults.conf"

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 import click
 
 from kafkalike.cli.options import client_settings, read_properties
-from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkalike.admin import KafkaAdminClient
-    from kafkalike.config.admin import AdminConfig
     from kafkalike.log.port import Cluster
+    from kafkalike.model.config.admin import AdminConfig
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Environment:
             bootstrap_server: the option.
             settings: of the client; what says where the cluster is and who asks is taken out of them.
         """
-        from kafkalike.log.connect import connect
+        from kafkalike.connect import connect
 
         named, options = settings.pop("bootstrap_servers", None), settings.pop("storage_options", None)
         return connect(self.cluster if self.cluster is not None else bootstrap_server or named, options)
@@ -67,7 +67,7 @@ class Environment:
         Raises:
             KafkaConnectionError: the root does not exist: an empty answer would look as if all were well.
         """
-        from kafkalike.log.connect import check_there
+        from kafkalike.connect import check_there
 
         cluster = self.cluster_of(bootstrap_server, command_config)
         check_there(cluster)
@@ -84,7 +84,7 @@ class Environment:
             existing: whether the cluster must exist; see `existing`.
         """
         from kafkalike.admin import KafkaAdminClient
-        from kafkalike.log.connect import check_there
+        from kafkalike.connect import check_there
 
         settings = client_settings(read_properties(command_config))
         cluster = self.connect(bootstrap_server, settings)
@@ -99,7 +99,7 @@ def checked(settings: Mapping[str, Any]) -> AdminConfig:
     Raises:
         KafkaConfigurationError: there is one that an admin client does not know.
     """
-    from kafkalike.config.admin import AdminConfig
+    from kafkalike.model.config.admin import AdminConfig
 
     return AdminConfig.from_configs(settings)
 

@@ -7,7 +7,7 @@ import logging
 import sys
 from typing import Final
 
-from kafkalike.clock import utc_text
+from kafkalike.model.clock import utc_text
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMS: Final = ("text", "json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalike.clock import Clock
+from kafkalike.model.clock import Clock
 
 
 class Pace:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kafkalike.config.properties import nearest
+from kafkalike.model.config.properties import nearest
 
 
 class SuggestingGroup(click.Group):

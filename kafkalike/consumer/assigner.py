@@ -16,8 +16,8 @@ from kafkalike.consumer.guard import Running
 from kafkalike.consumer.positions import Positions
 from kafkalike.consumer.subscription import Mode
 from kafkalike.errors import FencedInstanceIdError, IllegalStateError, KafkaError, TopicDeletedError
-from kafkalike.group.member import GroupMember
-from kafkalike.group.pacemaker import Pacemaker
+from kafkalike.log.group.member import GroupMember
+from kafkalike.log.group.pacemaker import Pacemaker
 from kafkalike.model import assignment as rule
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.structs import TopicPartition

@@ -6,7 +6,7 @@ import math
 import operator
 
 from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError
-from kafkalike.serialization import DeserializeFunction, as_deserializer
+from kafkalike.schemas.serialization import DeserializeFunction, as_deserializer
 
 
 def check_timeout(timeout_ms: object) -> float:

@@ -11,10 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, Unpack
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock
-from kafkalike.config.client import refuse_to_pickle
-from kafkalike.config.consumer import ConsumerConfig
-from kafkalike.config.settings import ConsumerSettings, documented
+from kafkalike.connect import connect
 from kafkalike.consumer.checks import check_deserializer, check_timeout
 from kafkalike.consumer.closing import end
 from kafkalike.consumer.commits import CommitCallback, Offsets
@@ -28,9 +25,12 @@ from kafkalike.consumer.places import Places
 from kafkalike.consumer.polling import Polling, arrow_builder
 from kafkalike.consumer.questions import Questions
 from kafkalike.consumer.tolerant import Deserializers, builder
-from kafkalike.log.connect import connect
 from kafkalike.log.topic.chunk import concat_tables
 from kafkalike.model.brokers.reading import ReadFrom
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.config.client import refuse_to_pickle
+from kafkalike.model.config.consumer import ConsumerConfig
+from kafkalike.model.config.settings import ConsumerSettings, documented
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:

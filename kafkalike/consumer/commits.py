@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from kafkalike.consumer.context import Context
 from kafkalike.consumer.futures import CommitFuture
-from kafkalike.dead_letters.box import plain
 from kafkalike.errors import (
     CommitFailedError,
     IllegalStateError,
@@ -17,7 +16,8 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.group.offsets import Membership, check_position
+from kafkalike.log.dead_letters.box import plain
+from kafkalike.log.group.offsets import Membership, check_position
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kafkalike.clock import Clock
-from kafkalike.config.consumer import ConsumerConfig
 from kafkalike.consumer.logs import Logs
 from kafkalike.consumer.metrics import Metrics
 from kafkalike.consumer.subscription import Subscription
-from kafkalike.dead_letters.box import LetterBox
-from kafkalike.dead_letters.commits import LetterCommits
-from kafkalike.group.assignors import DEFAULT_STRATEGY, schemes_of
-from kafkalike.group.member import GroupMember
-from kafkalike.group.membership import MemberSettings
-from kafkalike.group.offsets import GroupOffsets
+from kafkalike.log.dead_letters.box import LetterBox
+from kafkalike.log.dead_letters.commits import LetterCommits
+from kafkalike.log.group.assignors import DEFAULT_STRATEGY, schemes_of
+from kafkalike.log.group.member import GroupMember
+from kafkalike.log.group.membership import MemberSettings
+from kafkalike.log.group.offsets import GroupOffsets
 from kafkalike.log.port import Cluster
+from kafkalike.model.clock import Clock
+from kafkalike.model.config.consumer import ConsumerConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.forks import inherited
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.forks import inherited
 
 if TYPE_CHECKING:
     from kafkalike.log.port import TopicLog

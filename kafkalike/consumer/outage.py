@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from kafkalike.clock import Clock
 from kafkalike.errors import KafkaError, KafkaTimeoutError
+from kafkalike.model.clock import Clock
 
 log = logging.getLogger(__name__)
 

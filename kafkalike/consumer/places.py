@@ -10,7 +10,7 @@ from kafkalike.consumer.handout import Handout
 from kafkalike.consumer.polling import Polling
 from kafkalike.consumer.subscription import Mode, PartitionState, Reset, Subscription
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, UnknownTopicOrPartitionError
-from kafkalike.group.offsets import check_offset
+from kafkalike.log.group.offsets import check_offset
 from kafkalike.model.structs import TopicPartition
 
 

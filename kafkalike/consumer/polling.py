@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.consumer.assigner import Assigner
 from kafkalike.consumer.commits import Commits
 from kafkalike.consumer.context import Context
@@ -21,8 +20,9 @@ from kafkalike.consumer.records import to_records
 from kafkalike.consumer.root import RootWatch
 from kafkalike.consumer.subscription import PartitionState
 from kafkalike.errors import KafkaError, LogCorruptError, RecordDeserializationError
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
-from kafkalike.serialization import DeserializeFunction
+from kafkalike.schemas.serialization import DeserializeFunction
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.chunk import Chunk

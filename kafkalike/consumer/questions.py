@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, overload
 
-from kafkalike.config.consumer import ConsumerConfig
 from kafkalike.consumer.checks import check_no_effect
 from kafkalike.consumer.context import Context
 from kafkalike.consumer.guard import Guard, guarded, readable
 from kafkalike.consumer.polling import Polling
 from kafkalike.consumer.subscription import Subscription
-from kafkalike.dead_letters.box import MetadataWithLetters
 from kafkalike.errors import (
     IllegalStateError,
     KafkaConnectionError,
     KafkaStorageError,
 )
-from kafkalike.group.topic_ids import MetadataOfReader
+from kafkalike.log.dead_letters.box import MetadataWithLetters
+from kafkalike.log.group.topic_ids import MetadataOfReader
 from kafkalike.log.port import request_metrics
+from kafkalike.model.config.consumer import ConsumerConfig
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import RecordDeserializationError
 from kafkalike.model.structs import NO_HEADERS, ConsumerRecord
-from kafkalike.serialization import DeserializeFunction
+from kafkalike.schemas.serialization import DeserializeFunction
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.chunk import Chunk, Columns

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from kafkalike.clock import Clock
 from kafkalike.errors import KafkaConnectionError, LogCorruptError
 from kafkalike.log.port import Cluster
+from kafkalike.model.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from gzip import BadGzipFile
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.config.dead_letters import DeadLetterSettings
 from kafkalike.consumer.context import Context
 from kafkalike.consumer.feeds import Build
 from kafkalike.consumer.metrics import Metrics
 from kafkalike.consumer.polling import record_builder
 from kafkalike.consumer.records import deserialized, to_records
-from kafkalike.dead_letters.box import LetterBox
 from kafkalike.errors import KafkaError, RecordDeserializationError, UnknownTopicOrPartitionError
+from kafkalike.log.dead_letters.box import LetterBox
+from kafkalike.model.config.dead_letters import DeadLetterSettings
 from kafkalike.model.dead_letters.letters import (
     KEY_CONVERTER,
     VALUE_CONVERTER,
@@ -26,7 +26,7 @@ from kafkalike.model.dead_letters.letters import (
     original_headers,
 )
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
-from kafkalike.serialization import DeserializeFunction
+from kafkalike.schemas.serialization import DeserializeFunction
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.chunk import Chunk

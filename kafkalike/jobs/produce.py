@@ -14,9 +14,9 @@ import click
 from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
 from kafkalike.cli.jobs.record_options import column_options, schema_options
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.config.topic import CODECS
-from kafkalike.expr.rows import RecordColumns, record_columns
+from kafkalike.model.config.topic import CODECS
 from kafkalike.spark import write
+from kafkalike.spark.expr.rows import RecordColumns, record_columns
 from kafkalike.spark.files import SOURCES, Source, load
 
 

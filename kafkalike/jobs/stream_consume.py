@@ -15,7 +15,7 @@ from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of
 from kafkalike.cli.jobs.record_options import check_errors, check_target, decoding_options, error_options
 from kafkalike.cli.jobs.stream_job import source_options, topics_stream, trigger, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.config.dead_letters import DeadLetterSettings
+from kafkalike.model.config.dead_letters import DeadLetterSettings
 from kafkalike.spark import CheckpointProgress, write_stream
 from kafkalike.spark.decoding import TYPED, Decoding, decoded, decoded_and_letters
 from kafkalike.spark.files import Target, save

@@ -16,9 +16,9 @@ from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of
 from kafkalike.cli.jobs.record_options import column_options, schema_options
 from kafkalike.cli.jobs.stream_job import check_trigger, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.config.topic import CODECS
-from kafkalike.expr.rows import RecordColumns, record_columns
+from kafkalike.model.config.topic import CODECS
 from kafkalike.spark import write_stream
+from kafkalike.spark.expr.rows import RecordColumns, record_columns
 from kafkalike.spark.files import STRICT
 
 FORMATS = ("json", "csv", "parquet", "text", "delta")

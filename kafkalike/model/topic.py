@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafkalike.clock import utc_text
 from kafkalike.errors import MirrorTopicError
+from kafkalike.model.clock import utc_text
 from kafkalike.model.mirrored import Mirrored
 from kafkalike.model.names import TopicId, TopicName
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalike.clock import Clock
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, MessageSizeTooLargeError
+from kafkalike.model.clock import Clock
 from kafkalike.model.names import check_topic_name
 from kafkalike.producer.batches import TopicQueue
 from kafkalike.producer.future import FutureBatchMetadata

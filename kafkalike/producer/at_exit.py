@@ -6,9 +6,9 @@ import atexit
 import os
 from typing import Final, Protocol
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaError, KafkaTimeoutError
-from kafkalike.latch import Latch
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.latch import Latch
 
 EXIT_SECONDS: Final = 30.0
 """How long the interpreter's exit sends what is queued in producers that nobody closed, or whose `close` was

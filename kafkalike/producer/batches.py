@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kafkalike.log.topic.validate import record_size
 from kafkalike.model.batch import Headers, RecordBatch
+from kafkalike.model.partitioner import ClusterView
 from kafkalike.model.topic import TopicInfo
-from kafkalike.partitioner import ClusterView
 from kafkalike.producer.outcome import Outcome
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
-from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import IllegalStateError, KafkaTimeoutError
+from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.topic import TopicInfo
 from kafkalike.producer.batches import WIDTH, Batch, Row, TopicQueue
 from kafkalike.producer.joined import JoinedBatch, goes_with

@@ -8,17 +8,17 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn, Self, Unpack
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock
-from kafkalike.config.client import refuse_to_pickle
-from kafkalike.config.producer import ProducerConfig
-from kafkalike.config.settings import ProducerSettings, documented
+from kafkalike.connect import connect
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
     MessageSizeTooLargeError,
 )
-from kafkalike.log.connect import connect
 from kafkalike.log.topic.validate import RECORD_OVERHEAD
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.config.client import refuse_to_pickle
+from kafkalike.model.config.producer import ProducerConfig
+from kafkalike.model.config.settings import ProducerSettings, documented
 from kafkalike.model.names import check_topic_name
 from kafkalike.producer.arrow_calls import ArrowCalls
 from kafkalike.producer.batches import UNROUTED, Row, TopicQueue

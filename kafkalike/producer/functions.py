@@ -6,8 +6,8 @@ from typing import Final
 
 from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError
 from kafkalike.model.batch import Headers
-from kafkalike.partitioner import DefaultPartitioner, Partitioner, as_partitioner
-from kafkalike.serialization import SerializeFunction, as_serializer
+from kafkalike.model.partitioner import DefaultPartitioner, Partitioner, as_partitioner
+from kafkalike.schemas.serialization import SerializeFunction, as_serializer
 
 _any_bytes: Final = as_serializer(None)
 

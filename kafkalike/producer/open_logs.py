@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.port import Cluster, TopicLog
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.producer.batches import TopicQueue
 from kafkalike.producer.buffer import Buffer
 

@@ -33,7 +33,7 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim, GroupOffsets, joined_lives
 
 if TYPE_CHECKING:
-    from kafkalike.dead_letters.box import LetterBox
+    from kafkalike.log.dead_letters.box import LetterBox
 
 
 class Phase(StrEnum):

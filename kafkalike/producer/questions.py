@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalike.config.producer import ProducerConfig
 from kafkalike.errors import IllegalStateError, KafkaConnectionError, KafkaStorageError
 from kafkalike.log.port import Cluster, request_metrics
+from kafkalike.model.config.producer import ProducerConfig
 from kafkalike.model.topic import TopicInfo
 from kafkalike.producer.buffer import Buffer
 from kafkalike.producer.sender import Sender

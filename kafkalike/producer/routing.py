@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.batch import RecordBatch
-from kafkalike.partitioner import DefaultPartitioner, Partitioner, partitions_for_keys
+from kafkalike.model.partitioner import DefaultPartitioner, Partitioner, partitions_for_keys
 from kafkalike.producer.batches import UNROUTED, TopicQueue
 
 if TYPE_CHECKING:

@@ -11,8 +11,6 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kafkalike.clock import Clock
-from kafkalike.config.producer import ProducerConfig
 from kafkalike.errors import (
     KafkaError,
     KafkaTimeoutError,
@@ -20,11 +18,13 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownOutcomeError,
 )
-from kafkalike.latch import Latch
 from kafkalike.log.port import Cluster, TopicLog
 from kafkalike.log.topic.validate import RECORD_ERRORS, refused_rows
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import Clock
+from kafkalike.model.config.producer import ProducerConfig
+from kafkalike.model.latch import Latch
 from kafkalike.producer import at_exit
 from kafkalike.producer.batches import Batch, TopicQueue
 from kafkalike.producer.buffer import Buffer

@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from kafkalike.clock import Clock, Deadline
-from kafkalike.config.producer import ProducerConfig
 from kafkalike.errors import (
     IllegalStateError,
     InvalidTxnStateError,
@@ -18,11 +16,13 @@ from kafkalike.errors import (
     TransactionAbortableError,
     UnknownOutcomeError,
 )
-from kafkalike.group.offsets import GroupOffsets
-from kafkalike.group.topic_ids import given_ids
+from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.log.group.topic_ids import given_ids
 from kafkalike.log.port import Cluster, TopicLog, TransactionSession
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import Clock, Deadline
+from kafkalike.model.config.producer import ProducerConfig
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.transactions.claims import with_lives
 from kafkalike.producer.buffer import FORKED, Buffer
@@ -112,7 +112,7 @@ class TransactionManager:
         claim = claim_of(group_metadata, str(self._config.client_id))
         checked = positions_of(offsets, self._max_metadata_bytes)
         # Most producers never need it, and it brings some ten modules.
-        from kafkalike.dead_letters.box import MetadataWithLetters
+        from kafkalike.log.dead_letters.box import MetadataWithLetters
 
         letters = group_metadata.box if isinstance(group_metadata, MetadataWithLetters) else None
         with self._turn:
@@ -156,8 +156,8 @@ class TransactionManager:
         """
         if not standing.letters or self._lettered == standing.number:
             return
-        from kafkalike.dead_letters.box import plain
-        from kafkalike.dead_letters.posting import stage
+        from kafkalike.log.dead_letters.box import plain
+        from kafkalike.log.dead_letters.posting import stage
 
         try:
             for claim, box in standing.letters.items():

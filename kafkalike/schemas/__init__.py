@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalike.lazy import lazy_names
+from kafkalike.model.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kafkalike.errors import SchemaRegistryError as SchemaRegistryError
@@ -37,7 +37,7 @@ _HOME = {
         ),
         "kafkalike.schemas.serde.settings",
     ),
-    **dict.fromkeys(("MessageField", "SerializationContext"), "kafkalike.serialization"),
+    **dict.fromkeys(("MessageField", "SerializationContext"), "kafkalike.schemas.serialization"),
     **dict.fromkeys(
         ("RegisteredSchema", "Schema", "SchemaReference", "SchemaVersion", "ServerConfig"), "kafkalike.schemas.shapes"
     ),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock
+from kafkalike.connect import connect
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.log.connect import connect
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.checks import remembered
 from kafkalike.model.schemas.importing import Imported, import_all

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from kafkalike.config.storage import SentOptions
+from kafkalike.model.config.storage import SentOptions
 from kafkalike.model.schemas.values import Registered, Schema
 from kafkalike.schemas.client import RegistryClient
 from kafkalike.schemas.opening import open_registry

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalike.lazy import lazy_names
+from kafkalike.model.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from kafkalike.partitioner.column import partition_column as partition_column
     from kafkalike.spark.entry import session as session
     from kafkalike.spark.forgetting import forget as forget
     from kafkalike.spark.format.format import register_format as register_format
     from kafkalike.spark.format.progress import offsets_behind as offsets_behind
     from kafkalike.spark.frames import read as read
     from kafkalike.spark.letters import dead_letters as dead_letters
+    from kafkalike.spark.partition_column import partition_column as partition_column
     from kafkalike.spark.progress import CheckpointProgress as CheckpointProgress
     from kafkalike.spark.reading import read_stream as read_stream
     from kafkalike.spark.sink import Written as Written
@@ -44,7 +44,7 @@ _HOME = {
     "forget": "kafkalike.spark.forgetting",
     "from_topic": "kafkalike.spark.typed.decode",
     "offsets_behind": "kafkalike.spark.format.progress",
-    "partition_column": "kafkalike.partitioner.column",
+    "partition_column": "kafkalike.spark.partition_column",
     "read": "kafkalike.spark.frames",
     "read_stream": "kafkalike.spark.reading",
     "refresh_views": "kafkalike.spark.typed.views",

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock
-from kafkalike.config.dead_letters import DeadLetterSettings
-from kafkalike.cuts.value import Snapshot
+from kafkalike.connect import connect
 from kafkalike.errors import DataLossError, IllegalArgumentError
-from kafkalike.group.exclusive import held_alone
-from kafkalike.group.offsets import GroupOffsets
-from kafkalike.log.connect import connect
+from kafkalike.log.cuts.value import Snapshot
+from kafkalike.log.group.exclusive import held_alone
+from kafkalike.log.group.offsets import GroupOffsets
 from kafkalike.log.port import TopicLog
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.config.dead_letters import DeadLetterSettings
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.spark.conditions import within
@@ -27,8 +27,8 @@ from kafkalike.spark.letters import ensure_topics
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
 
 if TYPE_CHECKING:
-    from kafkalike.group.membership import Membership
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.group.membership import Membership
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def consume(
         spark: a session with Delta.
         topic: the topic.
         target: where the rows go.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         starting: where to begin; None for `earliest`. With a group `earliest` or `latest`, for the partitions that
             the group has committed nothing for.
         ending: offsets to stop before.

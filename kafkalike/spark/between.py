@@ -10,7 +10,7 @@ from kafkalike.spark.format.options import parse_options
 from kafkalike.spark.format.topics import Topics
 
 if TYPE_CHECKING:
-    from kafkalike.config.storage import SentOptions
+    from kafkalike.model.config.storage import SentOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kafkalike.config.storage import SentOptions
-from kafkalike.log.connect import connect_delta
-from kafkalike.log.inspect.readable import check_readable
+from kafkalike.connect import connect_delta
+from kafkalike.maintenance.verify.readable import check_readable
+from kafkalike.model.config.storage import SentOptions
 from kafkalike.spark.format.format import with_storage
 
 if TYPE_CHECKING:

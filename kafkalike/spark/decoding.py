@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from kafkalike.config.dead_letters import DeadLetterSettings
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.config.dead_letters import DeadLetterSettings
 from kafkalike.spark.letters import dead_letters, error_of
 from kafkalike.spark.sql_values import decoded_values
 from kafkalike.spark.typed.decode import from_topic

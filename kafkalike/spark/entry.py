@@ -6,10 +6,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kafkalike.log.connect import check_spark_reaches, open_named
-from kafkalike.log.jvm.hadoop import tell_hadoop
-from kafkalike.log.jvm.session import session as plain_session
+from kafkalike.connect import check_spark_reaches, open_named
 from kafkalike.spark.format.format import check_storage, register_format
+from kafkalike.spark.jvm.hadoop import tell_hadoop
+from kafkalike.spark.jvm.session import session as plain_session
 
 
 def session(

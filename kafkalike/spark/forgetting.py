@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, StringType
 
-from kafkalike.corrections.forget import forget as forget_keys
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.jvm.remote import is_remote
+from kafkalike.maintenance.corrections.forget import forget as forget_keys
+from kafkalike.spark.jvm.remote import is_remote
 
 if TYPE_CHECKING:
     import os
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from kafkalike.corrections.report import ForgetReport
+    from kafkalike.maintenance.corrections.report import ForgetReport
 
 MOST_KEYS: Final = 1_000_000
 """Keys that a run takes at most: the driver holds them, and each task has them all at worst."""
@@ -48,7 +48,7 @@ def forget(
     Args:
         keys: a row for each key; those without one, and repeated ones, do not count.
         topic: its topic.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         column: column of the keys, BINARY or STRING, whose UTF-8 is taken.
         execute: do it.
         all_partitions: see `kafkalike.forget`, as for all that follow.

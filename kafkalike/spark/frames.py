@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.cuts.value import Snapshot
+from kafkalike.connect import check_founded, connect_delta
 from kafkalike.errors import IllegalArgumentError, LogCorruptError, UnknownTopicOrPartitionError
-from kafkalike.log.connect import check_founded, connect_delta
-from kafkalike.log.inspect.readable import check_readable
-from kafkalike.log.jvm.hadoop import tell_hadoop
+from kafkalike.log.cuts.value import Snapshot
+from kafkalike.maintenance.verify.readable import check_readable
 from kafkalike.model.brokers.reading import ReadFrom
 from kafkalike.model.names import check_topic_name
+from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.topic import TopicInfo
-from kafkalike.partitioner import partition_for_key
 from kafkalike.spark.between import Between
 from kafkalike.spark.conditions import readable, soundness, within
 from kafkalike.spark.guesses import Guesses, is_one_far_root
+from kafkalike.spark.jvm.hadoop import tell_hadoop
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
@@ -58,7 +58,7 @@ def read(
     Args:
         spark: a session with Delta.
         topic: name, or names.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         key: only the records with this key: bytes, or text, whose UTF-8 is taken. Spark leaves out the row groups whose
             Bloom filters rule it out; all partitions are asked, so that no record is missed, wherever it was placed.
             None for all records; those without key are `where("key IS NULL")`.
@@ -78,7 +78,7 @@ def read(
         group_id: the consumer group of `committed`.
         auto_offset_reset: what `committed` is where the group has committed nothing: `earliest` (None), `latest`, or
             `none` for an error.
-        storage_options: who asks an object store; see `kafkalike.log.connect.connect`. Hadoop's client is told too.
+        storage_options: who asks an object store; see `kafkalike.connect.connect`. Hadoop's client is told too.
         client_rack: where the session is: of a cluster of several roots the table of a replica in this rack is read, if
             one is in sync, else that of the leader. The records are those of the moment in which `read` is called then:
             a replica may be ahead of what is published, so the version is named.

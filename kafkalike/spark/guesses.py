@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kafkalike.log.jvm.failures import SPARK_FAILURES
 from kafkalike.model.names import check_topic_name
+from kafkalike.spark.jvm.failures import SPARK_FAILURES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

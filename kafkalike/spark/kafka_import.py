@@ -14,10 +14,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, StringType
 
+from kafkalike.connect import connect_delta
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.expr.sink import HEADERS, no_headers
-from kafkalike.log.connect import connect_delta
-from kafkalike.log.jvm.stream_checkpoint import Checkpoint
+from kafkalike.spark.expr.sink import HEADERS, no_headers
+from kafkalike.spark.jvm.stream_checkpoint import Checkpoint
 from kafkalike.spark.sink import Written
 from kafkalike.spark.streaming import StreamWriter
 
@@ -109,7 +109,7 @@ def import_kafka(
     Args:
         frame: `spark.readStream.format("kafka")` with `includeHeaders=true`, and without options that split a
             partition (`REFUSED_OPTIONS`). `maxOffsetsPerTrigger` bounds a batch.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         checkpoint: folder or URI that keeps how far the import is.
         txn_id: see `kafkalike.spark.write_stream`.
         topic_configs: settings of topics that the import creates, with as many partitions as Kafka has.

@@ -8,10 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, DataType, StringType, TimestampType
 
-from kafkalike.config.dead_letters import DeadLetterSettings
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.expr.sink import HEADERS as HEADERS_TYPE
-from kafkalike.expr.sink import no_headers
+from kafkalike.model.config.dead_letters import DeadLetterSettings
 from kafkalike.model.dead_letters.letters import (
     CLASS,
     CONNECTOR,
@@ -28,6 +26,8 @@ from kafkalike.model.dead_letters.letters import (
     TOPIC,
     VALUE_CONVERTER,
 )
+from kafkalike.spark.expr.sink import HEADERS as HEADERS_TYPE
+from kafkalike.spark.expr.sink import no_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -132,7 +132,7 @@ def error_of(rows: DataFrame) -> str:
 
 def ensure_topics(cluster: Cluster, settings: DeadLetterSettings, sources: Iterable[str]) -> None:
     """Create the dead-letter topics of some topics, so that they take what these have."""
-    from kafkalike.dead_letters.topics import ensure
+    from kafkalike.log.dead_letters.topics import ensure
 
     for source in sources:
         name = settings.letters_of(source)

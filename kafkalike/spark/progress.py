@@ -12,18 +12,18 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock, utc_text
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaError
-from kafkalike.group.offsets import GroupOffsets, Membership, check_position
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.cluster.past import ends_at
-from kafkalike.log.connect import connect
-from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, Checkpoint
+from kafkalike.log.group.offsets import GroupOffsets, Membership, check_position
 from kafkalike.log.port import Cluster
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, utc_text
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.claims import GroupClaim
+from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, Checkpoint
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, substring
 from pyspark.sql.types import BinaryType
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import (
     IllegalArgumentError,
     KafkaConfigurationError,
@@ -26,11 +25,12 @@ from kafkalike.errors import (
     KafkaError,
     KafkaTimeoutError,
 )
-from kafkalike.log.jvm.java_errors import innermost
-from kafkalike.log.jvm.parsed_sql import has_parser, parsed
-from kafkalike.log.jvm.session import answers, end_jobs
+from kafkalike.errors.java_errors import innermost
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.sql_names import SQL_RESERVED
 from kafkalike.model.sql_reading import own_tables, refusal, relations
+from kafkalike.spark.jvm.parsed_sql import has_parser, parsed
+from kafkalike.spark.jvm.session import answers, end_jobs
 from kafkalike.spark.sql import register_sql
 from kafkalike.spark.sql_names import quoted
 from kafkalike.spark.views.session import temporary_names

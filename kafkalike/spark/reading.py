@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.inspect.readable import check_readable
-from kafkalike.log.inspect.young import is_young
-from kafkalike.log.jvm.hadoop import tell_hadoop
+from kafkalike.maintenance.verify.readable import check_readable
+from kafkalike.maintenance.verify.young import is_young
 from kafkalike.model.names import check_topic_name
 from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.spark.format.format import FORMAT, register_format
 from kafkalike.spark.frames import log_of, refuse_reserved, topic_frame
+from kafkalike.spark.jvm.hadoop import tell_hadoop
 from kafkalike.spark.typed.registry import FORMATS, opened, schema_of
 from kafkalike.spark.typed.views import PLAIN_KEYS, Typed, typed_columns
 
@@ -51,7 +51,7 @@ def read_stream(
     Args:
         spark: the session.
         topic: the topic, or topics; one of them with `value_format`.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         value_format: None: the columns of format `kafkalike`. `avro`, `protobuf` or `json`: the columns of
             `kafkalike.spark.create_view` with this `format`, those of the topic's newest schema when the query starts.
             Records of newer schemas are read too, without what is new in them; start the query again to see that.

@@ -11,25 +11,25 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, IntegerType
 
-from kafkalike.config.topic import CODECS
+from kafkalike.connect import connect_to_write
 from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError, UnsupportedCodecError
-from kafkalike.expr.sink import sink_columns
-from kafkalike.log.connect import connect_to_write
-from kafkalike.log.jvm.append_frame import append_staged
-from kafkalike.log.staged.commit import Commit, found_again, written_before
-from kafkalike.log.staged.naming import Naming
-from kafkalike.log.staged.targets import target_of
-from kafkalike.log.staged.topics import Target
 from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.config.topic import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.expr.sink import sink_columns
+from kafkalike.spark.jvm.append_frame import append_staged
+from kafkalike.spark.staged.commit import Commit, found_again, written_before
+from kafkalike.spark.staged.naming import Naming
+from kafkalike.spark.staged.targets import target_of
+from kafkalike.spark.staged.topics import Target
 from kafkalike.spark.typed.encode import Schemas, named_errors, record_columns
 from kafkalike.spark.typed.registry import where_of
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.staged.together import Together
     from kafkalike.model.transactions.claims import GroupOffsets
+    from kafkalike.spark.staged.together import Together
 
 Partitioner = Callable[[Column, int], Column]
 """Takes the BINARY key column and the number of partitions; gives an INT column, null to leave it to the default."""
@@ -79,7 +79,7 @@ def write(
             Other columns are left out.
         topic: the topic; wins over the column. One that is missing is created, with as many partitions as the column
             `partition` asks for; the DataFrame is computed once more to find that out.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         partitioner: chooses partitions for rows whose `partition` is null, before the default: Kafka's murmur2 of the
             key's bytes, and turns of rows for null keys.
         compression_type: None, gzip, snappy, lz4 or zstd; a topic's own `compression.type` wins.
@@ -96,7 +96,7 @@ def write(
         register_schemas: whether a schema that a subject does not have becomes its next version.
         message: full name of the values' Protobuf message; None for the first one of the schema.
         registry: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
-        storage_options: who asks an object store; see `kafkalike.log.connect.connect`. They go to the tasks as part of
+        storage_options: who asks an object store; see `kafkalike.connect.connect`. They go to the tasks as part of
             a function, and stand in no plan, log or setting of Spark's.
 
     Returns:

@@ -14,16 +14,16 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kafkalike.cuts.value import Snapshot
+from kafkalike.connect import check_founded, connect_delta
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import check_founded, connect_delta
-from kafkalike.log.jvm.hadoop import tell_hadoop
+from kafkalike.log.cuts.value import Snapshot
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.sql_names import own_names, table_view, view_names
 from kafkalike.model.topic import TopicInfo
 from kafkalike.spark.format.table_schemas import SCHEMAS
 from kafkalike.spark.frames import as_of, check_root, refuse_reserved
+from kafkalike.spark.jvm.hadoop import tell_hadoop
 from kafkalike.spark.sql_names import literal, quoted
 from kafkalike.spark.sql_ranges import range_functions
 from kafkalike.spark.tables import FORMAT
@@ -72,7 +72,7 @@ def register_sql(
 
     Args:
         spark: a session with Delta.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         database: a database of Spark's catalog, made when it is missing, for one cluster: each topic becomes a view
             there, and so do the functions `kafkalike_range`, `kafkalike_offsets` and `kafkalike_key` (see
             `kafkalike.spark.sql_ranges`). They stay when the session ends, other sessions with Delta see them, and

@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from kafkalike.cuts.value import Snapshot
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.cuts.value import Snapshot
 from kafkalike.model.sql_names import plain_name
 from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.spark.frames import read
@@ -64,7 +64,7 @@ def create_view(
     Args:
         spark: a session with Delta.
         topic: the topic.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         format: `avro`, `protobuf` or `json`: records begin with the id of a schema of this type. Does not go with
             `value_format` and `options`.
         name: of the view; None for the topic's name, as `register_sql` writes it, and `__values`, such as

@@ -15,28 +15,28 @@ from weakref import WeakValueDictionary
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike import faults
-from kafkalike.clock import SYSTEM_CLOCK, Clock
-from kafkalike.config.dead_letters import settings_of
-from kafkalike.config.topic import CODECS
+from kafkalike.connect import connect_to_write
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
     TopicAlreadyExistsError,
     UnsupportedCodecError,
 )
-from kafkalike.expr.sink import sink_columns
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect_to_write
-from kafkalike.log.jvm.remote import check_same_root, is_remote
-from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, Checkpoint, CheckpointFiles, checkpoint_at
-from kafkalike.log.staged.naming import Naming
-from kafkalike.log.staged.together import Together
+from kafkalike.model import faults
 from kafkalike.model.appends import TxnId
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.config.dead_letters import settings_of
+from kafkalike.model.config.topic import CODECS
 from kafkalike.model.names import check_topic_name
+from kafkalike.spark.expr.sink import sink_columns
+from kafkalike.spark.jvm.remote import check_same_root, is_remote
+from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, Checkpoint, CheckpointFiles, checkpoint_at
 from kafkalike.spark.letters import ensure_topics, with_letters
 from kafkalike.spark.progress import GroupProgress
 from kafkalike.spark.sink import Partitioner, Written, produce, with_schemas
+from kafkalike.spark.staged.naming import Naming
+from kafkalike.spark.staged.together import Together
 from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
 from kafkalike.spark.typed.encode import Schemas
 
@@ -311,7 +311,7 @@ def write_stream(
     Args:
         frame: a streaming DataFrame with the columns that `kafkalike.spark.write` takes.
         topic: the topic; wins over the column `topic`. Created with the server's defaults when it is missing.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         checkpoint: folder or URI of the query's checkpoint; one per query.
         output_mode: `append`; `update` appends the rows that a batch changes; `complete` appends the whole result of
             each batch again.

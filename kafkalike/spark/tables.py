@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock
-from kafkalike.config.storage import SentOptions
-from kafkalike.cuts.value import Snapshot
+from kafkalike.admin.lag.history import lag_history as moved
+from kafkalike.admin.lag.measure import Lags
+from kafkalike.connect import check_founded, connect
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.lag.history import lag_history as moved
-from kafkalike.lag.measure import Lags
-from kafkalike.log.connect import check_founded, connect
+from kafkalike.log.cuts.value import Snapshot
 from kafkalike.log.port import Cluster
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.config.storage import SentOptions
 from kafkalike.model.group_state import CommittedOffset
 from kafkalike.model.sql_names import view_names
 from kafkalike.model.structs import TopicPartition

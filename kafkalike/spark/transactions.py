@@ -15,25 +15,25 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.connect import connect_to_write
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, TransactionAbortableError
-from kafkalike.expr.sink import sink_columns
-from kafkalike.group.offsets import DEFAULT_METADATA_BYTES, check_position
-from kafkalike.group.topic_ids import given_ids
-from kafkalike.log.connect import connect_to_write
-from kafkalike.log.jvm.append_frame import keeping, run_job
-from kafkalike.log.jvm.remote import check_same_root
-from kafkalike.log.staged.commit import found_again, open_targets, written_before
-from kafkalike.log.staged.folder import staging_place
-from kafkalike.log.staged.naming import Naming
-from kafkalike.log.staged.targets import target_of
-from kafkalike.log.staged.together import Together
+from kafkalike.log.group.offsets import DEFAULT_METADATA_BYTES, check_position
+from kafkalike.log.group.topic_ids import given_ids
 from kafkalike.log.topic.validate import not_in_order
+from kafkalike.maintenance.staging.folder import staging_place
 from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim, joined_lives, with_lives
+from kafkalike.spark.expr.sink import sink_columns
+from kafkalike.spark.jvm.append_frame import keeping, run_job
+from kafkalike.spark.jvm.remote import check_same_root
 from kafkalike.spark.sink import Partitioner, Written, codec_of, ranges_of, with_partitioner
+from kafkalike.spark.staged.commit import found_again, open_targets, written_before
+from kafkalike.spark.staged.naming import Naming
+from kafkalike.spark.staged.targets import target_of
+from kafkalike.spark.staged.together import Together
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -275,7 +275,7 @@ def transaction(
     Args:
         transactional_id: names the job: the same in each run of it, and no other program's. Whoever enters a
             transaction of it fences all others that use it, producers with this `transactional_id` included.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         version: number of the transaction, which must rise with each one of the id. A run that comes again under a
             version that was committed adds nothing. Without it, a run that comes again writes again, unless what it had
             written was not decided.

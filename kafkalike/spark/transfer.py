@@ -15,13 +15,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
-from kafkalike.cuts.value import Snapshot
+from kafkalike.connect import connect_delta, connect_to_write
 from kafkalike.errors import DataLossError, IllegalArgumentError
-from kafkalike.expr.sink import HEADERS
-from kafkalike.log.connect import connect_delta, connect_to_write
+from kafkalike.log.cuts.value import Snapshot
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.batch import Consumed, ends_of
 from kafkalike.spark.conditions import within
+from kafkalike.spark.expr.sink import HEADERS
 from kafkalike.spark.files import Source, Target, load, save
 from kafkalike.spark.frames import read
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
@@ -162,7 +162,7 @@ def export_topic(
         spark: a session with Delta.
         topic: the topic.
         path: the folder.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         file_format: one of `FORMATS`.
         mode: for files that are there: `error`, `append` or `overwrite`.
         starting: first offsets.
@@ -227,7 +227,7 @@ def import_topic(
         spark: a session with Delta.
         path: the folder.
         topic: the topic; created when it is missing.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         file_format: one of `FORMATS`.
         partitions: of a topic that is created; None: as many as the exported topic had, or, where the folder does not
             say that, as the records name.

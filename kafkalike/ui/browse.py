@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 
 if TYPE_CHECKING:
     from kafkalike.log.port import TopicLog

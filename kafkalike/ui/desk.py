@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.clock import Clock
-from kafkalike.dead_letters.queue import DeadLetters
+from kafkalike.admin.dead_letters.queue import DeadLetters
+from kafkalike.admin.lag.measure import GroupLag, Lags
+from kafkalike.connect import check_there
 from kafkalike.errors import KafkaConnectionError, KafkaError
-from kafkalike.lag.measure import GroupLag, Lags
-from kafkalike.log.connect import check_there
+from kafkalike.model.clock import Clock
 from kafkalike.model.lag import Lag, PartitionIndex, total
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas.registry import Registry

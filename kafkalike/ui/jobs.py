@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kafkalike.clock import Clock
+from kafkalike.model.clock import Clock
 
 KEPT: Final = 20
 """Jobs that are remembered; the oldest ended one goes first."""

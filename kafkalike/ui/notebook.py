@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafkalike.admin.lag.measure import Lags
+from kafkalike.connect import connect
 from kafkalike.errors import GroupIdNotFoundError
-from kafkalike.lag.measure import Lags
-from kafkalike.log.connect import connect
 from kafkalike.model.lag import Lag, total
 from kafkalike.schemas.extras import needed
 
@@ -63,7 +63,7 @@ def topic(
 
     Args:
         name: the topic.
-        bootstrap_servers: the cluster; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster; see `kafkalike.connect.connect`.
         storage_options: of an object store; see there.
 
     Returns:
@@ -98,7 +98,7 @@ def group(
 
     Args:
         group_id: the group.
-        bootstrap_servers: the cluster; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster; see `kafkalike.connect.connect`.
         storage_options: of an object store; see there.
 
     Returns:
@@ -131,7 +131,7 @@ def lag(
     """How far each group is behind, as of now.
 
     Args:
-        bootstrap_servers: the cluster; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster; see `kafkalike.connect.connect`.
         storage_options: of an object store; see there.
 
     Returns:
@@ -168,11 +168,11 @@ def console(
     """The web console in this process, at this machine's address; `stop()` ends it.
 
     Args:
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         spark: a session with Delta; with it the console has a page for SELECT statements.
         port: 0 finds a free one.
         read_only: whether every change is refused, and statements too.
-        storage_options: who asks an object store; see `kafkalike.log.connect.connect`.
+        storage_options: who asks an object store; see `kafkalike.connect.connect`.
 
     Returns:
         The console; its `address_with_token` is what a browser opens.

@@ -12,8 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from kafkalike.clock import utc_text
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.clock import utc_text
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import Guard
 from kafkalike.ui.values import shown, shown_briefly

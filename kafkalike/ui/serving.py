@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.http.neighbours import is_loopback
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.schemas.extras import needed
+from kafkalike.schemas.service.loopback import is_loopback
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
@@ -55,7 +55,7 @@ class ConsoleServer:
         queries: Queries | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        serving = needed("kafkalike.http.serving", "the console", "ui")
+        serving = needed("kafkalike.schemas.service.http_server", "the console", "ui")
         app = needed("kafkalike.ui.app", "the console", "ui")
         desk = needed("kafkalike.ui.desk", "the console", "ui")
         guard = needed("kafkalike.ui.guard", "the console", "ui")

@@ -10,8 +10,8 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "import_graph.py"
 
 SOUND = {
     "connect": "from kafkalike.log.topic.reader import x",
-    "topic.reader": "import kafkalike.log.table.table\nimport kafkalike.log.store.local",
-    "table.table": "from kafkalike.log.store import local",
+    "topic.reader": "import kafkalike.delta.table\nimport kafkalike.storage.local",
+    "table.table": "from kafkalike.storage import local",
     "store.local": "",
     "staged.commit": "from kafkalike.log.topic import reader",
     "upkeep.merge": "from kafkalike.log.topic import reader",
@@ -51,13 +51,13 @@ def test_folders_that_import_downwards_only_are_in_order(tmp_path: Path) -> None
         ),
         (
             "store.local",
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import kafkalike.log.table.state",
-            "up: kafkalike.log.store.local imports kafkalike.log.table.state",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import kafkalike.delta.state",
+            "up: kafkalike.storage.local imports kafkalike.delta.state",
         ),
         (
             "upkeep.merge",
-            "import kafkalike.log.staged.commit",
-            "up: kafkalike.log.upkeep.merge imports kafkalike.log.staged.commit",
+            "import kafkalike.spark.staged.commit",
+            "up: kafkalike.maintenance.upkeep.merge imports kafkalike.spark.staged.commit",
         ),
         (
             "topic.reader",

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from kafkalike.admin.testing import ManualClock, MemoryCluster
+from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
-from kafkalike.log.store.memory import MemoryStore
 from kafkalike.producer import KafkaProducer
-from kafkalike.testing import ManualClock, MemoryCluster
+from kafkalike.storage.memory import MemoryStore
 from tests.tools.clusters import in_buckets, on_disk, on_three_disks, three_disks
 from tests.tools.kinds import BUCKETS, DISK, MIXED, OBJECT_STORES, SEVERAL, THREE_BUCKETS, THREE_ROOTS
 from tests.tools.object_servers import KINDS, S3, ObjectServer, in_environment, running

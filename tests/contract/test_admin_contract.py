@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -27,6 +26,7 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.log.port import Cluster
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import (
     AlterConfigOp,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import (
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
@@ -19,7 +20,7 @@ from kafkalike.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.group.expiry import Expired, expire_offsets
+from kafkalike.log.group.expiry import Expired, expire_offsets
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row
@@ -30,7 +31,6 @@ from kafkalike.model.structs import (
     OffsetTimestamp,
     TopicPartition,
 )
-from kafkalike.testing import ManualClock
 from tests.tools.cli import call
 
 P0, P1, NOWHERE = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 9)

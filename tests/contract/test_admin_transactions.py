@@ -9,7 +9,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkalike.admin import AbortTransactionSpec, KafkaAdminClient, TransactionListing, TransactionState
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.admin.lag.measure import Lags
+from kafkalike.admin.metrics.prometheus import ClusterCollector
+from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidProducerEpochError,
@@ -17,18 +19,16 @@ from kafkalike.errors import (
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.lag.measure import Lags
 from kafkalike.log.port import Cluster
 from kafkalike.log.port.topic import TopicLog
 from kafkalike.log.port.transactions import FilesToStage
 from kafkalike.log.runs.manifest import LAYOUT, Manifest, dump_manifest
 from kafkalike.log.runs.runs import Run
 from kafkalike.log.topic.waiting_batch import pack, partitions_in
-from kafkalike.metrics.prometheus import ClusterCollector
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
-from kafkalike.retention import maintain
-from kafkalike.testing import ManualClock
 from tests.tools.cli import Done, call
 from tests.tools.records import batch
 from tests.tools.transactional import T0, T1, U0, values

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.log.connect import connect
 from kafkalike.model.batch import RecordBatch
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkalike.log.store.bounded import calls as bounded
-from kafkalike.log.store.bounded.calls import MOST, BoundedCalls, calls_of
+from kafkalike.storage.bounded import calls as bounded
+from kafkalike.storage.bounded.calls import MOST, BoundedCalls, calls_of
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.lag.measure import Lags
+from kafkalike.admin.metrics.prometheus import ClusterCollector
 from kafkalike.cli import main
 from kafkalike.errors import KafkaError, PreferredLeaderNotAvailableError
-from kafkalike.lag.measure import Lags
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.metrics.prometheus import ClusterCollector
 from kafkalike.model.structs import NewTopic, TopicPartition
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from tests.tools.clusters import on_three_disks
 from tests.tools.records import fill
 

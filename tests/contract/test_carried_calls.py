@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kafkalike.log.store.bounded import calls as bounded
-from kafkalike.log.store.bounded import foreseen
-from kafkalike.log.store.bounded.calls import MOST, BoundedCalls, mine
-from kafkalike.log.store.bounded.carried import NAME, carry
-from kafkalike.log.store.bounded.foreseen import Ahead, foresee, foreseeing
+from kafkalike.storage.bounded import calls as bounded
+from kafkalike.storage.bounded import foreseen
+from kafkalike.storage.bounded.calls import MOST, BoundedCalls, mine
+from kafkalike.storage.bounded.carried import NAME, carry
+from kafkalike.storage.bounded.foreseen import Ahead, foresee, foreseeing
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.replicas import published_log
 from kafkalike.model.replication import course, joining
+from kafkalike.replication.tables import published_log
+from kafkalike.storage.local import LocalStore
 from tests.tools.clusters import on_three_disks
 from tests.tools.consumer import texts
 from tests.tools.records import batch_now

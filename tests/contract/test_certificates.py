@@ -10,15 +10,15 @@ import pytest
 
 from kafkalike import forget, fork
 from kafkalike.cli import main
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.corrections import forget as forgetting
+from kafkalike.delta.actions import log_name
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.inspect.certificate import check_certificate
-from kafkalike.log.table.actions import log_name
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.log.upkeep.remove import without_maintenance
-from kafkalike.log.upkeep.vacuum import ORPHAN_MS
+from kafkalike.maintenance.corrections import forget as forgetting
+from kafkalike.maintenance.upkeep.remove import without_maintenance
+from kafkalike.maintenance.upkeep.vacuum import ORPHAN_MS
+from kafkalike.maintenance.verify.certificate import check_certificate
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.corrections.certificate import Certificate, parse_certificate
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records

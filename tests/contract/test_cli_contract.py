@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.cli.app import COMMANDS, run
 from kafkalike.cli.environment import Environment
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
-from kafkalike.testing import MemoryCluster
 
 
 @dataclass

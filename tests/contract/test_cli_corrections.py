@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaProducer
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.testing import MemoryCluster
+from kafkalike.admin.testing import MemoryCluster
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.cli import call
 from tests.tools.records import all_records, everything
 from tests.tools.upkeep import keyed, open_cluster, topic

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.cli.groups.reset_plan import parse_duration
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.cli import Done, call
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

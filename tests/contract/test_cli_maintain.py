@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from kafkalike.admin.testing import ManualClock
 from kafkalike.cli import main
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import IllegalArgumentError, InvalidConfigurationError
 from kafkalike.jobs import retention as job
-from kafkalike.log.inspect.history import topic_history
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.retention import maintain
-from kafkalike.retention.schedule import every, parse_duration_ms
-from kafkalike.testing import ManualClock
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.retention.schedule import every, parse_duration_ms
+from kafkalike.maintenance.verify.history import topic_history
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.clusters import on_disk
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch

@@ -13,18 +13,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafkalike import __version__
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.lag.measure import Lags
+from kafkalike.admin.metrics.prometheus import ClusterCollector
+from kafkalike.admin.testing import ManualClock
 from kafkalike.cli.paths import CONF
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaError
-from kafkalike.lag.measure import Lags
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
-from kafkalike.metrics.prometheus import ClusterCollector
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
-from kafkalike.testing import ManualClock
 from tests.tools.cli import call
 from tests.tools.records import batch
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkalike.testing import MemoryCluster
+from kafkalike.admin.testing import MemoryCluster
 from tests.tools.cli import Done, call
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.cuts.take import snapshot
-from kafkalike.cuts.value import Snapshot
+from kafkalike.log.cuts.value import Snapshot
 from kafkalike.log.port import Cluster
+from kafkalike.maintenance.take_cut import snapshot
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata
 from kafkalike.producer import KafkaProducer
 from tests.tools.cli import call

@@ -10,11 +10,11 @@ from typing import Self
 import pytest
 
 from kafkalike import KafkaConsumer
+from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, InvalidConfigurationError
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.connect import connect
 from kafkalike.model.brokers.reading import LEADER, ReadFrom
 from kafkalike.model.structs import TopicPartition
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from tests.tools.cli import call
 from tests.tools.records import batch
 

@@ -13,15 +13,16 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from kafkalike import KafkaConsumer, KafkaProducer, faults
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.config.server import SERVER_PROPERTIES_VARIABLE
-from kafkalike.log.connect import connect, connect_delta
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.commit_file import creation, topic_creation
-from kafkalike.mirror import Mirror
-from kafkalike.retention import maintain
-from kafkalike.testing import MemoryCluster
+from kafkalike import KafkaConsumer, KafkaProducer
+from kafkalike.admin.mirror import Mirror
+from kafkalike.admin.testing import MemoryCluster
+from kafkalike.connect import connect, connect_delta
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.commit_file import creation, topic_creation
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model import faults
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.config.server import SERVER_PROPERTIES_VARIABLE
 from tests.tools.cli import Done, call
 from tests.tools.clusters import on_three_disks
 from tests.tools.findings import errors_of
@@ -249,7 +250,7 @@ def test_tables_of_an_earlier_release_are_closed_by_maintenance(root: str, monke
             lambda *args, **kwargs: topic_creation(*args, **{**kwargs, "closed": False}),
         )
         earlier.setattr(
-            "kafkalike.log.table.row_table.creation", lambda *args, **kwargs: creation(*args, **kwargs, closed=False)
+            "kafkalike.delta.row_table.creation", lambda *args, **kwargs: creation(*args, **kwargs, closed=False)
         )
         make(root)
     reader, writer = connect(root).log("t"), connect(root).log("t")

@@ -12,7 +12,9 @@ import pytest
 
 from kafkalike import KafkaProducer
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import ManualClock
+from kafkalike.connect import connect
+from kafkalike.delta.control_log import DeltaControlLog
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidConfigurationError,
@@ -22,13 +24,11 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
-from kafkalike.log.table.control_log import DeltaControlLog
+from kafkalike.maintenance.retention import maintain
 from kafkalike.model.brokers.defaults import DEFAULTS
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
-from kafkalike.retention import maintain
-from kafkalike.testing import ManualClock
 from tests.contract.conftest import Opener
 from tests.tools.cli import call
 from tests.tools.clusters import object_store

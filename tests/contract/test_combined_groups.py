@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.delta.combined import appends, combined_rows, waiting_files
+from kafkalike.delta.combined.shared_changes import PendingChange, SharedChanges
+from kafkalike.delta.layout import CONSUMER_OFFSETS
+from kafkalike.delta.sealed import sealed
 from kafkalike.errors import (
     CommitFailedError,
     IllegalArgumentError,
@@ -25,13 +28,10 @@ from kafkalike.errors import (
     RebalanceInProgressError,
     UnknownOutcomeError,
 )
-from kafkalike.group.membership import Membership
-from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.table.combined import appends, combined_rows, waiting_files
-from kafkalike.log.table.combined.shared_changes import PendingChange, SharedChanges
-from kafkalike.log.table.layout import CONSUMER_OFFSETS
-from kafkalike.log.table.sealed import sealed
+from kafkalike.log.group.membership import Membership
+from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.combining import offset_commit, units
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.combining.parts import Taken

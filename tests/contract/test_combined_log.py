@@ -15,6 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike.cli.log.dump_log import _commit_line
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.combined import appends, combining, waiting_files
+from kafkalike.delta.commit_file import lines_of
+from kafkalike.delta.layout import CLUSTER_METADATA
+from kafkalike.delta.root_format import ROOT_FORMAT
+from kafkalike.delta.sealed import sealed
+from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import (
     CorruptRecordError,
     KafkaError,
@@ -26,17 +33,10 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.inspect.commits import list_commits
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.combined import appends, combining, waiting_files
-from kafkalike.log.table.commit_file import lines_of
-from kafkalike.log.table.layout import CLUSTER_METADATA
-from kafkalike.log.table.root_format import ROOT_FORMAT
-from kafkalike.log.table.sealed import sealed
-from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.topic import combined
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.topic.waiting_batch import pack, unpack
+from kafkalike.maintenance.verify.commits import list_commits
 from kafkalike.model.appends import TxnId
 from kafkalike.model.combining import course
 from kafkalike.model.combining.acts import ForgottenError

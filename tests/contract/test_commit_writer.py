@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.version import user_and_host
 from tests.tools.cli import call
 from tests.tools.records import batch

@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import (
     CommitFailedError,
     IllegalGenerationError,
@@ -16,10 +16,10 @@ from kafkalike.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.group.offsets import GroupOffsets, Membership
+from kafkalike.log.group.offsets import GroupOffsets, Membership
 from kafkalike.log.port import Cluster
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.testing import ManualClock
 from tests.tools.consumer import T0, T1, Diary, Make, drain, outlive, values, write
 
 # --- commits ---------------------------------------------------------------------------------

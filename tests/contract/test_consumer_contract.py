@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import (
     IllegalStateError,
     NoOffsetForPartitionError,
@@ -18,7 +19,6 @@ from kafkalike.errors import (
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import ConsumerRecord
-from kafkalike.testing import ManualClock
 from tests.tools.consumer import T0, Make, drain, values, write
 
 # --- poll ------------------------------------------------------------------------------------

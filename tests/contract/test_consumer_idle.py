@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from kafkalike import clock
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import ManualClock
 from kafkalike.consumer import KafkaConsumer
+from kafkalike.delta.layout import CLUSTER_METADATA
 from kafkalike.errors import KafkaConnectionError, OffsetOutOfRangeError
 from kafkalike.log.port import Cluster
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.layout import CLUSTER_METADATA
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model import clock
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
-from kafkalike.retention import maintain
-from kafkalike.testing import ManualClock
+from kafkalike.storage.local import LocalStore
 from tests.tools.clusters import on_disk
 from tests.tools.upkeep import AT_ONCE
 

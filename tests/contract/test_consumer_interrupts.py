@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import kafkalike
+from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.errors import FencedInstanceIdError
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
-from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.effort import examples
 from tests.tools.interrupted_lines import interrupted
 

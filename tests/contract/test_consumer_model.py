@@ -4,10 +4,10 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
-from kafkalike.testing import MemoryCluster
 from tests.tools.effort import examples
 
 PARTITIONS = [TopicPartition("orders", p) for p in range(3)]

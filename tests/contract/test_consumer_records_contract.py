@@ -12,7 +12,7 @@ from kafkalike.log.port import Cluster
 from kafkalike.log.topic.chunk import ARROW_SCHEMA
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
-from kafkalike.serialization import deserializer_for
+from kafkalike.schemas.serialization import deserializer_for
 from tests.tools.consumer import T0, T1, Make, poll_often, write
 
 # --- deserialisers ---------------------------------------------------------------------------

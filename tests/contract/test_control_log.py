@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
+from kafkalike.delta.row_table import MERGE_INTERVAL
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
-from kafkalike.log.table.row_table import MERGE_INTERVAL
-from kafkalike.log.upkeep.control_tables import compact_control, vacuum_control
+from kafkalike.maintenance.upkeep.control_tables import compact_control, vacuum_control
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.metadata_rows import topic_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.memory import MemoryStore
 from tests.tools.clusters import on_disk
 
 if TYPE_CHECKING:

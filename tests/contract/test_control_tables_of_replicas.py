@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaConsumer
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.table.layout import CONSUMER_OFFSETS
+from kafkalike.delta.layout import CONSUMER_OFFSETS
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from tests.tools.clusters import on_three_disks
 
 T0 = TopicPartition("t", 0)

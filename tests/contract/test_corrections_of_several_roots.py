@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from kafkalike import forget, fork, undo
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import BrokerNotAvailableError, KafkaStorageError
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.inspect.certificate import check_certificate
-from kafkalike.log.inspect.history import topic_history
-from kafkalike.log.inspect.key_bytes import _Search
-from kafkalike.log.inspect.verify import verify
+from kafkalike.maintenance.verify.certificate import check_certificate
+from kafkalike.maintenance.verify.history import topic_history
+from kafkalike.maintenance.verify.key_bytes import _Search
+from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.corrections.certificate import Certificate
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from tests.tools.away import away, back
 from tests.tools.three_roots import opened
 

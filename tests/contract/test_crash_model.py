@@ -13,14 +13,14 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kafkalike.admin.testing import ManualClock
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.log.cluster.delta_cluster import open_cluster
-from kafkalike.log.inspect import verify as verify_run
+from kafkalike.maintenance.verify import verify as verify_run
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.producer import KafkaProducer
-from kafkalike.testing import ManualClock
 from tests.tools.effort import examples
 from tests.tools.forked import killed
 

@@ -15,19 +15,19 @@ import pytest
 from deltalake import DeltaTable
 
 from kafkalike import KafkaConsumer
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaStorageError, LogCorruptError
-from kafkalike.log.cluster.range_reader import FIELDS, plan_range, read_range
-from kafkalike.log.connect import connect
 from kafkalike.log.port import PartitionReader
-from kafkalike.log.store.local import LocalStore
 from kafkalike.log.topic.data_file import WHOLE_BYTES
 from kafkalike.log.topic.open_files import open_files as kept_open
 from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.maintenance.retention import maintain
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndTimestamp
-from kafkalike.retention import maintain
+from kafkalike.spark.range_reader import FIELDS, plan_range, read_range
+from kafkalike.storage.local import LocalStore
 from tests.tools.findings import errors_of
 from tests.tools.interrupts import Interrupt, visits
 from tests.tools.records import NOW_MS, all_records, batch, make_topic, open_log

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaConsumer
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.inspect.replica_repair import repair_replicas
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.checkpoints.make import make_checkpoint
-from kafkalike.log.table.layout import CLUSTER_METADATA, CONSUMER_OFFSETS
-from kafkalike.log.table.snapshot import load_snapshot
+from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.layout import CLUSTER_METADATA, CONSUMER_OFFSETS
+from kafkalike.delta.snapshot import load_snapshot
+from kafkalike.maintenance.verify.replica_repair import repair_replicas
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.storage.local import LocalStore
 from tests.tools.clusters import on_three_disks
 from tests.tools.records import batch, records_of
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
+from kafkalike.connect import connect
+from kafkalike.delta.loading import load_table
+from kafkalike.delta.state import TableState
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.loading import load_table
-from kafkalike.log.table.state import TableState
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.storage.local import LocalStore
 from tests.tools.cli import call
 from tests.tools.damage import DAMAGES, checkpointed, commits, cut_off, data_file_of, empty, flip, place_hole
 from tests.tools.effort import examples

@@ -10,18 +10,18 @@ import httpx
 import pytest
 
 import kafkalike
-from kafkalike.dead_letters import box
+from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import (
     CommitFailedError,
     KafkaConfigurationError,
     RecordDeserializationError,
     TransactionAbortableError,
 )
+from kafkalike.log.dead_letters import box
 from kafkalike.log.port import Cluster
 from kafkalike.model.dead_letters.letters import PREFIX
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
-from kafkalike.testing import ManualClock
 from tests.tools.consumer import T0, T1, Make, drain, outlive, values, write
 from tests.tools.letters import lettered, letters, number
 
@@ -384,7 +384,7 @@ def test_a_topic_made_for_letters_takes_what_its_source_took(cluster: Cluster, c
 
     made = cluster.topic("orders.dlq").configs
     assert lettered(cluster) == [(0, 0)]
-    assert (made["kafkalike.retention.clock"], made["cleanup.policy"]) == ("append", "delete")
+    assert (made["kafkalike.maintenance.retention.clock"], made["cleanup.policy"]) == ("append", "delete")
 
 
 def test_a_topic_of_letters_that_was_deleted_is_made_again_by_the_commit(orders: Cluster, consumer_of: Make) -> None:

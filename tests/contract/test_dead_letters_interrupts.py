@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import kafkalike
+from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
-from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.consumer import drain, write
 from tests.tools.effort import examples
 from tests.tools.interrupted_lines import interrupted

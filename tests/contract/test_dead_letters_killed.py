@@ -13,8 +13,8 @@ import pytest
 import kafkalike
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.log.cluster.delta_cluster import open_cluster
-from kafkalike.log.inspect.verify import verify
 from kafkalike.log.port import Cluster
+from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from tests.tools.consumer import write
@@ -81,7 +81,9 @@ def committed(cluster: Cluster) -> int:
 def helped(root: str) -> Cluster:
     """The cluster, with all that was decided in the topics."""
     cluster = open_cluster(root)
-    cluster.transactions.cut(["orders.dlq", "bills"], kafkalike.clock.Deadline(kafkalike.clock.SYSTEM_CLOCK, 60_000))
+    cluster.transactions.cut(
+        ["orders.dlq", "bills"], kafkalike.model.clock.Deadline(kafkalike.model.clock.SYSTEM_CLOCK, 60_000)
+    )
     return cluster
 
 

@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.connect import connect
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.layout import DELETED
 from kafkalike.errors import KafkaStorageError, TopicDeletedError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.cluster.topic_lives import UNDER_WAY_MS
-from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
-from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.layout import DELETED
-from kafkalike.log.upkeep.dead_tables import clear_dead_tables
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.upkeep.dead_tables import clear_dead_tables
 from kafkalike.model.brokers import ReplicatedTable
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.retention import maintain
+from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.port import Store
 from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import ObjectServer
 from tests.tools.records import batch, everything, open_log

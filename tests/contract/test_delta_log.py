@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kafkalike.clock import SYSTEM_CLOCK, SystemClock
+from kafkalike.connect import connect
+from kafkalike.delta.actions import log_name, parse_commit
+from kafkalike.delta.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
+from kafkalike.delta.log_files import LAST_CHECKPOINT, last_checkpoint
 from kafkalike.errors import (
     CorruptRecordError,
     DataLossError,
@@ -21,18 +24,15 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect
-from kafkalike.log.store.locks.lock import TableLock
-from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.store.parquet import open_parquet
-from kafkalike.log.table.actions import log_name, parse_commit
-from kafkalike.log.table.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
-from kafkalike.log.table.log_files import LAST_CHECKPOINT, last_checkpoint
 from kafkalike.log.topic import topic_log
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.appends import TxnId
+from kafkalike.model.clock import SYSTEM_CLOCK, SystemClock
 from kafkalike.model.names import TopicName
 from kafkalike.producer import KafkaProducer
+from kafkalike.storage.locks.lock import TableLock
+from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.parquet import open_parquet
 from tests.tools.clusters import on_disk
 from tests.tools.partitions import partition_values
 from tests.tools.records import batch

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kafkalike.admin.dead_letters import DeadLetters, Filter, StoredLetter
+from kafkalike.admin.dead_letters import replay as replaying
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.dead_letters import DeadLetters, Filter, StoredLetter
-from kafkalike.dead_letters import replay as replaying
 from kafkalike.errors import (
     CommitFailedError,
     IllegalArgumentError,

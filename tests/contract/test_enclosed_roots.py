@@ -11,10 +11,10 @@ from deltalake import write_deltalake
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkalike.admin import NewTopic
+from kafkalike.admin.mirror import Mirror
 from kafkalike.cli import main
+from kafkalike.connect import connect, connect_delta, connect_to_write
 from kafkalike.errors import KafkaConfigurationError, KafkaStorageError
-from kafkalike.log.connect import connect, connect_delta, connect_to_write
-from kafkalike.mirror import Mirror
 from tests.tools.records import batch_now
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.clock import Deadline
+from kafkalike.admin.mirror import Mirror, promote
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.mirror import Mirror, promote
+from kafkalike.model.clock import Deadline
 from kafkalike.model.structs import OffsetAndMetadata
 from kafkalike.producer import KafkaProducer
 from tests.tools.clusters import on_disk, on_three_disks
@@ -179,7 +179,7 @@ def test_transaction_that_was_cut_off_before_its_topics_got_it_is_not_brought_af
         producer.send("t", b"late")
         with monkeypatch.context() as patch:
             patch.setenv("KAFKALIKE_FAULT", "transaction.before_apply:raise@1")
-            patch.setattr("kafkalike.faults._visits", {})
+            patch.setattr("kafkalike.model.faults._visits", {})
             with pytest.raises((KafkaError, OSError)):
                 producer.commit_transaction()
         open_second()

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike.delta.layout import METADATA_TABLE_PROPERTIES
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
 from kafkalike.log.cluster.server_defaults import ServerDefaults
-from kafkalike.log.table.layout import METADATA_TABLE_PROPERTIES
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from tests.tools.effort import seeds
 from tests.tools.failback_world import FailbackWorld
 

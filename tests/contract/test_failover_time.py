@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.config.server import ServerConfig
-from kafkalike.config.storage import check_options
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.cluster.replicated.opening import open_several
+from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.storage import check_options
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.opening import open_several
 from tests.tools.hanging import Hanging, need_hanging
 from tests.tools.object_servers import StoppableS3, by_root, stoppable
 

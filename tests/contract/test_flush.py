@@ -9,11 +9,11 @@ import pytest
 
 from kafkalike import KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect
-from kafkalike.retention import maintain
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.records import all_records, batch, open_log
 from tests.tools.upkeep import AT_ONCE
 

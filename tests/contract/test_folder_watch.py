@@ -15,18 +15,18 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer, folder_watch
 from kafkalike.consumer.folder_watch import FolderWatch
 from kafkalike.errors import IllegalStateError
-from kafkalike.group.member import GroupMember
-from kafkalike.group.store import GroupStore
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect
+from kafkalike.log.group.member import GroupMember
+from kafkalike.log.group.store import GroupStore
 from kafkalike.log.port import Cluster, TopicLog
-from kafkalike.log.store import roots
-from kafkalike.log.store.memory import MemoryStore
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
+from kafkalike.storage import roots
+from kafkalike.storage.memory import MemoryStore
 from tests.tools.clusters import on_three_disks
 from tests.tools.instructions import interrupted_at
 

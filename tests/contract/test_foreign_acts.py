@@ -14,7 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kafkalike import KafkaConsumer, TopicPartition
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.connect import connect
+from kafkalike.delta.checkpoints.expired import DURATIONS, LOG_STAYS, duration_ms
 from kafkalike.errors import (
     CorruptRecordError,
     DataLossError,
@@ -22,11 +23,10 @@ from kafkalike.errors import (
     LogCorruptError,
     UnsupportedVersionError,
 )
-from kafkalike.log.connect import connect
-from kafkalike.log.store.parquet import open_parquet
-from kafkalike.log.table.checkpoints.expired import DURATIONS, LOG_STAYS, duration_ms
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.retention import maintain
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.storage.parquet import open_parquet
 from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import NOW_MS, all_records, batch, open_log

@@ -12,18 +12,18 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kafkalike import KafkaConsumer
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError
-from kafkalike.log.cluster.range_reader import plan_range, read_range
-from kafkalike.log.connect import connect
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.topic import unsorted_file
 from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.retention.report import FAILED
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import TopicPartition
-from kafkalike.retention import maintain
-from kafkalike.retention.report import FAILED
+from kafkalike.spark.range_reader import plan_range, read_range
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.parquet import open_parquet
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.partitions import READ_BYTES
 from tests.tools.records import NOW_MS, all_records, open_log

@@ -9,13 +9,13 @@ import pytest
 from deltalake import DeltaTable
 
 from kafkalike import KafkaProducer
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.connect import connect
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.commit_file import lines_of
+from kafkalike.delta.layout import TOPIC_SCHEMA, TOPIC_TABLE_PROPERTIES
 from kafkalike.errors import PolicyViolationError, UnsupportedVersionError
-from kafkalike.log.connect import connect
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.commit_file import lines_of
-from kafkalike.log.table.layout import TOPIC_SCHEMA, TOPIC_TABLE_PROPERTIES
-from kafkalike.retention import maintain
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.damage import checkpointed
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, batch, make_topic, open_log

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike import ForgetReport, KafkaConsumer, KafkaProducer, TopicPartition, forget, fork
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.corrections.paper import Paper
+from kafkalike.admin.mirror import Mirror
 from kafkalike.errors import (
     CorruptRecordError,
     IllegalArgumentError,
@@ -26,18 +25,19 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from kafkalike.log.inspect.certificate import check_certificate
-from kafkalike.log.inspect.history import topic_history
-from kafkalike.log.inspect.key_bytes import keys_left
-from kafkalike.log.upkeep.change import publish_or_discard
-from kafkalike.log.upkeep.merge import merge
-from kafkalike.log.upkeep.remove import Remover
-from kafkalike.mirror import Mirror
+from kafkalike.maintenance.corrections.paper import Paper
+from kafkalike.maintenance.upkeep.change import publish_or_discard
+from kafkalike.maintenance.upkeep.merge import merge
+from kafkalike.maintenance.upkeep.remove import Remover
+from kafkalike.maintenance.verify.certificate import check_certificate
+from kafkalike.maintenance.verify.history import topic_history
+from kafkalike.maintenance.verify.key_bytes import keys_left
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.corrections.certificate import Certificate, parse_certificate
 from kafkalike.model.corrections.removal import Taking, runs_of
 from kafkalike.model.dead_letters.letters import OFFSET, PARTITION, TOPIC
-from kafkalike.partitioner import partition_for_key
+from kafkalike.model.partitioner import partition_for_key
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records
@@ -310,7 +310,7 @@ def test_what_is_appended_meanwhile_stays_and_is_no_part_of_the_certificate(
         open_cluster(root).log("t").append(made)
         return publish_or_discard(*args)
 
-    monkeypatch.setattr("kafkalike.log.upkeep.remove.publish_or_discard", late)
+    monkeypatch.setattr("kafkalike.maintenance.upkeep.remove.publish_or_discard", late)
 
     report = forget("t", root, keys=KEY, execute=True)
 
@@ -336,7 +336,7 @@ def test_files_that_another_run_replaces_meanwhile_cost_a_second_look(
             assert len(list(merge(other, other.files, [run], "other", [], budget=Deadline(SYSTEM_CLOCK, None)))) == 1
         return publish_or_discard(*args)
 
-    monkeypatch.setattr("kafkalike.log.upkeep.remove.publish_or_discard", beside)
+    monkeypatch.setattr("kafkalike.maintenance.upkeep.remove.publish_or_discard", beside)
 
     report = forget("t", root, keys=KEY, execute=True)
 

@@ -11,7 +11,6 @@ import pytest
 from deltalake import DeltaTable
 
 from kafkalike import KafkaConsumer, TopicPartition, fork, undo
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import (
     IllegalArgumentError,
     KafkaStorageError,
@@ -20,9 +19,10 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.copies import origins_of
-from kafkalike.log.inspect.history import topic_history
-from kafkalike.log.store.local import LocalStore
 from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.maintenance.verify.history import topic_history
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.storage.local import LocalStore
 from tests.tools.findings import errors_of
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch

@@ -14,25 +14,25 @@ import pytest
 from kafkalike import KafkaAdminClient, forget
 from kafkalike.admin import ConfigResource, ConfigResourceType
 from kafkalike.cli import main
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.config.server import ServerConfig
+from kafkalike.connect import connect
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.layout import CLUSTER_METADATA
+from kafkalike.delta.version_file import seal
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.cluster.replicated.controller import MetadataController
-from kafkalike.log.cluster.replicated.former import FormerReplicas
-from kafkalike.log.cluster.replicated.opening import open_several
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.certificate import check_certificate
-from kafkalike.log.inspect.replica_check import check_replicas
-from kafkalike.log.inspect.verify import verify
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.layout import CLUSTER_METADATA
-from kafkalike.log.table.replicas.version_file import seal
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.verify.certificate import check_certificate
+from kafkalike.maintenance.verify.replica_check import check_replicas
+from kafkalike.maintenance.verify.verify import verify
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.replication import joining
 from kafkalike.model.replication.course import sealing
 from kafkalike.model.replication.values import Configuration, Registration, Replica
-from kafkalike.retention import maintain
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.controller import MetadataController
+from kafkalike.replication.cluster.former import FormerReplicas
+from kafkalike.replication.cluster.opening import open_several
+from kafkalike.storage.local import LocalStore
 from tests.tools.away import away, back
 from tests.tools.consumer import texts
 from tests.tools.records import batch_now
@@ -191,7 +191,7 @@ def test_a_run_that_ends_after_the_name_was_given_up_is_gone_on_with(
     roots: list[Path], cluster: ReplicatedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assign(cluster, 1, 2)
-    monkeypatch.setattr("kafkalike.log.cluster.replicated.former._remove", lambda *_: 1 / 0)
+    monkeypatch.setattr("kafkalike.replication.cluster.former._remove", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cluster.replication.clear_former()
     monkeypatch.undo()

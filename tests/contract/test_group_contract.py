@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import ManualClock
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     CommitFailedError,
@@ -16,14 +16,14 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownMemberIdError,
 )
-from kafkalike.group.assignors import PartitionAssignor
-from kafkalike.group.exclusive import held_alone
-from kafkalike.group.offsets import GroupOffsets
+from kafkalike.log.group.assignors import PartitionAssignor
+from kafkalike.log.group.exclusive import held_alone
+from kafkalike.log.group.offsets import GroupOffsets
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.groups.protocol import Subscriber
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
-from kafkalike.testing import ManualClock
 from tests.tools.consumer import Diary, Make, outlive, turns
 
 EAGER = ("range", "roundrobin", "sticky")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from kafkalike.admin.testing import ManualClock
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.log.port import Cluster
 from kafkalike.model.structs import TopicPartition
-from kafkalike.testing import ManualClock
 from tests.contract.test_group_contract import tps, write
 from tests.tools.consumer import Diary, Make, outlive
 

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
+from kafkalike.admin.mirror import Mirror, promote
 from kafkalike.cli import main
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, KafkaError, MirrorTopicError, UnsupportedVersionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.cluster.replicated.brokers import Brokers
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.replica_check import check_replicas
-from kafkalike.log.inspect.verify import verify
-from kafkalike.log.mirrors.mirroring import Mirroring
-from kafkalike.mirror import Mirror, promote
+from kafkalike.maintenance.verify.replica_check import check_replicas
+from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.group_state import OFFSET, GroupRow
+from kafkalike.replication.cluster.brokers import Brokers
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.mirrors.mirroring import Mirroring
 from tests.tools.clusters import on_three_disks
 from tests.tools.consumer import texts
 from tests.tools.forked import killed

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.store.bounded.calls import MOST
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.storage.bounded.calls import MOST
 from tests.tools.clusters import on_three_disks
 from tests.tools.hanging import hanging, need_hanging
 

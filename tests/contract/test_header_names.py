@@ -4,11 +4,11 @@ import pyarrow as pa
 import pytest
 
 from kafkalike import KafkaConsumer
+from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.verify import verify
 from kafkalike.log.topic.chunk import HEADERS_TYPE
 from kafkalike.log.topic.column_batch import column_batch
+from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.structs import TopicPartition
 from tests.tools.records import NOW_MS, make_topic
 

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.admin.testing import MemoryCluster
+from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import CommitFailedError, KafkaTimeoutError
-from kafkalike.group.member import GroupMember
-from kafkalike.group.pacemaker import Pacemaker
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect
+from kafkalike.log.group.member import GroupMember
+from kafkalike.log.group.pacemaker import Pacemaker
 from kafkalike.log.port import Cluster
-from kafkalike.log.store.leases import LocalLeases, MemoryLeases
-from kafkalike.log.store.locks.lock import TableLock
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import GroupsState, Roster, roster_row
 from kafkalike.model.leases import Leases
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
-from kafkalike.testing import MemoryCluster
+from kafkalike.storage.leases import LocalLeases, MemoryLeases
+from kafkalike.storage.locks.lock import TableLock
 from tests.tools.interrupts import Interrupt, Spot, visits
 
 T0 = TopicPartition("t", 0)

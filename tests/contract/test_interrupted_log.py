@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
-from kafkalike.log.connect import connect
+from kafkalike.maintenance.retention.run import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.structs import TopicPartition
 from kafkalike.producer import KafkaProducer
-from kafkalike.retention.run import maintain
 from tests.tools.effort import examples
 from tests.tools.records import all_records, batch, make_topic, open_log
 

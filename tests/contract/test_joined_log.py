@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.checkpoints.expired import HOUR_MS, clean_log
+from kafkalike.delta.joined.content import Joined, unpacked
+from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles, joined_name, last_checkpoint
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.inspect.flaws import damaged_tables
-from kafkalike.log.inspect.repair import repair
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.checkpoints.expired import HOUR_MS, clean_log
-from kafkalike.log.table.joined.content import Joined, unpacked
-from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles, joined_name, last_checkpoint
+from kafkalike.maintenance.verify.flaws import damaged_tables
+from kafkalike.maintenance.verify.repair import repair
 from tests.tools.far import FarStore, tag_of
 from tests.tools.groups import commit
 from tests.tools.records import batch, everything

@@ -3,8 +3,8 @@
 import pytest
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.lag.history import lag_history
-from kafkalike.lag.measure import Lags
+from kafkalike.admin.lag.history import lag_history
+from kafkalike.admin.lag.measure import Lags
 from kafkalike.log.port import Cluster
 from kafkalike.model.lag import Lag
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

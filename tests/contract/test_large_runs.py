@@ -20,13 +20,13 @@ from kafkalike.log.runs.manifest import Manifest, dump_manifest, load_manifest, 
 from kafkalike.log.runs.payload import DecidedRuns, StagedPayload
 from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
 from kafkalike.log.runs.runs import LargeRun
-from kafkalike.log.staged.commit import Commit, commit_results
-from kafkalike.log.staged.lease import HeldFolder
-from kafkalike.log.staged.targets import target_of
-from kafkalike.log.staged.topics import TaskResult, stage_topics
-from kafkalike.log.store.footers.thrift import read_struct, write_struct
-from kafkalike.log.store.parquet import parquet_writer
+from kafkalike.maintenance.staging.lease import HeldFolder
 from kafkalike.model.appends import Appended
+from kafkalike.spark.staged.commit import Commit, commit_results
+from kafkalike.spark.staged.targets import target_of
+from kafkalike.spark.staged.topics import TaskResult, stage_topics
+from kafkalike.storage.footers.thrift import read_struct, write_struct
+from kafkalike.storage.parquet import parquet_writer
 from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, open_log

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from kafkalike.connect import connect
+from kafkalike.delta.actions import CHECKSUM_KEY, log_name
+from kafkalike.delta.loading import load_with_base
 from kafkalike.errors import DataLossError, IllegalArgumentError, LogCorruptError
-from kafkalike.log.connect import connect
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.actions import CHECKSUM_KEY, log_name
-from kafkalike.log.table.loading import load_with_base
 from kafkalike.log.topic.look_back import LOOK_BACK, look_back
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.appends import TxnId
+from kafkalike.storage.local import LocalStore
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch, make_topic, open_log
 

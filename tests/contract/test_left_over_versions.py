@@ -11,31 +11,31 @@ from typing import Any
 
 import pytest
 
-from kafkalike import faults
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.delta import log_cleaner
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.log_files import LogFiles, note_name
+from kafkalike.delta.replica_files import finish_notes
+from kafkalike.delta.snapshot import load_snapshot
+from kafkalike.delta.version_file import VersionFile
 from kafkalike.errors import UnknownOutcomeError
 from kafkalike.log.cluster.past import ends_at
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.inspect.commits import list_commits
-from kafkalike.log.inspect.replica_check import check_replicas
-from kafkalike.log.inspect.replica_repair import repair_replicas
-from kafkalike.log.inspect.verify import verify
 from kafkalike.log.port import TopicLog
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.port import Store
-from kafkalike.log.table import log_cleaner
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.checkpoints.make import make_checkpoint
-from kafkalike.log.table.log_files import LogFiles, note_name
-from kafkalike.log.table.replicas import replica_logs
-from kafkalike.log.table.replicas.replica_files import finish_notes
-from kafkalike.log.table.replicas.replicated_store import ReplicatedStore
-from kafkalike.log.table.replicas.version_file import VersionFile
-from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.maintenance.verify.commits import list_commits
+from kafkalike.maintenance.verify.replica_check import check_replicas
+from kafkalike.maintenance.verify.replica_repair import repair_replicas
+from kafkalike.maintenance.verify.verify import verify
+from kafkalike.model import faults
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.replication import acts, course, joining
 from kafkalike.model.replication.counting import Span
 from kafkalike.model.replication.values import FellBehindError, Replica, ReplicaError
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.tables import replica_logs
+from kafkalike.replication.tables.replicated_store import ReplicatedStore
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.port import Store
 from tests.tools.away import away, back
 from tests.tools.records import batch_now, records_of
 from tests.tools.replicated import Brokers, Client

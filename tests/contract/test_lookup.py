@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 from kafkalike import KafkaProducer, find_records
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import ManualClock, MemoryCluster
+from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, IllegalArgumentError, UnknownTopicOrPartitionError
-from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
-from kafkalike.log.store.parquet import FILTER_ROWS
-from kafkalike.partitioner import partition_for_key
-from kafkalike.retention import maintain
-from kafkalike.testing import ManualClock, MemoryCluster
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.partitioner import partition_for_key
+from kafkalike.storage.parquet import FILTER_ROWS
 from tests.tools.footers import filters
 from tests.tools.upkeep import AT_ONCE, topic, upkeep
 
@@ -117,7 +117,7 @@ def test_lookup_with_a_pyarrow_without_bloom_filters_misses_no_key(
 ) -> None:
     """Spark platforms ship such a pyarrow: appends, merging and lookups work, and files are looked through whole."""
     root = str(tmp_path / "root")
-    monkeypatch.setattr("kafkalike.log.store.parquet.HAS_FILTERS", False)
+    monkeypatch.setattr("kafkalike.storage.parquet.HAS_FILTERS", False)
     monkeypatch.setattr("kafkalike.log.topic.data_file.HAS_FILTERS", False)
     filled(root)
     maintain(connect(root), clock=SYSTEM_CLOCK)

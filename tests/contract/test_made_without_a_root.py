@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
+from kafkalike.connect import connect
+from kafkalike.delta.layout import CONSUMER_OFFSETS
 from kafkalike.errors import InvalidReplicationAssignmentError, InvalidReplicationFactorError
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.verify import verify
-from kafkalike.log.table.layout import CONSUMER_OFFSETS
+from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from tests.tools.away import away, back
 from tests.tools.clusters import on_three_disks
 from tests.tools.consumer import texts

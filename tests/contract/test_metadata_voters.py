@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import ManualClock
+from kafkalike.delta.actions import log_name, version_of
+from kafkalike.delta.commit_file import Commit
+from kafkalike.delta.layout import CLUSTER_METADATA
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
-from kafkalike.log.table.actions import log_name, version_of
-from kafkalike.log.table.commit_file import Commit
-from kafkalike.log.table.layout import CLUSTER_METADATA
-from kafkalike.log.table.replicas.voter_files import MetadataVersion
-from kafkalike.log.table.replicas.voter_roots import VoterRoots
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.replication.quorum import ReadVersion, publishing
 from kafkalike.model.replication.registers import UnreachableVoterError
 from kafkalike.model.replication.takeover import OpenVoter, VoterSet, taking_over
-from kafkalike.testing import ManualClock
+from kafkalike.replication.tables.voter_files import MetadataVersion
+from kafkalike.replication.tables.voter_roots import VoterRoots
 from tests.tools.effort import examples
 from tests.tools.voters import KilledError, VoterFolders
 
@@ -214,8 +214,8 @@ def test_registers_go_with_a_checkpoint_and_a_late_writer_is_fenced(voters: Vote
 
 
 def _checkpoint(client: object) -> None:
-    from kafkalike.log.table.checkpoints.make import make_checkpoint
-    from kafkalike.log.table.snapshot import load_snapshot
+    from kafkalike.delta.checkpoints.make import make_checkpoint
+    from kafkalike.delta.snapshot import load_snapshot
 
     store = client.store  # type: ignore[attr-defined]
     make_checkpoint(store, load_snapshot(store), SYSTEM_CLOCK.now_ms())

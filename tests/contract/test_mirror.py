@@ -10,22 +10,22 @@ import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.mirror import Mirror, describe, promote
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.cli import main
 from kafkalike.cli.mirrors.mirror import HEADS
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.connect import connect, connect_delta
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.layout import MIRRORS
+from kafkalike.delta.log_files import LogFiles
 from kafkalike.errors import MirrorError, MirrorTopicError
-from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect, connect_delta
-from kafkalike.log.mirrors.mirroring import Mirroring
-from kafkalike.log.mirrors.promoting import promoting
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.layout import MIRRORS
-from kafkalike.log.table.log_files import LogFiles
-from kafkalike.mirror import Mirror, describe, promote
+from kafkalike.log.group.offsets import GroupOffsets, Membership
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.retention import maintain
-from kafkalike.testing import MemoryCluster
+from kafkalike.replication.mirrors.mirroring import Mirroring
+from kafkalike.replication.mirrors.promoting import promoting
 from tests.tools.clusters import on_disk, on_three_disks
 from tests.tools.findings import errors_of
 from tests.tools.forked import killed
@@ -608,8 +608,8 @@ def test_large_files_are_copied_in_steps(
     source: DeltaCluster, target: DeltaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a file, no more than a step is in memory."""
-    monkeypatch.setattr("kafkalike.log.mirrors.data_files.WHOLE_BYTES", 100)
-    monkeypatch.setattr("kafkalike.log.mirrors.data_files.STEP_BYTES", 1000)
+    monkeypatch.setattr("kafkalike.replication.mirrors.data_files.WHOLE_BYTES", 100)
+    monkeypatch.setattr("kafkalike.replication.mirrors.data_files.STEP_BYTES", 1000)
 
     assert mirror(source, target).sound
 

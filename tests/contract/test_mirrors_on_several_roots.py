@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.mirror import Mirror, describe, promote
+from kafkalike.connect import connect_delta
+from kafkalike.delta.layout import CLUSTER_METADATA, MIRRORS
 from kafkalike.errors import KafkaError, KafkaStorageError, MirrorTopicError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.cluster.replicated.sealing import seal_table
-from kafkalike.log.connect import connect_delta
-from kafkalike.log.inspect.replica_check import check_replicas
-from kafkalike.log.inspect.verify import verify
-from kafkalike.log.mirrors.mirroring import Mirroring
-from kafkalike.log.mirrors.promoting import promoting
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.layout import CLUSTER_METADATA, MIRRORS
-from kafkalike.mirror import Mirror, describe, promote
-from kafkalike.retention import maintain
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.verify.replica_check import check_replicas
+from kafkalike.maintenance.verify.verify import verify
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.sealing import seal_table
+from kafkalike.replication.mirrors.mirroring import Mirroring
+from kafkalike.replication.mirrors.promoting import promoting
+from kafkalike.storage.local import LocalStore
 from tests.tools.away import away, back
 from tests.tools.clusters import on_disk
 from tests.tools.consumer import texts
@@ -211,7 +211,7 @@ def test_a_promotion_that_slept_makes_no_checkpoint_of_what_is_not_published(
         back(roots[broker - 1])
         seal_table(*given)
 
-    monkeypatch.setattr("kafkalike.log.cluster.replicated.cluster.seal_table", late)
+    monkeypatch.setattr("kafkalike.replication.cluster.cluster.seal_table", late)
 
     promote(opened(roots), ["a", "b"])
 

@@ -11,7 +11,7 @@ import pytest
 from obstore.store import LocalStore, S3Store
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from tests.tools.cli import call
 from tests.tools.object_servers import BUCKET, S3, ObjectServer, running
 

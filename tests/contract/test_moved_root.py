@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from tests.tools.cli import call
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.config.server import ServerConfig
+from kafkalike.connect import connect_delta
 from kafkalike.errors import KafkaConfigurationError, LogCorruptError
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.cluster.replicated.opening import open_several
-from kafkalike.log.connect import connect_delta
+from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.structs import NewTopic
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.opening import open_several
 from tests.tools.records import fill, open_log, records_of
 
 

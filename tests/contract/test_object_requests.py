@@ -10,24 +10,24 @@ import pytest
 from deltalake import DeltaTable
 
 from kafkalike import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import ManualClock
+from kafkalike.connect import connect
+from kafkalike.delta.actions import Add, log_name
+from kafkalike.delta.commit_file import Commit
+from kafkalike.delta.joined.content import Joined
+from kafkalike.delta.log_cleaner import Helpers, LogCleaner
+from kafkalike.delta.log_files import joined_name, last_checkpoint
+from kafkalike.delta.state import end_app
 from kafkalike.errors import KafkaError, LogCorruptError, TopicDeletedError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.looks import QUIET_SECONDS
-from kafkalike.log.store.object_client import KINDS
-from kafkalike.log.store.pace import SHORTEST_SECONDS
-from kafkalike.log.table.actions import Add, log_name
-from kafkalike.log.table.commit_file import Commit
-from kafkalike.log.table.joined.content import Joined
-from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
-from kafkalike.log.table.log_files import joined_name, last_checkpoint
-from kafkalike.log.table.state import end_app
 from kafkalike.log.topic.batch_payload import segment_stats
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.testing import ManualClock
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.looks import QUIET_SECONDS
+from kafkalike.storage.object_client import KINDS
+from kafkalike.storage.pace import SHORTEST_SECONDS
 from tests.tools.fault_proxy import fault_proxy
 from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import BUCKET, S3, ObjectServer

@@ -15,13 +15,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from kafkalike import KafkaAdminClient, KafkaProducer, forget, fork, undo
+from kafkalike.admin.mirror import Mirror, describe, promote
 from kafkalike.cli import main
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.connect import connect, connect_delta
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect, connect_delta
-from kafkalike.mirror import Mirror, describe, promote
-from kafkalike.retention import maintain
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.schemas import Registry, Schema, open_registry
 from kafkalike.ui.app import READ, console
 from kafkalike.ui.desk import Desk

@@ -14,7 +14,7 @@ import pytest
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkalike.cli import main
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.connect import connect
 from kafkalike.errors import (
     IllegalStateError,
     KafkaConfigurationError,
@@ -24,11 +24,11 @@ from kafkalike.errors import (
     TopicAuthorizationFailedError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect
-from kafkalike.log.store.object_files import PART_BYTES
-from kafkalike.log.store.objects import ObjectStore
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.metadata_rows import topic_row
-from kafkalike.retention import maintain
+from kafkalike.storage.object_files import PART_BYTES
+from kafkalike.storage.objects import ObjectStore
 from tests.tools.clusters import object_store
 from tests.tools.fault_proxy import FAULTS, FaultProxy, fault_proxy
 from tests.tools.findings import errors_of

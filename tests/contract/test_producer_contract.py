@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalike.config.server import ServerConfig
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -23,15 +23,10 @@ from kafkalike.errors import (
 )
 from kafkalike.log.port import Cluster
 from kafkalike.log.topic.chunk import Columns
-from kafkalike.partitioner import (
-    DefaultPartitioner,
-    RoundRobinPartitioner,
-    StickyPartitioner,
-    partition_for_key,
-)
+from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.partitioner import DefaultPartitioner, RoundRobinPartitioner, StickyPartitioner, partition_for_key
 from kafkalike.producer import KafkaProducer, open_logs
-from kafkalike.serialization import JsonSerializer, StringSerializer
-from kafkalike.testing import MemoryCluster
+from kafkalike.schemas.serialization import JsonSerializer, StringSerializer
 from tests.tools.partitions import partition_values
 from tests.tools.producers import producers
 

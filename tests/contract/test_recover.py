@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from tests.tools.cli import call
 from tests.tools.records import all_records, batch
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkalike import KafkaConsumer
+from kafkalike.connect import connect
 from kafkalike.errors import DataLossError
-from kafkalike.log.connect import connect
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.cli import Done, call
 from tests.tools.damage import DAMAGES, checkpointed, commits, cut_off, data_file_of, empty, flip, place_hole

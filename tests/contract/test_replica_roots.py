@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.replicas.version_file import application, newest_configuration
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.log_files import LogFiles
+from kafkalike.delta.version_file import application, newest_configuration
 from kafkalike.model.replication import course, joining
 from kafkalike.model.replication.values import Configuration, NoReplicaLeftError, Replica
 from tests.tools.replicated import Brokers, in_threads

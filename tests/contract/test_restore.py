@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from kafkalike.cli import main
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import IllegalArgumentError, KafkaStorageError
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.port import Store
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.log.upkeep.restore import restore_as
-from kafkalike.retention.report import BUSY
+from kafkalike.maintenance.retention.report import BUSY
+from kafkalike.maintenance.upkeep.restore import restore_as
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.port import Store
 from tests.tools.findings import errors_of
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
+from kafkalike.connect import connect_delta
 from kafkalike.errors import KafkaError, LogCorruptError
-from kafkalike.log.connect import connect_delta
 from kafkalike.model.structs import OffsetAndMetadata
 from kafkalike.schemas import Registry, Schema
 from tests.tools.findings import errors_of
@@ -189,7 +189,7 @@ def test_backup_that_is_restored_between_a_look_and_its_commit_gets_no_gap(
             due.append(False)
             restore(root, backup)
 
-    monkeypatch.setattr("kafkalike.faults.point", once)
+    monkeypatch.setattr("kafkalike.model.faults.point", once)
 
     with pytest.raises(LogCorruptError, match="Restart this client"):
         clients.commit_alone()

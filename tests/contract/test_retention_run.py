@@ -2,16 +2,16 @@
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.notes import maintenance_of
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.log.upkeep.change import only_run
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.retention.report import BUSY, NOTHING, UNFINISHED
+from kafkalike.maintenance.upkeep.change import only_run
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import TopicPartition
-from kafkalike.retention import maintain
-from kafkalike.retention.report import BUSY, NOTHING, UNFINISHED
-from kafkalike.testing import MemoryCluster
 from tests.tools.findings import kinds_of
 from tests.tools.groups import commit
 from tests.tools.kinds import only_on_disk
@@ -328,9 +328,9 @@ def test_ten_thousand_segments_lose_a_thousand_in_one_table_version(root: str) -
 
 def plant(log: DeltaTopicLog, count: int, expired: int) -> None:
     """Segments of one record that only the table's log knows."""
-    from kafkalike.log.table.actions import Add
+    from kafkalike.delta.actions import Add
     from kafkalike.log.topic.batch_payload import iso_time
-    from kafkalike.log.upkeep.change import Change, publish
+    from kafkalike.maintenance.upkeep.change import Change, publish
 
     def add(offset: int) -> Add:
         time = iso_time(NOW - (2 * HOUR_MS if offset < expired else 0))

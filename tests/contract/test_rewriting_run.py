@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.delta.turns import maintenance_turn, turns_of
 from kafkalike.errors import DataLossError
-from kafkalike.log.inspect.history import topic_history
-from kafkalike.log.staged.folder import staging_folder
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.locks.lock import TableLock
-from kafkalike.log.store.parquet import open_parquet
-from kafkalike.log.table.turns import maintenance_turn, turns_of
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.log.upkeep.change import Change, publish
-from kafkalike.log.upkeep.compact import checkpoints_of
-from kafkalike.log.upkeep.control_tables import MOVES_KEPT
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.retention.report import DONE, FAILED, GONE, NOTHING, UNFINISHED
+from kafkalike.maintenance.staging.folder import staging_folder
+from kafkalike.maintenance.upkeep.change import Change, publish
+from kafkalike.maintenance.upkeep.compact import checkpoints_of
+from kafkalike.maintenance.upkeep.control_tables import MOVES_KEPT
+from kafkalike.maintenance.verify.history import topic_history
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Roster, roster_row
-from kafkalike.retention import maintain
-from kafkalike.retention.report import DONE, FAILED, GONE, NOTHING, UNFINISHED
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.locks.lock import TableLock
+from kafkalike.storage.parquet import open_parquet
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch, open_log
 from tests.tools.upkeep import (
@@ -303,7 +303,7 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
 ) -> None:
     """Each run goes on where the one before stopped, in the middle of a file too; memory stays bounded."""
     monkeypatch.setattr("kafkalike.log.topic.segment_rows.WHOLE_ROWS", read_at_a_time)
-    monkeypatch.setattr("kafkalike.log.upkeep.cleaning.CHUNK_ROWS", 100)
+    monkeypatch.setattr("kafkalike.maintenance.upkeep.cleaning.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(4):
         log.append(keyed(*((f"key-{n % 200}", f"{turn}") for n in range(300)), at_ms=NOW + 10 * turn))
@@ -323,7 +323,7 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
 
 def test_keys_that_stand_in_many_chunks_are_one(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here 600 records are looked at a hundred at a time."""
-    monkeypatch.setattr("kafkalike.log.upkeep.cleaning.CHUNK_ROWS", 100)
+    monkeypatch.setattr("kafkalike.maintenance.upkeep.cleaning.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(3):
         log.append(keyed(*((f"key-{n % 150}", f"{turn}-{n}") for n in range(300)), at_ms=NOW + 10 * turn))
@@ -339,7 +339,7 @@ def test_a_pass_that_was_cut_off_is_made_again_from_files_with_holes(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the first one took is not counted again."""
-    monkeypatch.setattr("kafkalike.log.upkeep.replacing.GROUP_ROWS", 1)
+    monkeypatch.setattr("kafkalike.maintenance.upkeep.replacing.GROUP_ROWS", 1)
     log = topic(root, "t", 1, EAGER)
     for turn, pairs in enumerate(["paq", "a", "d", "d"]):
         log.append(keyed(*((key, f"{turn}") for key in pairs), at_ms=NOW + 10 * turn))
@@ -486,7 +486,7 @@ def test_what_a_killed_writer_has_left_goes_after_an_hour(root: str, many: Delta
 
 def test_nothing_goes_that_another_version_of_the_run_has_made_live(root: str, many: DeltaTopicLog) -> None:
     """Vacuum looks again under the lock: what was brought back since the list was made stays."""
-    from kafkalike.log.upkeep.vacuum import Delays, leftovers, vacuum
+    from kafkalike.maintenance.upkeep.vacuum import Delays, leftovers, vacuum
 
     many.refresh()
     alive = many.live_paths()

@@ -11,19 +11,19 @@ import pytest
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafkalike.cli.log.repairing import repair_tables
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.delta.actions import log_name, version_of
+from kafkalike.delta.commit_file import lines_of
+from kafkalike.delta.layout import CLUSTER_METADATA
+from kafkalike.delta.root_format import ROOT_FORMAT
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.inspect.verify import known_topics, verify
 from kafkalike.log.port import Cluster
-from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import log_name, version_of
-from kafkalike.log.table.commit_file import lines_of
-from kafkalike.log.table.layout import CLUSTER_METADATA
-from kafkalike.log.table.root_format import ROOT_FORMAT
-from kafkalike.log.upkeep.restore import restore_as
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.upkeep.restore import restore_as
+from kafkalike.maintenance.verify.verify import known_topics, verify
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import OFFSET, GroupRow
-from kafkalike.retention import maintain
+from kafkalike.storage.port import Store
 from tests.tools.records import batch, everything, open_log
 
 Opener = Callable[[], Cluster]

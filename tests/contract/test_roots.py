@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike.admin.testing import MemoryCluster
+from kafkalike.connect import connect, connect_to_write
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
-from kafkalike.log.connect import connect, connect_to_write
-from kafkalike.log.store.roots import file_system_type, is_network_file_system, normalise_root
-from kafkalike.testing import MemoryCluster
+from kafkalike.storage.roots import file_system_type, is_network_file_system, normalise_root
 
 
 @pytest.mark.parametrize(

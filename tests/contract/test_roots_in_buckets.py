@@ -10,17 +10,17 @@ import pytest
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, forget, fork
 from kafkalike.cli import main
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.config.server import ServerConfig
-from kafkalike.config.storage import check_options
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, UnsupportedVersionError
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.cluster.replicated.opening import open_several
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.certificate import check_certificate
-from kafkalike.log.inspect.replica_check import check_replicas
-from kafkalike.log.inspect.verify import verify
-from kafkalike.retention.run import maintain
+from kafkalike.maintenance.retention.run import maintain
+from kafkalike.maintenance.verify.certificate import check_certificate
+from kafkalike.maintenance.verify.replica_check import check_replicas
+from kafkalike.maintenance.verify.verify import verify
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.storage import check_options
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.opening import open_several
 from tests.tools.away import away, back
 from tests.tools.consumer import texts
 from tests.tools.object_servers import StoppableS3, by_root, stoppable

@@ -16,6 +16,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer as Their
 from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.schemas import (
     AvroDeserializer,
     AvroSerializer,
@@ -26,7 +27,6 @@ from kafkalike.schemas import (
     Registry,
     SerializationContext,
 )
-from kafkalike.testing import MemoryCluster
 from tests.tools import avro_pairs, json_pairs, proto_pairs
 from tests.tools.effort import examples
 

@@ -15,23 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.config.dead_letters import topic_settings
-from kafkalike.config.server import ServerConfig
-from kafkalike.config.topic import TopicConfig
+from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.errors import InvalidConfigurationError, InvalidRecordError, TransactionAbortableError
 from kafkalike.log.port import Cluster
-from kafkalike.log.staged.targets import target_of
-from kafkalike.log.staged.topics import stage_topics
 from kafkalike.log.topic.column_rules import Router, Rules
 from kafkalike.log.topic.validate import check_batch
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.config.dead_letters import topic_settings
+from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.schemas.admission import admitted
 from kafkalike.model.structs import ConfigResource
 from kafkalike.model.topic import TopicInfo
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas import Registry
-from kafkalike.testing import ManualClock, MemoryCluster
+from kafkalike.spark.staged.targets import target_of
+from kafkalike.spark.staged.topics import stage_topics
 from tests.tools.partitions import partition_values
 from tests.tools.records import fill
 
@@ -211,7 +211,7 @@ def test_columns_are_refused_exactly_when_one_of_their_records_is(
 
 
 def test_a_job_of_spark_has_the_ids_that_are_registered_when_it_begins(tmp_path: Any) -> None:
-    from kafkalike.log.staged.lease import HeldFolder
+    from kafkalike.maintenance.staging.lease import HeldFolder
     from tests.tools.clusters import on_disk
 
     cluster = on_disk(str(tmp_path / "c"))
@@ -232,7 +232,7 @@ def test_a_job_of_spark_has_the_ids_that_are_registered_when_it_begins(tmp_path:
 
 def test_a_job_of_spark_may_create_a_topic_whose_schema_is_registered(tmp_path: Path) -> None:
     """Where topics check schemas by default, those that do not exist yet are no exception."""
-    from kafkalike.log.staged.lease import HeldFolder
+    from kafkalike.maintenance.staging.lease import HeldFolder
     from tests.tools.clusters import on_disk
 
     root = tmp_path / "c"

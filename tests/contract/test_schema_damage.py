@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkalike.connect import connect
+from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.errors import LogCorruptError, SchemaRegistryError
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.flaws import find_flaws
-from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.store.port import Entry
-from kafkalike.log.table.log_files import LAST_CHECKPOINT, LogFiles
+from kafkalike.maintenance.verify.flaws import find_flaws
 from kafkalike.schemas import Registry, Schema
+from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.port import Entry
 from tests.tools.cli import call
 from tests.tools.damage import commits, cut_off, data_file_of, flip
 

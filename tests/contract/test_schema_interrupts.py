@@ -8,9 +8,9 @@ import pytest
 
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.inspect.verify import verify
-from kafkalike.log.store.memory import MemoryStore
+from kafkalike.maintenance.verify.verify import verify
 from kafkalike.schemas import Registry, Schema
+from kafkalike.storage.memory import MemoryStore
 from tests.tools.effort import examples
 from tests.tools.interrupts import sweep
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import KafkaConfigurationError, LogCorruptError, SchemaRegistryError, UnsupportedVersionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.upkeep.control_tables import compact_control, control_tables, vacuum_control
+from kafkalike.maintenance.upkeep.control_tables import compact_control, control_tables, vacuum_control
 from kafkalike.model.schemas.rows import SchemaRow
 from kafkalike.schemas import Registry, Schema, SchemaReference, open_registry
-from kafkalike.testing import ManualClock
 from tests.tools.cli import call
 
 if TYPE_CHECKING:

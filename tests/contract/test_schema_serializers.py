@@ -17,6 +17,7 @@ from google.protobuf import struct_pb2, timestamp_pb2
 from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike import KafkaConsumer, KafkaProducer
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import (
     IllegalArgumentError,
     KafkaConfigurationError,
@@ -39,7 +40,6 @@ from kafkalike.schemas import (
     prefix_schema_id_deserializer,
 )
 from kafkalike.schemas.proto.parse import parse_proto
-from kafkalike.testing import MemoryCluster
 from tests.tools.proto_pairs import pool_of
 
 USER = json.dumps(

@@ -20,14 +20,14 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from schema_registry.client import SchemaRegistryClient as OtherClient
 from schema_registry.client import schema as other_schemas
 
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, SchemaRegistryError
-from kafkalike.http import serving
 from kafkalike.model.schemas.values import Schema as SchemaValue
 from kafkalike.schemas import Registry, RemoteRegistry, Schema, open_registry
 from kafkalike.schemas.http.credentials import credentials
 from kafkalike.schemas.remote import MAX_ANSWER, Access
+from kafkalike.schemas.service import http_server as serving
 from kafkalike.schemas.service.routes import ROUTES
-from kafkalike.testing import MemoryCluster
 from tests.tools.registries import served
 
 V1 = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'

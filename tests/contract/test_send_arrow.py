@@ -20,7 +20,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.port import Cluster
 from kafkalike.log.topic.chunk import Columns
-from kafkalike.partitioner import RoundRobinPartitioner, partition_for_key
+from kafkalike.model.partitioner import RoundRobinPartitioner, partition_for_key
 from kafkalike.producer import KafkaProducer
 from tests.tools.producers import producers
 

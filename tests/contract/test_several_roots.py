@@ -12,7 +12,9 @@ import pytest
 from deltalake import DeltaTable
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.connect import connect
+from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import (
     InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
@@ -20,13 +22,11 @@ from kafkalike.errors import (
     KafkaStorageError,
     NotEnoughReplicasError,
 )
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.verify import verify
-from kafkalike.log.table.checkpoints.make import make_checkpoint
-from kafkalike.log.table.snapshot import load_snapshot
+from kafkalike.maintenance.retention.run import maintain
+from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.batch import RecordBatch
-from kafkalike.retention.run import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from tests.tools.away import away, back
 from tests.tools.consumer import texts
 from tests.tools.forked import killed

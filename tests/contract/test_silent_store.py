@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaConnectionError, KafkaStorageError
-from kafkalike.log.connect import connect
 from tests.tools.fault_proxy import FaultProxy, fault_proxy
 from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import ObjectServer

@@ -14,13 +14,13 @@ import pytest
 from pyspark.serializers import SpecialLengths
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 
+from kafkalike.connect import connect
 from kafkalike.errors import DataLossError
-from kafkalike.log.cluster.range_reader import FIELDS
-from kafkalike.log.connect import connect
 from kafkalike.spark.format import handed
 from kafkalike.spark.format.format import KafkalikeSource
 from kafkalike.spark.format.handed import HandingReader
 from kafkalike.spark.format.options import parse_options
+from kafkalike.spark.range_reader import FIELDS
 from tests.tools.effort import examples
 from tests.tools.interrupts import sweep
 from tests.tools.records import fill

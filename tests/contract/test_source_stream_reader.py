@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import ManualClock
+from kafkalike.connect import connect
 from kafkalike.errors import (
     CheckpointMismatchError,
     CorruptRecordError,
@@ -22,14 +23,13 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.group.offsets import GroupOffsets, Membership
-from kafkalike.log.cluster import range_reader
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect
+from kafkalike.log.group.offsets import GroupOffsets, Membership
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.spark import range_reader
 from kafkalike.spark.format.mark import MarkedReader, marked, marked_ids, unmarked
 from kafkalike.spark.format.options import parse_options
-from kafkalike.testing import ManualClock
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import fill
 from tests.tools.upkeep import AT_ONCE, EAGER, keyed, topic, upkeep

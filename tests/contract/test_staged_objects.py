@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.inspect.verify import verify
 from kafkalike.log.runs import files
-from kafkalike.log.staged import scratch
-from kafkalike.log.staged.commit import Commit, commit_results
-from kafkalike.log.staged.folder import clear_staging, staging_place
-from kafkalike.log.staged.prefix import IDLE_MS, Prefix, left_behind
-from kafkalike.log.staged.scratch import scratch_folder
-from kafkalike.log.staged.targets import target_of
-from kafkalike.log.staged.topics import Folder, Target, TaskResult, stage_topics
-from kafkalike.log.store.port import Entry
+from kafkalike.maintenance.staging import scratch
+from kafkalike.maintenance.staging.folder import clear_staging, staging_place
+from kafkalike.maintenance.staging.prefix import IDLE_MS, Prefix, left_behind
+from kafkalike.maintenance.staging.scratch import scratch_folder
+from kafkalike.maintenance.verify.verify import verify
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.spark.staged.commit import Commit, commit_results
+from kafkalike.spark.staged.targets import target_of
+from kafkalike.spark.staged.topics import Folder, Target, TaskResult, stage_topics
+from kafkalike.storage.port import Entry
 from tests.tools.clusters import object_store
 from tests.tools.fault_proxy import fault_proxy
 from tests.tools.kinds import OBJECT_STORES

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from kafkalike.config.server import ServerConfig
-from kafkalike.dead_letters.topics import ensure
+from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidTopicError,
@@ -20,11 +19,12 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.staged.commit import Commit, commit_results
-from kafkalike.log.staged.lease import HeldFolder
-from kafkalike.log.staged.targets import target_of
-from kafkalike.log.staged.topics import Target, TaskResult, stage_topics
-from kafkalike.testing import ManualClock
+from kafkalike.log.dead_letters.topics import ensure
+from kafkalike.maintenance.staging.lease import HeldFolder
+from kafkalike.model.config.server import ServerConfig
+from kafkalike.spark.staged.commit import Commit, commit_results
+from kafkalike.spark.staged.targets import target_of
+from kafkalike.spark.staged.topics import Target, TaskResult, stage_topics
 from tests.tools.clusters import on_disk
 from tests.tools.records import all_records
 
@@ -144,7 +144,7 @@ def test_a_topic_is_created_however_long_the_tasks_took(root: str, tmp_path: Pat
     assert dict(written["a"].ranges) == {0: range(1)}
 
 
-LETTERS = {"kafkalike.retention.clock": "append", "cleanup.policy": "delete"}
+LETTERS = {"kafkalike.maintenance.retention.clock": "append", "cleanup.policy": "delete"}
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["missing", "made meanwhile"])

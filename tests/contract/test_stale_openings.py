@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, KafkaError, UnsupportedVersionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.verify import verify
+from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.group_state import OFFSET, GroupRow
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from tests.tools.consumer import texts
 from tests.tools.forked import killed
 from tests.tools.records import batch_now

@@ -13,13 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaTimeoutError
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.store.object_files import FIRST_BYTES, PART_BYTES
-from kafkalike.log.store.parquet import open_parquet, put_parquet
-from kafkalike.log.store.port import Pace, Store
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.object_files import FIRST_BYTES, PART_BYTES
+from kafkalike.storage.parquet import open_parquet, put_parquet
+from kafkalike.storage.port import Pace, Store
 from tests.tools.clusters import object_store
 from tests.tools.kinds import ALL_STORES
 

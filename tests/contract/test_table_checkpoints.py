@@ -14,28 +14,28 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import ManualClock
+from kafkalike.connect import connect
+from kafkalike.delta.actions import Add, log_name, parse_commit
+from kafkalike.delta.checkpoints.expired import HOUR_MS, clean_log
+from kafkalike.delta.checkpoints.make import SHARE, checkpoint_name, make_checkpoint
+from kafkalike.delta.commit_file import Commit, creation, lines_of
+from kafkalike.delta.joined.content import Joined
+from kafkalike.delta.layout import TOPIC_SCHEMA
+from kafkalike.delta.loading import load_table
+from kafkalike.delta.log_cleaner import Helpers, LogCleaner
+from kafkalike.delta.log_files import joined_name
+from kafkalike.delta.snapshot import load_snapshot
+from kafkalike.delta.state import TableState, end_app
+from kafkalike.delta.table_change import Change, Landed
 from kafkalike.errors import LogCorruptError
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.flaws import find_flaws
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.store.port import Entry, Store
-from kafkalike.log.table.actions import Add, log_name, parse_commit
-from kafkalike.log.table.checkpoints.expired import HOUR_MS, clean_log
-from kafkalike.log.table.checkpoints.make import SHARE, checkpoint_name, make_checkpoint
-from kafkalike.log.table.commit_file import Commit, creation, lines_of
-from kafkalike.log.table.joined.content import Joined
-from kafkalike.log.table.layout import TOPIC_SCHEMA
-from kafkalike.log.table.loading import load_table
-from kafkalike.log.table.log_cleaner import Helpers, LogCleaner
-from kafkalike.log.table.log_files import joined_name
-from kafkalike.log.table.snapshot import load_snapshot
-from kafkalike.log.table.state import TableState, end_app
-from kafkalike.log.table.table_change import Change, Landed
 from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.maintenance.verify.flaws import find_flaws
 from kafkalike.model.batch import RecordBatch
-from kafkalike.testing import ManualClock
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.port import Entry, Store
 from tests.tools.effort import examples
 from tests.tools.records import batch, everything, make_topic
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from kafkalike.admin import KafkaAdminClient, OffsetSpec
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.consumer import KafkaConsumer
+from kafkalike.delta.layout import CONSUMER_OFFSETS
 from kafkalike.errors import KafkaStorageError
-from kafkalike.group.membership import Membership
-from kafkalike.group.offsets import GroupOffsets
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.table.layout import CONSUMER_OFFSETS
+from kafkalike.log.group.membership import Membership
+from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from tests.tools.away import away
 from tests.tools.clusters import on_three_disks
 from tests.tools.records import batch_now

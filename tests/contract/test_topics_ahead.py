@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from kafkalike import KafkaConsumer, TopicPartition
+from kafkalike.connect import connect
+from kafkalike.delta.actions import log_name
 from kafkalike.errors import LogCorruptError, UnknownTopicOrPartitionError
-from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
-from kafkalike.log.table.actions import log_name
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from tests.tools.fault_proxy import FaultProxy, fault_proxy
 from tests.tools.interrupts import sweep

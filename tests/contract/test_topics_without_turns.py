@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import (
     IllegalArgumentError,
     KafkaError,
@@ -25,12 +24,13 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.inspect.verify import verify
-from kafkalike.log.store.port import Store
-from kafkalike.log.upkeep.restore import restore_as
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.upkeep.restore import restore_as
+from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.brokers import ReplicatedTable
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.retention import maintain
+from kafkalike.storage.port import Store
 from tests.tools.clusters import UnqueuedStore, on_disk
 from tests.tools.effort import seeds
 from tests.tools.records import NOW_MS

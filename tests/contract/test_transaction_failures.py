@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 import kafkalike
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.config.server import ServerConfig
+from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.errors import (
     IllegalStateError,
     InvalidProducerEpochError,
@@ -19,9 +18,10 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.port import Cluster
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.structs import OffsetAndMetadata
 from kafkalike.producer import KafkaProducer
-from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.transactional import T0, U0, committed, values
 
 # --- failures -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kafkalike.connect import connect_delta
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     CommitFailedError,
@@ -14,7 +15,6 @@ from kafkalike.errors import (
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.connect import connect_delta
 from kafkalike.log.port import Cluster
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kafkalike.clock import Deadline
 from kafkalike.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
@@ -29,6 +28,7 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.port import TransactionSession
 from kafkalike.model.appends import Appended
+from kafkalike.model.clock import Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions import rules, settling
 from kafkalike.model.transactions.claims import GroupClaim

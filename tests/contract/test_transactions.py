@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike import faults
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     CommitFailedError,
@@ -27,19 +26,20 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.inspect.verify import verify
 from kafkalike.log.port import Cluster, TopicLog, TransactionSession
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.memory import MemoryStore
 from kafkalike.log.transactions.staging import Staging
+from kafkalike.maintenance.verify.verify import verify
+from kafkalike.model import faults
 from kafkalike.model.appends import Appended
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import roster_row
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim
 from kafkalike.model.transactions.values import Attempt, StagedFile
 from kafkalike.model.transactions.views import TransactionState
-from kafkalike.testing import ManualClock, MemoryCluster
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.memory import MemoryStore
 from tests.tools.clusters import on_disk
 from tests.tools.partitions import partition_records
 from tests.tools.records import batch, fill

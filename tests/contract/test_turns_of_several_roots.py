@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
-from kafkalike.log.cluster.replicated.broker_store import BrokerRoot
-from kafkalike.log.store.bounded.calls import BoundedCalls, calls_of, mine
-from kafkalike.log.store.bounded.kept import Kept
-from kafkalike.log.store.bounded.quick_lock import quick_lock
-from kafkalike.log.store.bounded.threads import Threads, Work
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.locks.lock import TableLock
-from kafkalike.log.store.port import NotStoredError, Pace
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.replication.cluster.broker_store import BrokerRoot
+from kafkalike.storage.bounded.calls import BoundedCalls, calls_of, mine
+from kafkalike.storage.bounded.kept import Kept
+from kafkalike.storage.bounded.quick_lock import quick_lock
+from kafkalike.storage.bounded.threads import Threads, Work
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.locks.lock import TableLock
+from kafkalike.storage.port import NotStoredError, Pace
 from tests.tools.clusters import on_three_disks
 from tests.tools.effort import examples
 from tests.tools.interrupt_copies import Replicated

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike.admin.testing import MemoryCluster
+from kafkalike.connect import connect
 from kafkalike.errors import UnknownTopicOrPartitionError
-from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
 from kafkalike.log.port.topic import PartitionReader
+from kafkalike.maintenance.retention import maintain
 from kafkalike.producer import KafkaProducer
-from kafkalike.retention import maintain
-from kafkalike.testing import MemoryCluster
 from kafkalike.ui.browse import Page, Question, at_time, browse, record_at
 from tests.tools.upkeep import EAGER, ShiftedClock
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.producer import KafkaProducer
-from kafkalike.testing import MemoryCluster
 from kafkalike.ui.desk import Desk
 
 

@@ -14,14 +14,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import MemoryCluster
+from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas import AvroSerializer, Registry
-from kafkalike.testing import MemoryCluster
 from kafkalike.ui.app import CHANGE, READ, console
 from kafkalike.ui.browse import Question, browse
 from kafkalike.ui.desk import Desk

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import MemoryCluster
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.producer import KafkaProducer
-from kafkalike.testing import MemoryCluster
 from kafkalike.ui.app import console
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import Guard

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from kafkalike.admin.testing import ManualClock
+from kafkalike.connect import connect
+from kafkalike.delta.settling import SETTLE_TRIES
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
-from kafkalike.log.connect import connect
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.settling import SETTLE_TRIES
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.testing import ManualClock
+from kafkalike.storage.local import LocalStore
 from tests.tools.clusters import on_disk
 from tests.tools.records import all_records, batch, open_log
 

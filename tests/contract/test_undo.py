@@ -9,18 +9,18 @@ import pytest
 from deltalake import DeltaTable
 
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition, undo
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.mirror import Mirror, promote
 from kafkalike.errors import (
     IllegalArgumentError,
     KafkaTimeoutError,
     PolicyViolationError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.inspect.history import topic_history
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.mirror import Mirror, promote
+from kafkalike.maintenance.verify.history import topic_history
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.findings import errors_of
 from tests.tools.forked import killed
 from tests.tools.kinds import only_on_disk

@@ -10,15 +10,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.findings import Finding, Report
-from kafkalike.log.inspect.verify import total_bytes, verify
+from kafkalike.connect import connect
 from kafkalike.log.port import Cluster
+from kafkalike.maintenance.verify.findings import Finding, Report
+from kafkalike.maintenance.verify.verify import total_bytes, verify
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import OFFSET, GroupRow
+from kafkalike.model.partitioner.murmur2 import partition_for_key
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import TopicPartition
-from kafkalike.partitioner.murmur2 import partition_for_key
 
 TOPIC = "orders"
 PARTITIONS = 3

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]

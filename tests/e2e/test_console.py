@@ -19,8 +19,8 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.log.connect import connect
 from kafkalike.model.structs import NewTopic
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas.registry import Registry

@@ -8,12 +8,12 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from kafkalike.cli.app import run as command
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.demo import run
-from kafkalike.demo.folder import MARK, Place, fresh_folder, fresh_place
-from kafkalike.demo.screen import Screen
+from kafkalike.cli.demo.command import run
+from kafkalike.cli.demo.folder import MARK, Place, fresh_folder, fresh_place
+from kafkalike.cli.demo.screen import Screen
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.connect import connect
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.object_servers import S3, in_environment, running
 
 PNG = b"\x89PNG\r\n"

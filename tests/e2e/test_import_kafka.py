@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.kafka_broker import broker
 from kafkalike.cli.paths import CONF, JOBS
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.schemas import Registry, Schema
 from kafkalike.spark import create_view, read
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.cli.jobs.job import run
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from tests.tools.cli import call
 from tests.tools.records import fill
 from tests.tools.submit import REPOSITORY, submit

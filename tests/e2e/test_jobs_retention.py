@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.maintenance.retention.report import DONE, NOTHING
 from kafkalike.model.batch import RecordBatch
-from kafkalike.retention.report import DONE, NOTHING
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.e2e.conftest import Run
 from tests.tools.records import all_records, batch
 from tests.tools.submit import submit

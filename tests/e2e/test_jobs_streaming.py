@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.cli.jobs.job import run
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.connect import connect
 from kafkalike.model.batch import Headers
 from kafkalike.spark import read, register_sql
 from kafkalike.spark.kafka_import import import_kafka, kafka_records

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.group.offsets import GroupOffsets
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
+from kafkalike.log.group.offsets import GroupOffsets
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import TopicPartition
 from tests.tools.children import Child
 from tests.tools.findings import errors_of

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kafkalike.log.connect import connect
-from kafkalike.log.table.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
-from kafkalike.log.table.row_table import MERGE_INTERVAL
+from kafkalike.connect import connect
+from kafkalike.delta.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
+from kafkalike.delta.row_table import MERGE_INTERVAL
 from tests.tools.children import run
 from tests.tools.effort import examples
 from tests.tools.groups import commit

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.model.transactions.values import Why
 from tests.tools.records import all_records
 

@@ -20,7 +20,7 @@ def test_a_process_that_opens_a_cluster_imports_no_more_than_it_needs(root: str)
     """Commands of operators do nothing else; `pyarrow.compute` alone takes 30 ms."""
     code = """
 import sys
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 connect(sys.argv[1]).topics()
 sys.exit(bool({"pandas", "deltalake", "pyspark", "obstore", "pyarrow.compute"} & sys.modules.keys()))
 """
@@ -31,11 +31,11 @@ def test_a_process_that_opens_a_cluster_loads_only_what_a_folder_without_transac
     """Half of the modules are for object stores, transactions and logs of topics; they took 60 ms of each command."""
     code = """
 import sys
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 connect(sys.argv[1]).topics()
 needless = {
     "kafkalike.log.cluster.ahead",
-    "kafkalike.log.table.combined.combining",
+    "kafkalike.delta.combined.combining",
     "kafkalike.log.topic.topic_log",
     "kafkalike.log.transactions",
     "kafkalike.model.combining.course",
@@ -54,9 +54,9 @@ with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
     producer.send("orders", b"v").get(60)
 needless = {
     "kafkalike.log.cluster.ahead",
-    "kafkalike.log.store.objects",
-    "kafkalike.log.table.combined.combining",
-    "kafkalike.log.table.combined.combined_rows",
+    "kafkalike.storage.objects",
+    "kafkalike.delta.combined.combining",
+    "kafkalike.delta.combined.combined_rows",
     "kafkalike.log.topic.combined",
     "kafkalike.model.combining.course",
     "kafkalike.model.transactions.course",
@@ -71,9 +71,9 @@ def test_a_thread_that_makes_a_checkpoint_does_not_import_pandas(root: str) -> N
     code = """
 import sys
 from kafkalike import KafkaProducer
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.checkpoints.make import make_checkpoint
-from kafkalike.log.table.snapshot import load_snapshot
+from kafkalike.storage.local import LocalStore
+from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.snapshot import load_snapshot
 with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
     producer.send("orders", b"v").get(60)
 store = LocalStore(sys.argv[1]).at("orders")
@@ -91,7 +91,7 @@ def test_a_process_that_reads_does_not_import_pandas(root: str) -> None:
 import sys
 from kafkalike import KafkaConsumer, KafkaProducer, find_records
 from kafkalike.log.cluster.delta_cluster import open_cluster
-from kafkalike.log.cluster.range_reader import FIELDS, plan_range, read_range
+from kafkalike.spark.range_reader import FIELDS, plan_range, read_range
 with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
     producer.send("orders", b"v", key=b"k").get(60)
 with KafkaConsumer("orders", bootstrap_servers=sys.argv[1], auto_offset_reset="earliest") as consumer:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.group.offsets import GroupOffsets
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
+from kafkalike.log.group.offsets import GroupOffsets
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from tests.tools.children import run
 from tests.tools.findings import errors_of
 

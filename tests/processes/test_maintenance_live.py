@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.children import Child, started
 from tests.tools.findings import errors_of
 from tests.tools.records import batch

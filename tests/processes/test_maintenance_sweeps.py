@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.children import run as run_worker
 from tests.tools.effort import examples
 from tests.tools.records import batch

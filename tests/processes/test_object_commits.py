@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from tests.tools.children import Child, started
 from tests.tools.commits import Told, judge, offset_row
 from tests.tools.fault_proxy import BAD, FaultProxy

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.processes.conftest import ObjectRoot
 from tests.processes.test_maintenance_live import assert_keys_are_right
 from tests.tools.children import Child, started

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from tests.tools.fault_proxy import BAD, FAULTS, FaultProxy
 from tests.tools.fleet import Fleet
 from tests.tools.object_servers import ObjectServer

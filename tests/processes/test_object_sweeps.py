@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from tests.processes.test_crash_sweeps import OLD, OUTSIDE, assert_append_is_whole
 from tests.processes.workers import one_operation
 from tests.processes.workers.sweep import recover

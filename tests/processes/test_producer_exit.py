@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 
 SENDS_AND_ENDS = """
 import sys

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaProducer
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaTimeoutError
-from kafkalike.log.connect import connect
 from kafkalike.model.batch import RecordBatch
 from tests.tools.children import Child, started
 from tests.tools.partitions import partition_values

@@ -20,13 +20,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.cluster.replicated.roots import folder_of
-from kafkalike.log.connect import connect
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.layout import CLUSTER_METADATA
-from kafkalike.log.table.loading import load_table
+from kafkalike.connect import connect
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.layout import CLUSTER_METADATA
+from kafkalike.delta.loading import load_table
 from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.roots import folder_of
 from tests.jepsen.history import Recorder, judge
 from tests.tools.children import Child
 from tests.tools.hanging import can_hang

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.verify import verify
+from kafkalike.connect import connect
+from kafkalike.maintenance.verify.verify import verify
 from kafkalike.schemas import Registry, Schema
 from tests.tools.children import Child, started
 

@@ -10,7 +10,7 @@ from pathlib import Path
 def test_a_single_root_is_as_it_was(tmp_path: Path) -> None:
     """Nothing of brokers is written there, and nothing of it is loaded."""
     program = (
-        "import sys; from kafkalike.log.connect import connect; c = connect(sys.argv[1]); c.create_topic('t', 1, {});"
+        "import sys; from kafkalike.connect import connect; c = connect(sys.argv[1]); c.create_topic('t', 1, {});"
         "print([m for m in sys.modules if 'replicated' in m or 'table.replicas' in m])"
     )
     run = subprocess.run(

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kafkalike.log.staged.folder import staging_folder
+from kafkalike.maintenance.staging.folder import staging_folder
 
 MANY = 500
 """Files that make the removal long."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.log.staged.folder import clear_staging
-from kafkalike.log.staged.lease import LEASE_MS, OWNER, RENEWAL_SECONDS, START_MS, Driver, JobFolder, Lease
-from kafkalike.log.store.local import LocalStore
-from kafkalike.testing import ManualClock
+from kafkalike.admin.testing import ManualClock
+from kafkalike.maintenance.staging.folder import clear_staging
+from kafkalike.maintenance.staging.lease import LEASE_MS, OWNER, RENEWAL_SECONDS, START_MS, Driver, JobFolder, Lease
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.storage.local import LocalStore
 
 SOON = Deadline(SYSTEM_CLOCK, 60_000)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from tests.processes.workers.table_sweep import BEFORE, TABLES
 from tests.tools.children import run
 from tests.tools.effort import examples

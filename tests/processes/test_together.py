@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kafkalike import snapshot
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.group.offsets import GroupOffsets
+from kafkalike.connect import connect
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect
+from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import TopicPartition
 from tests.processes.workers.together import TOPICS
 from tests.tools.children import run

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.config.server import SERVER_PROPERTIES_VARIABLE
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.verify import verify
+from kafkalike.connect import connect
 from kafkalike.log.port import Cluster
+from kafkalike.maintenance.verify.verify import verify
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.config.server import SERVER_PROPERTIES_VARIABLE
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.transactions.views import TransactionState
 from tests.processes.conftest import ObjectRoot

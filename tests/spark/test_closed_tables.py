@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import kafkalike.spark as ks
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, batch
 

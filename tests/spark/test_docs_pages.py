@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession, functions
 
 import kafkalike.spark as ks
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.schemas import Registry, Schema
 from tests.tools.cli import call
 from tests.tools.pages import World, filled, read_by

@@ -10,10 +10,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from kafkalike.connect import connect
+from kafkalike.delta.joined.content import Joined
+from kafkalike.delta.log_files import joined_name
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, LogCorruptError, OffsetOutOfRangeError
-from kafkalike.log.connect import connect
-from kafkalike.log.table.joined.content import Joined
-from kafkalike.log.table.log_files import joined_name
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch, make_topic

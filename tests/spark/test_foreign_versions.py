@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 import kafkalike
 import kafkalike.spark as ks
+from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError
-from kafkalike.log.connect import connect
 from kafkalike.spark.transfer import export_topic
 from tests.tools.records import batch
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.inspect.history import topic_history
-from kafkalike.log.upkeep.compact import checkpoints_of
-from kafkalike.retention import WORKS
+from kafkalike.maintenance.retention import WORKS
+from kafkalike.maintenance.upkeep.compact import checkpoints_of
+from kafkalike.maintenance.verify.history import topic_history
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.children import run as run_worker
 from tests.tools.findings import errors_of
 from tests.tools.upkeep import AT_ONCE, EAGER, open_cluster, run, topic, turns

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError
 from kafkalike.jobs import retention as job
-from kafkalike.log.jvm.tasks_spark import SparkTasks
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.log.upkeep.compact import Compacted, DuePass, checkpoints_of, compact
-from kafkalike.log.upkeep.tasks import Tasks
+from kafkalike.maintenance.retention import TopicReport, maintain
+from kafkalike.maintenance.retention.report import FAILED
+from kafkalike.maintenance.tasks_spark import SparkTasks
+from kafkalike.maintenance.upkeep.compact import Compacted, DuePass, checkpoints_of, compact
+from kafkalike.maintenance.upkeep.tasks import Tasks
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.compaction import Cleaned, CompactionPlan
-from kafkalike.retention import TopicReport, maintain
-from kafkalike.retention.report import FAILED
 from tests.tools.children import run as run_worker
 from tests.tools.findings import errors_of
 from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, open_cluster, pairs_of, topic, turns, upkeep

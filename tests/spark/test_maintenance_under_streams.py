@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.findings import errors_of
 from tests.tools.records import batch
 from tests.tools.upkeep import AT_ONCE, HOUR_MS, topic, upkeep

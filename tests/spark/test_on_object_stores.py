@@ -15,15 +15,15 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import kafkalike.spark as ks
 from kafkalike import TopicPartition, snapshot
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.connect import connect
+from kafkalike.delta.joined.content import Joined
+from kafkalike.delta.log_files import joined_name
 from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError, KafkaError
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.verify import verify
-from kafkalike.log.jvm.jars import delta_jar_conf
 from kafkalike.log.port import Cluster
-from kafkalike.log.table.joined.content import Joined
-from kafkalike.log.table.log_files import joined_name
-from kafkalike.retention import maintain
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.verify.verify import verify
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.spark.jvm.jars import delta_jar_conf
 from tests.spark.test_executor_killed import executors, wait_for
 from tests.spark.workers.cluster_write import ROWS
 from tests.spark.workers.on_objects import OPTIONS

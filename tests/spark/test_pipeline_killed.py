@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from tests.spark.workers.pipeline import EVERY
 from tests.tools.children import Child
 from tests.tools.findings import errors_of

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from starlette.testclient import TestClient
 
 from kafkalike import KafkaProducer
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaTimeoutError
-from kafkalike.log.connect import connect
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.spark.queries import MOST_CELL, MOST_COLUMNS, MOST_ROWS, MOST_TEXTS, Answer, Queries, Query
 from kafkalike.ui.app import console
 from kafkalike.ui.desk import Desk

@@ -17,6 +17,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidTopicError,
@@ -24,14 +25,13 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.jvm.session import SESSION_CONF
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.spark import read, register_sql, session
+from kafkalike.spark.jvm.session import SESSION_CONF
 from kafkalike.spark.sql import view_statements
 from kafkalike.spark.sql_names import literal, quoted
-from kafkalike.testing import MemoryCluster
 from tests.tools import records
 from tests.tools.blocks import blocks
 from tests.tools.clusters import on_disk

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.spark import read, register_format, register_sql, write
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from kafkalike.connect import connect
 from kafkalike.errors import InvalidRecordError
-from kafkalike.log.connect import connect
 from kafkalike.schemas import Registry, Schema
 from kafkalike.spark import transaction, write, write_stream
 from kafkalike.spark.transfer import export_topic, import_topic

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 import kafkalike.spark as ks
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.connect import connect
-from kafkalike.partitioner import partition_for_key
+from kafkalike.model.partitioner import partition_for_key
 from kafkalike.schemas import Registry, Schema
 from kafkalike.spark.transfer import export_topic, import_topic
 from kafkalike.spark.views.session import FUNCTIONS_SETTING

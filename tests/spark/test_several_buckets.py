@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import kafkalike.spark as ks
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.replica_check import check_replicas
+from kafkalike.maintenance.verify.replica_check import check_replicas
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from tests.tools.object_servers import StoppableS3, by_root, stoppable
 from tests.tools.records import everything
 

@@ -15,11 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.errors import OutOfOrderSequenceNumberError
-from kafkalike.log.staged.commit import Commit, commit_results
-from kafkalike.log.staged.naming import Naming
-from kafkalike.log.staged.topics import TaskResult, TopicRuns
 from kafkalike.model.appends import TxnId
 from kafkalike.spark import write
+from kafkalike.spark.staged.commit import Commit, commit_results
+from kafkalike.spark.staged.naming import Naming
+from kafkalike.spark.staged.topics import TaskResult, TopicRuns
 from tests.tools.clusters import on_disk
 from tests.tools.frames import rows
 from tests.tools.records import all_records, make_topic

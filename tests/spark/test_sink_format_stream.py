@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from tests.tools.lines import Lines
 from tests.tools.records import all_records, make_topic
 

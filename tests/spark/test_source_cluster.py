@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.model.batch import RecordBatch
 from tests.tools.children import run
 from tests.tools.standalone import standalone

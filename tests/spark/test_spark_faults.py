@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaError, TopicDeletedError
-from kafkalike.log.connect import connect
 from kafkalike.spark import read, write
 from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of

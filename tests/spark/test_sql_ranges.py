@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from kafkalike import KafkaProducer, find_records
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.store.parquet import FILTER_ROWS
 from kafkalike.model.batch import RecordBatch
-from kafkalike.partitioner import partition_for_key
+from kafkalike.model.partitioner import partition_for_key
 from kafkalike.spark import create_view, read, register_sql
 from kafkalike.spark.sql import view_statements
+from kafkalike.storage.parquet import FILTER_ROWS
 from tests.tools.clusters import on_disk
 from tests.tools.footers import filters
 from tests.tools.records import make_topic

@@ -8,8 +8,8 @@ import pytest
 from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
-from kafkalike.log.connect import connect
 from kafkalike.model.batch import RecordBatch
 from kafkalike.spark import create_view
 

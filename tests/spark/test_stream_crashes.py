@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkalike import snapshot
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.group.offsets import GroupOffsets, Membership
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
+from kafkalike.log.group.offsets import GroupOffsets, Membership
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.spark.workers.format_sink import copy as copy_by_format
 from tests.spark.workers.stream import copy

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, TopicPartition
-from kafkalike.config.server import ServerConfig
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidGroupIdError,
@@ -22,6 +21,7 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
+from kafkalike.model.config.server import ServerConfig
 from kafkalike.spark import CheckpointProgress, StreamWriter, Written, write, write_stream
 from tests.tools.lines import Lines
 from tests.tools.places import PLACES, new_roots

@@ -9,9 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import kafkalike.spark as ks
-from kafkalike import TopicPartition, faults, snapshot
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.cuts.value import Snapshot
+from kafkalike import TopicPartition, snapshot
+from kafkalike.connect import connect
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -21,9 +20,11 @@ from kafkalike.errors import (
     ProducerFencedError,
     TransactionAbortableError,
 )
-from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect
+from kafkalike.log.cuts.value import Snapshot
+from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.model import faults
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.spark.batch import consume
 from kafkalike.spark.files import Target
 from kafkalike.spark.transfer import export_topic

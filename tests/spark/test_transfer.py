@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.model.batch import RecordBatch
 from kafkalike.spark.transfer import FORMATS, export_topic, import_topic
 from tests.tools.records import NOW_MS, make_topic

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.schemas import Schema, open_registry
 from kafkalike.schemas.http.credentials import Credentials
 from kafkalike.spark import create_view, write

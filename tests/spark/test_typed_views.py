@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
-from kafkalike.log.connect import connect
 from kafkalike.model.batch import RecordBatch
 from kafkalike.schemas import Registry, Schema
 from kafkalike.spark import create_view, from_topic, read, refresh_views

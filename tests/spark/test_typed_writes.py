@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, SerializationError
-from kafkalike.log.connect import connect
 from kafkalike.schemas import Registry, Schema
 from kafkalike.spark import from_topic, read, read_stream, to_topic, write, write_stream
 from tests.tools.lines import Lines

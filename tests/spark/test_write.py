@@ -16,9 +16,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.config.properties import LONG_MAX
-from kafkalike.config.server import ServerConfig
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidRecordError,
@@ -32,12 +30,14 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.store.parquet import open_parquet
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.config.properties import LONG_MAX
+from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.partitioner.murmur2 import partition_for_key
 from kafkalike.model.structs import TopicPartition
-from kafkalike.partitioner.murmur2 import partition_for_key
 from kafkalike.spark import read, register_sql, write
-from kafkalike.testing import MemoryCluster
+from kafkalike.storage.parquet import open_parquet
 from tests.tools.clusters import on_disk
 from tests.tools.frames import rows
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from kafkalike.cli.app import run
 from kafkalike.cli.environment import Environment
-from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.log.port import Cluster
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 
 
 @dataclass

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.clock import Deadline
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.store.local import LocalStore
+from kafkalike.model.clock import Deadline
+from kafkalike.storage.local import LocalStore
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-    from kafkalike.log.store.objects import ObjectStore
+    from kafkalike.replication.cluster.cluster import ReplicatedCluster
+    from kafkalike.storage.objects import ObjectStore
     from tests.tools.object_servers import ObjectServer
 
 
@@ -36,11 +36,11 @@ class UnqueuedStore(LocalStore):
 def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> DeltaCluster:
     """The cluster of a folder; of several, joined by commas; or of an object store, with the environment's options."""
     if "," in str(root):
-        from kafkalike.log.cluster.replicated.opening import open_several
+        from kafkalike.replication.cluster.opening import open_several
 
         return open_several(str(root).split(","), **settings)
     if "://" in str(root):
-        from kafkalike.log.store.objects import open_objects
+        from kafkalike.storage.objects import open_objects
 
         store = open_objects(str(root))
         assert store is not None
@@ -50,8 +50,8 @@ def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> DeltaCl
 
 def on_three_disks(root: str | Path, **settings: str) -> ReplicatedCluster:
     """A cluster of three folders, in which new topics have three replicas; with server settings."""
-    from kafkalike.config.server import ServerConfig
-    from kafkalike.log.cluster.replicated.opening import open_several
+    from kafkalike.model.config.server import ServerConfig
+    from kafkalike.replication.cluster.opening import open_several
 
     server = {"default.replication.factor": "3", **settings}
     return open_several(three_disks(root).split(","), server=ServerConfig.from_properties(server))
@@ -73,9 +73,9 @@ def in_buckets(
         folder: the folder, which is broker 2.
         options: more storage options.
     """
-    from kafkalike.config.server import ServerConfig
-    from kafkalike.config.storage import StorageOptions
-    from kafkalike.log.cluster.replicated.opening import open_several
+    from kafkalike.model.config.server import ServerConfig
+    from kafkalike.model.config.storage import StorageOptions
+    from kafkalike.replication.cluster.opening import open_several
 
     roots = [f"{base}/{n}" for n in (1, 2, 3)]
     if folder is not None:
@@ -86,8 +86,8 @@ def in_buckets(
 
 def object_store(server: ObjectServer, root: str | None = None) -> ObjectStore:
     """A place in a real object store that nobody has used; or another handle on one."""
-    from kafkalike.config.storage import StorageOptions
-    from kafkalike.log.store.objects import open_objects
+    from kafkalike.model.config.storage import StorageOptions
+    from kafkalike.storage.objects import open_objects
 
     store = open_objects(server.new_root() if root is None else root, StorageOptions(server.options))
     assert store is not None

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from kafkalike.admin.testing import ManualClock
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import Headers
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
-from kafkalike.testing import ManualClock
 from tests.tools.records import fill
 
 T0 = TopicPartition("orders", 0)

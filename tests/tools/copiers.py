@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from kafkalike import KafkaProducer
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
-from kafkalike.log.connect import connect
 from kafkalike.log.port import Cluster
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import GroupsState
-from kafkalike.retention import maintain
 from tests.jepsen.checker import check, load
 from tests.jepsen.history import Recorder
 from tests.tools.children import Child

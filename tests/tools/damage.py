@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.table.checkpoints.make import make_checkpoint
-from kafkalike.log.table.snapshot import load_snapshot
+from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.snapshot import load_snapshot
+from kafkalike.storage.local import LocalStore
 
 
 def commits(root: str, table: str) -> list[Path]:

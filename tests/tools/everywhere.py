@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from kafkalike.clock import Deadline
-from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.store.port import Entry, NotStoredError
-from kafkalike.log.table.layout import TRANSACTIONS
-from kafkalike.log.table.log_cleaner import Helpers
+from kafkalike.delta.layout import TRANSACTIONS
+from kafkalike.delta.log_cleaner import Helpers
+from kafkalike.model.clock import Deadline
+from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.port import Entry, NotStoredError
 
 
 class NoThreads(Helpers):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.mirror import Mirror, promote
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     InvalidTxnStateError,
@@ -25,14 +25,14 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from kafkalike.group.membership import Membership
-from kafkalike.group.offsets import GroupOffsets
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.inspect.verify import verify
-from kafkalike.mirror import Mirror, promote
+from kafkalike.log.group.membership import Membership
+from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.verify.verify import verify
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
-from kafkalike.retention import maintain
 from tests.tools.away import away, back
 from tests.tools.clusters import on_disk
 from tests.tools.records import batch

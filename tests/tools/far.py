@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from typing import Literal
 
-from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.store.port import Entry
+from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.port import Entry
 
 
 def tag_of(content: bytes) -> str:

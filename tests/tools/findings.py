@@ -1,7 +1,7 @@
 """Findings: a cluster's root in, what `kafkalike verify` calls errors out."""
 
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.verify import verify
+from kafkalike.connect import connect
+from kafkalike.maintenance.verify.verify import verify
 
 
 def errors_of(root: str) -> list[str]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from kafkalike import KafkaProducer, TopicPartition
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.group.offsets import GroupOffsets
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
+from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import Roster
 from kafkalike.model.structs import GroupState
 from tests.jepsen.checker import load

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from random import Random
 
+from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -22,17 +23,16 @@ from kafkalike.errors import (
     RebalanceInProgressError,
     UnknownOutcomeError,
 )
-from kafkalike.group.assignors import schemes_of
-from kafkalike.group.member import GroupMember
-from kafkalike.group.membership import MemberSettings, Membership, Topics
-from kafkalike.group.store import Change
+from kafkalike.log.group.assignors import schemes_of
+from kafkalike.log.group.member import GroupMember
+from kafkalike.log.group.membership import MemberSettings, Membership, Topics
+from kafkalike.log.group.store import Change
 from kafkalike.model import assignment as rule
 from kafkalike.model.groups import protocol
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import GroupState, TopicPartition
 from kafkalike.model.topic import TopicInfo
-from kafkalike.testing import ManualClock
 
 FAULTS = (KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError)
 SESSION = 3

@@ -10,20 +10,20 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.consumer import KafkaConsumer
+from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.log_files import last_checkpoint
+from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import IllegalStateError, KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
-from kafkalike.log.table.checkpoints.make import make_checkpoint
-from kafkalike.log.table.log_files import last_checkpoint
-from kafkalike.log.table.snapshot import load_snapshot
 from kafkalike.log.topic.topic_log import DeltaTopicLog
-from kafkalike.log.upkeep.restore import restore_as
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.upkeep.restore import restore_as
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import NewTopic, TopicPartition
 from kafkalike.model.transactions import course
 from kafkalike.model.transactions.rules import Wanted
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer.future import FutureBatchMetadata, FutureRecordMetadata
-from kafkalike.retention import maintain
 from tests.tools.interrupt_world import HELD, PATIENCE_MS, Place, World, commit
 from tests.tools.records import NOW_MS, all_records, batch, open_log
 from tests.tools.upkeep import AT_ONCE, EAGER, keyed, open_cluster

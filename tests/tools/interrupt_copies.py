@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.mirror import Mirror, promote
 from kafkalike.errors import MirrorError
-from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.cluster.replicated.cluster import ReplicatedCluster
-from kafkalike.log.inspect.verify import verify
-from kafkalike.log.store.memory import MemoryStore
-from kafkalike.mirror import Mirror, promote
+from kafkalike.log.group.offsets import GroupOffsets, Membership
+from kafkalike.maintenance.verify.verify import verify
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.storage.memory import MemoryStore
 from tests.tools.away import away, back
 from tests.tools.clusters import on_three_disks
 from tests.tools.interrupt_world import PATIENCE_MS, view_of

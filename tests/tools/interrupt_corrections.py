@@ -8,8 +8,8 @@ from typing import Final
 
 import kafkalike
 from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError
-from kafkalike.log.inspect.certificate import check_certificate
-from kafkalike.log.inspect.history import topic_history
+from kafkalike.maintenance.verify.certificate import check_certificate
+from kafkalike.maintenance.verify.history import topic_history
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.corrections.certificate import parse_certificate
 from kafkalike.model.structs import TopicPartition

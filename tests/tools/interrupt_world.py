@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.inspect.verify import verify
+from kafkalike.log.group.offsets import GroupOffsets, Membership
 from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.maintenance.verify.verify import verify
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.records import batch, everything
 from tests.tools.upkeep import open_cluster

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.staged.commit import Commit, commit_results
-from kafkalike.log.staged.folder import staging_place
-from kafkalike.log.staged.naming import Naming
-from kafkalike.log.staged.targets import target_of
-from kafkalike.log.staged.topics import Folder, Target, TaskResult, stage_topics
+from kafkalike.maintenance.staging.folder import staging_place
 from kafkalike.model.appends import Appended, TxnId
+from kafkalike.spark.staged.commit import Commit, commit_results
+from kafkalike.spark.staged.naming import Naming
+from kafkalike.spark.staged.targets import target_of
+from kafkalike.spark.staged.topics import Folder, Target, TaskResult, stage_topics
 
 if TYPE_CHECKING:
     from kafkalike.model.transactions.claims import GroupOffsets

@@ -13,21 +13,21 @@ from typing import Any, Final
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.log_files import LogFiles
+from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import KafkaError
-from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.mirrors.mirroring import Mirroring
-from kafkalike.log.mirrors.passed import Passed
-from kafkalike.log.mirrors.promoting import promote, promoting
-from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.checkpoints.make import make_checkpoint
-from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.snapshot import load_snapshot
+from kafkalike.log.group.offsets import GroupOffsets, Membership
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
-from kafkalike.retention import maintain
+from kafkalike.replication.mirrors.mirroring import Mirroring
+from kafkalike.replication.mirrors.passed import Passed
+from kafkalike.replication.mirrors.promoting import promote, promoting
+from kafkalike.storage.memory import MemoryStore
 from tests.tools.clusters import on_three_disks
 from tests.tools.records import batch
 from tests.tools.transactional import values
@@ -106,7 +106,7 @@ class MirrorWorld:
             return
         with monkeypatch.context() as patch:
             patch.setenv("KAFKALIKE_FAULT", "transaction.before_apply:raise@2")
-            patch.setattr("kafkalike.faults._visits", {})
+            patch.setattr("kafkalike.model.faults._visits", {})
             with pytest.raises((KafkaError, OSError)):
                 producer.commit_transaction()
         self.producer = None
@@ -315,6 +315,6 @@ def _text(value: bytes | None) -> str:
 
 
 def _deadline() -> Any:
-    from kafkalike.clock import Deadline
+    from kafkalike.model.clock import Deadline
 
     return Deadline(SYSTEM_CLOCK, 10_000)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from tests.jepsen.history import judge
 from tests.tools.children import Child, started
 from tests.tools.findings import errors_of

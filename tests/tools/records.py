@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from kafkalike.log.port import TopicLog
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.batch import Headers, RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.partitions import partition_records
 
 NOW_MS = 1_700_000_000_000

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.schemas.http.credentials import Credentials
 from kafkalike.schemas.http.serving import RegistryServer
 from kafkalike.schemas.service.service import RegistryService
-from kafkalike.testing import MemoryCluster
 
 
 @contextmanager

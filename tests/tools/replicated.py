@@ -14,14 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import Add, log_name
-from kafkalike.log.table.commit_file import Commit, creation
-from kafkalike.log.table.layout import delta_schema
-from kafkalike.log.table.replicas.roots import ReplicaRoots
-from kafkalike.log.table.replicas.version_file import VersionFile, seal
+from kafkalike.delta.actions import Add, log_name
+from kafkalike.delta.commit_file import Commit, creation
+from kafkalike.delta.layout import delta_schema
+from kafkalike.delta.version_file import VersionFile, seal
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.replication import course, joining
 from kafkalike.model.replication.values import (
     Configuration,
@@ -32,6 +29,9 @@ from kafkalike.model.replication.values import (
     ReplicaError,
     View,
 )
+from kafkalike.replication.tables.roots import ReplicaRoots
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.port import Store
 from tests.tools.away import away, back
 
 SCHEMA = pa.schema([("partition", pa.int32()), ("word", pa.string())])

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.port import Entry, Store
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.port import Entry, Store
 
 STEP_SECONDS: Final = 0.0001
 """What one step takes by the schedule's clock."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafkalike.log.store.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStore
 
 
 class SleptClock:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.group.offsets import GroupOffsets
+from kafkalike.log.group.offsets import GroupOffsets
 from kafkalike.log.port import Cluster
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 T0: Final = TopicPartition("t", 0)

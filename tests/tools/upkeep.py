@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.maintenance.retention import MaintenanceReport, TopicReport, maintain
 from kafkalike.model.batch import RecordBatch
-from kafkalike.retention import MaintenanceReport, TopicReport, maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.clusters import on_disk
 
 HOUR_MS: Final = 3_600_000

@@ -8,22 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock
-from kafkalike.log.cluster.replicated.voters import found_voter
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.port import NotStoredError, Store
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.control_log import DeltaControlLog
-from kafkalike.log.table.layout import CLUSTER_METADATA, METADATA_SCHEMA, METADATA_TABLE_PROPERTIES
-from kafkalike.log.table.log_cleaner import Helpers
-from kafkalike.log.table.replicas.quorum_store import QuorumStore
-from kafkalike.log.table.replicas.voter_files import Voter
-from kafkalike.log.table.row_table import RowTable
+from kafkalike.admin.testing import ManualClock
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.control_log import DeltaControlLog
+from kafkalike.delta.layout import CLUSTER_METADATA, METADATA_SCHEMA, METADATA_TABLE_PROPERTIES
+from kafkalike.delta.log_cleaner import Helpers
+from kafkalike.delta.row_table import RowTable
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow, topic_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
-from kafkalike.testing import ManualClock
+from kafkalike.replication.cluster.voters import found_voter
+from kafkalike.replication.tables.quorum_store import QuorumStore
+from kafkalike.replication.tables.voter_files import Voter
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.port import NotStoredError, Store
 
 
 class KilledError(BaseException):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.log.store.arrays import FEW_TURNS, whole_numbers, without_nulls
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
+from kafkalike.storage.arrays import FEW_TURNS, whole_numbers, without_nulls
 
 structs = st.lists(st.none() | st.fixed_dictionaries({"a": st.none() | st.integers(0, 9)}), max_size=30)
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import FencedInstanceIdError
-from kafkalike.group.assignors import schemes_of
+from kafkalike.log.group.assignors import schemes_of
 from kafkalike.model import assignment as rule
 from kafkalike.model.assignment import (
     Assigned,

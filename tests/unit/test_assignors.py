@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.group.assignors import (
+from kafkalike.log.group.assignors import (
     CooperativeStickyAssignor,
     PartitionAssignor,
     RangePartitionAssignor,

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafkalike.log.store.footers.bloom import may_hold, xxh64
-from kafkalike.log.store.parquet import FILTER_ROWS, write_parquet
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
+from kafkalike.storage.footers.bloom import may_hold, xxh64
+from kafkalike.storage.parquet import FILTER_ROWS, write_parquet
 
 
 @pytest.mark.parametrize(

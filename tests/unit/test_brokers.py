@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kafkalike.model.brokers import Broker, ReplicaEnd, ReplicaLag, Replicas, ReplicatedTable, first_replicas
 from kafkalike.model.brokers.rows import broker_of, broker_value, replicas_of, replicas_value
+from kafkalike.model.quick_json import parsed
 from kafkalike.model.replication.values import Loss, Registration, Replica
-from kafkalike.quick_json import parsed
 
 TABLE = ReplicatedTable(
     location="topics/t",

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import Clock, Deadline
+from kafkalike.delta.actions import Add, log_name
+from kafkalike.delta.commit_file import creation
+from kafkalike.delta.settling import CommitPuts
+from kafkalike.delta.state import EndsAt, TableState, end_app
+from kafkalike.delta.table import Questions, Refresh, T, Table
+from kafkalike.delta.table_change import Change, Done, Landed, Plan
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
-from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.store.port import NotStoredError, Store
-from kafkalike.log.table.actions import Add, log_name
-from kafkalike.log.table.commit_file import creation
-from kafkalike.log.table.settling import CommitPuts
-from kafkalike.log.table.state import EndsAt, TableState, end_app
-from kafkalike.log.table.table import Questions, Refresh, T, Table
-from kafkalike.log.table.table_change import Change, Done, Landed, Plan
+from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.offsets import gaps_and_overlaps
 from kafkalike.model.segments import Segment
+from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.port import NotStoredError, Store
 from tests.tools.effort import examples, seeds
 from tests.tools.everywhere import SimulatedClock
 

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 
 import pytest
 
-from kafkalike.clock import Deadline
+from kafkalike.admin.testing import ManualClock
+from kafkalike.delta.actions import Add, log_name
+from kafkalike.delta.commit_file import creation, lines_of
+from kafkalike.delta.state import TableState
+from kafkalike.delta.table import Table
+from kafkalike.delta.table_change import Change, Done, Landed
 from kafkalike.errors import KafkaStorageError, PolicyViolationError
-from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.store.port import Pace, Store
-from kafkalike.log.table.actions import Add, log_name
-from kafkalike.log.table.commit_file import creation, lines_of
-from kafkalike.log.table.state import TableState
-from kafkalike.log.table.table import Table
-from kafkalike.log.table.table_change import Change, Done, Landed
+from kafkalike.model.clock import Deadline
 from kafkalike.model.segments import Segment
-from kafkalike.testing import ManualClock
+from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.port import Pace, Store
 
 SCHEMA = {"type": "struct", "fields": []}
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkalike.admin.testing import ManualClock
 from kafkalike.cli.interrupt import Interrupt
 from kafkalike.cli.options import client_settings, key_values, topic_filter
 from kafkalike.cli.pace import Pace
@@ -16,7 +17,6 @@ from kafkalike.cli.records.formatter import Formatter
 from kafkalike.cli.records.line_reader import Line, LineError, LineReader
 from kafkalike.cli.topics.configs import parse_added
 from kafkalike.model.structs import ConsumerRecord
-from kafkalike.testing import ManualClock
 
 # --- lines -------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from kafkalike.cli.app import app, hoisted, run
 from kafkalike.cli.interrupt import Interrupt, Terminated, termination
 from kafkalike.cli.logs import JsonLines
 from kafkalike.cli.paths import CONF, DOCS, JOBS
-from kafkalike.log.jvm.jars import IVY, JARS
+from kafkalike.spark.jvm.jars import IVY, JARS
 
 
 def test_a_line_of_the_log_is_an_object() -> None:

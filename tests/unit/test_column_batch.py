@@ -7,14 +7,14 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.column_batch import column_batch
 from kafkalike.log.topic.column_payload import ColumnPayload
 from kafkalike.log.topic.validate import check_batch, record_size
+from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.topic import TopicInfo
-from kafkalike.partitioner import partition_for_key
 
 NOW = 1_000_000
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalike.config.consumer import WITHOUT_EFFECT, ConsumerConfig
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.testing import MemoryCluster
+from kafkalike.model.config.consumer import WITHOUT_EFFECT, ConsumerConfig
 
 
 def test_defaults_are_kafka_pythons() -> None:

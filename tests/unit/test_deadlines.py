@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import Deadline, time_left, within
-from kafkalike.testing import ManualClock
+from kafkalike.admin.testing import ManualClock
+from kafkalike.model.clock import Deadline, time_left, within
 
 
 def test_there_is_none_but_inside() -> None:

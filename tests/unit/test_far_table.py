@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.following import FAR_RECHECK_SECONDS
+from kafkalike.delta.loading import load_table
+from kafkalike.delta.log_files import LAST_CHECKPOINT
+from kafkalike.delta.snapshot import load_snapshot
+from kafkalike.delta.state import TableState
+from kafkalike.delta.table import Table
+from kafkalike.delta.table_change import Change, Done, Landed, Plan
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.log.store.looks import Looks
-from kafkalike.log.store.near import NearStore
-from kafkalike.log.store.port import NOW, Pace
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.checkpoints.make import make_checkpoint
-from kafkalike.log.table.following import FAR_RECHECK_SECONDS
-from kafkalike.log.table.loading import load_table
-from kafkalike.log.table.log_files import LAST_CHECKPOINT
-from kafkalike.log.table.snapshot import load_snapshot
-from kafkalike.log.table.state import TableState
-from kafkalike.log.table.table import Table
-from kafkalike.log.table.table_change import Change, Done, Landed, Plan
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.storage.looks import Looks
+from kafkalike.storage.near import NearStore
+from kafkalike.storage.port import NOW, Pace
 from tests.tools.scripted_store import ScriptedStore, SleptClock
 from tests.unit.test_table_steps import Appends, World, segment_of
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.log.table.actions import append_info
+from kafkalike.delta.actions import append_info
 from kafkalike.log.topic.batch_payload import iso_time
 from kafkalike.log.topic.segment_files import parse_time_ms
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import KafkaConnectionError, UnsafeStorageError
-from kafkalike.log.store.folder_probe import probe_folder
-from kafkalike.log.store.roots import allowed_network
-from kafkalike.testing import ManualClock
+from kafkalike.storage.folder_probe import probe_folder
+from kafkalike.storage.roots import allowed_network
 
 MOUNTS = "36 35 98:0 / / rw - ext4 /dev/sda1 rw\n37 36 0:32 / /srv rw - nfs4 host:/share rw\n"
 

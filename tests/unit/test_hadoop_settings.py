@@ -2,10 +2,10 @@
 
 import pytest
 
-from kafkalike.config.storage import StorageOptions, resolve_options
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.log.store.hadoop import hadoop_settings
-from kafkalike.log.store.object_root import object_root
+from kafkalike.model.config.storage import StorageOptions, resolve_options
+from kafkalike.storage.hadoop import hadoop_settings
+from kafkalike.storage.object_root import object_root
 
 KEYS = {"access_key_id": "canary-id", "secret_access_key": "canary-key"}
 SIMPLE = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"

@@ -4,8 +4,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kafkalike.log.jvm.jars import ARTIFACT, DELTA_VERSION, HADOOP_VERSION, IVY, JARS, S3_JARS, delta_jar_conf
-from kafkalike.log.jvm.session import java_problem, with_jars
+from kafkalike.spark.jvm.jars import ARTIFACT, DELTA_VERSION, HADOOP_VERSION, IVY, JARS, S3_JARS, delta_jar_conf
+from kafkalike.spark.jvm.session import java_problem, with_jars
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_torn_jar_is_fetched_again(tmp_path: Path, cache: Path) -> None:
 
 
 def test_another_delta_is_left_to_the_resolver(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkalike.log.jvm.jars.version", lambda _: "9.9.9")
+    monkeypatch.setattr("kafkalike.spark.jvm.jars.version", lambda _: "9.9.9")
 
     assert delta_jar_conf(tmp_path)["spark.jars.packages"] == f"{ARTIFACT}:9.9.9"
 

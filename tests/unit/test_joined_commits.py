@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.commit_file import Commit
+from kafkalike.delta.joined import content as joined_content
+from kafkalike.delta.joined import joining
+from kafkalike.delta.joined.content import MOST_BYTES, Joined, proven, unpacked
+from kafkalike.delta.joined.joining import Joining
+from kafkalike.delta.joined.reading import EACH, EVERY, CommitFiles
+from kafkalike.delta.log_files import BLOCK, LogFiles, block_of, joined_name
+from kafkalike.delta.sealed import sealed
 from kafkalike.errors import LogCorruptError
-from kafkalike.log.store.memory import MemoryStore
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.commit_file import Commit
-from kafkalike.log.table.joined import content as joined_content
-from kafkalike.log.table.joined import joining
-from kafkalike.log.table.joined.content import MOST_BYTES, Joined, proven, unpacked
-from kafkalike.log.table.joined.joining import Joining
-from kafkalike.log.table.joined.reading import EACH, EVERY, CommitFiles
-from kafkalike.log.table.log_files import BLOCK, LogFiles, block_of, joined_name
-from kafkalike.log.table.sealed import sealed
+from kafkalike.storage.memory import MemoryStore
 from tests.tools.effort import examples
 from tests.tools.far import FarStore, tag_of
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.log.store.footers.encodings import without_counts
-from kafkalike.log.store.footers.ends import HeldEnd, LocalFile
-from kafkalike.log.store.footers.thrift import Field, Items, read_struct, write_struct
-from kafkalike.log.store.parquet import FILTER_ROWS, key_filter, parquet_writer, write_parquet
+from kafkalike.storage.footers.encodings import without_counts
+from kafkalike.storage.footers.ends import HeldEnd, LocalFile
+from kafkalike.storage.footers.thrift import Field, Items, read_struct, write_struct
+from kafkalike.storage.parquet import FILTER_ROWS, key_filter, parquet_writer, write_parquet
 from tests.tools.footers import COUNTS, columns_of, footer_of
 from tests.tools.footers import without_counts as uncounted
 

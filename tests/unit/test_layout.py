@@ -2,9 +2,9 @@
 
 import pytest
 
-from kafkalike.log.cluster.replicated.roots import folder_of, replica_in
-from kafkalike.log.table.layout import is_folder_of, location_in
+from kafkalike.delta.layout import is_folder_of, location_in
 from kafkalike.model.replication.values import Replica
+from kafkalike.replication.cluster.roots import folder_of, replica_in
 
 
 @pytest.mark.parametrize("location", ["t", "t~0123456789abcdef0123456789abcdef", "t~01234567890123456789012345678901"])

@@ -15,9 +15,9 @@ from types import FrameType
 import filelock
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
-from kafkalike.log.store.locks.lock import TableLock
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.storage.locks.lock import TableLock
 
 
 @pytest.fixture

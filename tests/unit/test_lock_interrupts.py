@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.log.store.locks import flock
-from kafkalike.log.store.locks.flock import Flock
-from kafkalike.log.store.locks.lock import TableLock
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.storage.locks import flock
+from kafkalike.storage.locks.flock import Flock
+from kafkalike.storage.locks.lock import TableLock
 from tests.tools.instructions import interrupted_at
 
 LAST = 2_000

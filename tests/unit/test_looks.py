@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from kafkalike.log.store.looks import Looks
-from kafkalike.log.store.pace import SHORTEST_SECONDS, pause_seconds
-from kafkalike.log.store.port import NOW, Pace
-from kafkalike.testing import ManualClock
+from kafkalike.admin.testing import ManualClock
+from kafkalike.storage.looks import Looks
+from kafkalike.storage.pace import SHORTEST_SECONDS, pause_seconds
+from kafkalike.storage.port import NOW, Pace
 
 TAIL = Pace(longest=1.0)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.runs.manifest import Manifest, dump_manifest, in_order, load_manifest, move_runs
 from kafkalike.log.runs.runs import LargeRun, Run
-from kafkalike.log.store.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStore
 
 numbers = st.integers(0, 2**62)
 files = st.sampled_from(["a.arrows", "b.arrows", "c.parquet"])

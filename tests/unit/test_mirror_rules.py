@@ -13,8 +13,8 @@ from kafkalike.model.mirrored import Mirrored, Phase, dump_mirror, load_mirror
 from kafkalike.model.mirrors.offsets import CLIENT, Copied, MirroredOffset, may_take, offset_rows, offsets_due
 from kafkalike.model.mirrors.steps import AT_ONCE, FIRST_AT_ONCE, Step, next_step
 from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.quick_json import parsed
 from kafkalike.model.topic import TopicInfo
-from kafkalike.quick_json import parsed
 
 BEGAN = 1_000
 """When the topic became a mirror, ms."""

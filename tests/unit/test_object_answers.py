@@ -3,8 +3,8 @@
 import pytest
 
 from kafkalike.errors import KafkaConnectionError, UnsafeStorageError
-from kafkalike.log.store.object_client import ObjectClient
-from kafkalike.log.store.probe import probe
+from kafkalike.storage.object_client import ObjectClient
+from kafkalike.storage.probe import probe
 from tests.tools.answers import answering, asking
 from tests.tools.object_servers import S3, ObjectServer
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kafkalike.config.storage import StorageOptions
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
-from kafkalike.log.store.object_root import object_root
-from kafkalike.log.store.roots import normalise_root
+from kafkalike.model.config.storage import StorageOptions
+from kafkalike.storage.object_root import object_root
+from kafkalike.storage.roots import normalise_root
 
 AZURE = "abfss://box@acct.dfs.core.windows.net/a/b"
 

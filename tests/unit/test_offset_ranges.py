@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import IllegalArgumentError, OffsetOutOfRangeError
 from kafkalike.log.port import TopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.ranges import offsets_json, parse_offsets, plan_ranges
-from kafkalike.testing import MemoryCluster
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
+from kafkalike.admin.testing import ManualClock
 from kafkalike.consumer.outage import WARN_SECONDS, Outage
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, LogCorruptError
-from kafkalike.testing import ManualClock
 
 
 def failed(number: int, kind: type[KafkaError] = KafkaStorageError, *, between: bool = False) -> KafkaError:

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
-from kafkalike.partitioner import (
+from kafkalike.model.partitioner import (
     ClusterView,
     DefaultPartitioner,
     Partitioner,
@@ -18,7 +18,7 @@ from kafkalike.partitioner import (
     StickyPartitioner,
     as_partitioner,
 )
-from kafkalike.partitioner.base import Cluster
+from kafkalike.model.partitioner.base import Cluster
 
 CLUSTER = ClusterView(partitions={"orders": frozenset(range(4)), "other": frozenset(range(2))})
 

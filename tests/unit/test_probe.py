@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import KafkaConnectionError, UnsafeStorageError
-from kafkalike.log.store.port import Entry, NotStoredError
-from kafkalike.log.store.probe import KEPT_MS, LEFT_MS, PROBES, TRIES, probe
-from kafkalike.testing import ManualClock
+from kafkalike.storage.port import Entry, NotStoredError
+from kafkalike.storage.probe import KEPT_MS, LEFT_MS, PROBES, TRIES, probe
 
 
 class Storage:

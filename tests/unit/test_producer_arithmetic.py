@@ -5,13 +5,13 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.validate import check_batch, refused_rows
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.partitioner import DefaultPartitioner, partition_for_key
 from kafkalike.model.topic import TopicInfo
-from kafkalike.partitioner import DefaultPartitioner, partition_for_key
 from kafkalike.producer.batches import UNROUTED
 from kafkalike.producer.outcome import Outcome
 from kafkalike.producer.routing import Router

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kafkalike.config.admin import AdminConfig
-from kafkalike.config.consumer import ConsumerConfig
-from kafkalike.config.producer import WITHOUT_EFFECT, ProducerConfig
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import KafkaConfigurationError
+from kafkalike.model.config.admin import AdminConfig
+from kafkalike.model.config.consumer import ConsumerConfig
+from kafkalike.model.config.producer import WITHOUT_EFFECT, ProducerConfig
 from kafkalike.producer import KafkaProducer
-from kafkalike.testing import MemoryCluster
 
 
 def test_defaults_are_those_of_kafka_python() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.errors import (
     IllegalStateError,
     KafkaError,
@@ -25,7 +26,6 @@ from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.producer import FutureRecordMetadata, KafkaProducer
 from kafkalike.producer.buffer import Buffer
-from kafkalike.testing import ManualClock, MemoryCluster
 from tests.tools.producers import producers, raiser
 
 REFUSED = KafkaStorageError("the disk is full")

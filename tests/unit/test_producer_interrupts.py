@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import KafkaError
 from kafkalike.producer import KafkaProducer
-from kafkalike.testing import MemoryCluster
 from tests.tools.interrupted_lines import interrupted_at, lines
 from tests.tools.partitions import partition_values
 

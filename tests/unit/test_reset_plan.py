@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.cli.groups.reset_plan import Resetter, Scenario, parse_topic
 from kafkalike.errors import IllegalArgumentError, TopicDeletedError
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.testing import MemoryCluster
 from tests.tools.effort import examples
 
 P0 = TopicPartition("t", 0)

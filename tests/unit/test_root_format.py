@@ -2,8 +2,8 @@
 
 import pytest
 
+from kafkalike.delta.root_format import ROOT_FORMAT, check_root_format
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.log.table.root_format import ROOT_FORMAT, check_root_format
 
 
 @pytest.mark.parametrize("properties", [{}, {"delta.appendOnly": "true"}, {ROOT_FORMAT: "1"}])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.config.topic import TopicConfig
+from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -17,15 +17,15 @@ from kafkalike.errors import (
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.store.arrays import binaries
 from kafkalike.log.topic.chunk import HEADERS_TYPE
 from kafkalike.log.topic.column_rules import RUN, Router, Rules
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, check_batch, record_size
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.partitioner.murmur2 import partition_for_key
 from kafkalike.model.topic import TopicInfo
-from kafkalike.partitioner.murmur2 import partition_for_key
-from kafkalike.testing import ManualClock
+from kafkalike.storage.arrays import binaries
 
 Headers: TypeAlias = "list[tuple[str, bytes | None]]"
 Row: TypeAlias = "tuple[int | None, bytes | None, bytes | None, int | None, Headers | None]"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError, SerializationError
-from kafkalike.serialization import (
+from kafkalike.schemas.serialization import (
     DefaultSerializer,
     Deserializer,
     JsonSerializer,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.config.properties import as_text
-from kafkalike.config.server import SERVER_PROPERTIES, TOPIC_DEFAULTS, ServerConfig
-from kafkalike.config.topic import TOPIC_PROPERTIES, TopicConfig
 from kafkalike.errors import InvalidConfigurationError
+from kafkalike.model.config.properties import as_text
+from kafkalike.model.config.server import SERVER_PROPERTIES, TOPIC_DEFAULTS, ServerConfig
+from kafkalike.model.config.topic import TOPIC_PROPERTIES, TopicConfig
 
 HOUR, MINUTE = 3_600_000, 60_000
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kafkalike.delta.actions import FENCES_KEY, append_info, log_name, parse_commit
+from kafkalike.delta.commit_file import Commit
+from kafkalike.delta.settling import CommitPuts
+from kafkalike.delta.state import FENCE
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
-from kafkalike.log.store.port import NotStoredError
-from kafkalike.log.table.actions import FENCES_KEY, append_info, log_name, parse_commit
-from kafkalike.log.table.commit_file import Commit
-from kafkalike.log.table.settling import CommitPuts
-from kafkalike.log.table.state import FENCE
+from kafkalike.storage.port import NotStoredError
 from tests.tools.scripted_store import ScriptedStore, SleptClock
 
 NAME = log_name(1)

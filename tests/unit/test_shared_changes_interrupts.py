@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.delta.combined.shared_changes import PendingChange, SharedChanges
 from kafkalike.errors import UnknownOutcomeError
-from kafkalike.log.table.combined.shared_changes import PendingChange, SharedChanges
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from tests.tools.interrupts import Case, sweep
 
 OTHERS: Final = 3

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalike.log.store.impatient.silence import RETRY_SECONDS, Silence
-from kafkalike.log.store.port import NotStoredError
-from kafkalike.testing import ManualClock
+from kafkalike.admin.testing import ManualClock
+from kafkalike.storage.impatient.silence import RETRY_SECONDS, Silence
+from kafkalike.storage.port import NotStoredError
 
 
 class Storage:

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 from kafkalike.log.runs.files import Numbering
 from kafkalike.log.runs.payload import write_anew
 from kafkalike.log.runs.runs import Run
-from kafkalike.log.staged.lease import HeldFolder
-from kafkalike.log.staged.topics import KnownTopic, Target, stage_topics
 from kafkalike.log.topic.column_rules import Rules
+from kafkalike.maintenance.staging.lease import HeldFolder
+from kafkalike.spark.staged.topics import KnownTopic, Target, stage_topics
 
 RULES = Rules(num_partitions=1, first_turn=0, max_bytes=1000, min_time_ms=0, max_time_ms=10, now_ms=5, compacted=False)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kafkalike.config.admin import AdminConfig
-from kafkalike.config.consumer import ConsumerConfig
-from kafkalike.config.producer import ProducerConfig
-from kafkalike.config.storage import HIDDEN, StorageOptions, check_options, resolve_options
-from kafkalike.config.storage_names import CLIENT, SECRETS, Provider
 from kafkalike.errors import KafkaConfigurationError
+from kafkalike.model.config.admin import AdminConfig
+from kafkalike.model.config.consumer import ConsumerConfig
+from kafkalike.model.config.producer import ProducerConfig
+from kafkalike.model.config.storage import HIDDEN, StorageOptions, check_options, resolve_options
+from kafkalike.model.config.storage_names import CLIENT, SECRETS, Provider
 
 CANARY = "canary-5d1c"
 KEYS = {"access_key_id": CANARY, "secret_access_key": CANARY}

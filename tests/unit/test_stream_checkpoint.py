@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike.errors import IllegalStateError, KafkaStorageError
-from kafkalike.log.jvm.stream_checkpoint import checkpoint_at
+from kafkalike.spark.jvm.stream_checkpoint import checkpoint_at
 
 
 def test_a_checkpoint_has_the_id_of_its_query(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, parse_ends
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, parse_ends
 from kafkalike.spark.stream_ids import MAX_BATCH, StreamVersion, app_id, mismatch
 
 BATCHES = st.integers(0, MAX_BATCH)

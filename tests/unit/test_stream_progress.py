@@ -5,11 +5,11 @@ import logging
 
 import pytest
 
-from kafkalike.log.jvm.stream_checkpoint import BatchOffsets
+from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.model.group_state import CommittedOffset
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets
 from kafkalike.spark.progress import GroupProgress
-from kafkalike.testing import ManualClock, MemoryCluster
 
 T0 = TopicPartition("t", 0)
 

@@ -7,9 +7,9 @@ from itertools import chain, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.log.table.actions import Add
-from kafkalike.log.table.log_files import READ_BESIDE
-from kafkalike.log.table.replicas.supplies import BYTES_BESIDE, beside_each_other
+from kafkalike.delta.actions import Add
+from kafkalike.delta.log_files import READ_BESIDE
+from kafkalike.replication.tables.supplies import BYTES_BESIDE, beside_each_other
 
 
 def add(number: int, size: int) -> Add:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkalike.errors import LogCorruptError
-from kafkalike.log.table.actions import APPEND, APPEND_KEY, Add, TableCommit
-from kafkalike.log.table.state import (
+from kafkalike.delta.actions import APPEND, APPEND_KEY, Add, TableCommit
+from kafkalike.delta.state import (
     FENCE,
     REPAIR,
     REWINDING,
@@ -25,6 +24,7 @@ from kafkalike.log.table.state import (
     rewinds,
     took,
 )
+from kafkalike.errors import LogCorruptError
 from kafkalike.model.combining.parts import PARTS_KEY, Placed
 from kafkalike.model.segments import Segment, SegmentIndex
 

@@ -10,7 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.delta.actions import Add, TableCommit, log_name
+from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.commit_file import Commit, creation
+from kafkalike.delta.damage import DamagedFileError
+from kafkalike.delta.loading import load_table, load_with_base
+from kafkalike.delta.snapshot import load_snapshot
+from kafkalike.delta.state import APPEND_ONLY, FENCE, REPAIR, EndsAt, TableState, end_app
+from kafkalike.delta.table import Table
+from kafkalike.delta.table_change import Change, Done, Landed, Plan
 from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
@@ -19,17 +27,9 @@ from kafkalike.errors import (
     PolicyViolationError,
     UnknownOutcomeError,
 )
-from kafkalike.log.store.port import Entry, NotStoredError, Pace, Store
-from kafkalike.log.table.actions import Add, TableCommit, log_name
-from kafkalike.log.table.checkpoints.make import make_checkpoint
-from kafkalike.log.table.commit_file import Commit, creation
-from kafkalike.log.table.damage import DamagedFileError
-from kafkalike.log.table.loading import load_table, load_with_base
-from kafkalike.log.table.snapshot import load_snapshot
-from kafkalike.log.table.state import APPEND_ONLY, FENCE, REPAIR, EndsAt, TableState, end_app
-from kafkalike.log.table.table import Table
-from kafkalike.log.table.table_change import Change, Done, Landed, Plan
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.segments import Segment
+from kafkalike.storage.port import Entry, NotStoredError, Pace, Store
 from tests.tools.scripted_store import ScriptedStore, SleptClock
 
 
@@ -416,7 +416,7 @@ def test_a_version_put_beside_that_of_another_late_writer_is_not_taken_for_certa
     A writer that did not stand still cannot have missed a clean-up, however much the others wrote.
     """
     clock = SleptClock()
-    monkeypatch.setattr("kafkalike.log.table.table.SYSTEM_CLOCK", clock)
+    monkeypatch.setattr("kafkalike.delta.table.SYSTEM_CLOCK", clock)
     world.rival_writes(0, 1)
     world.table.refresh()
 

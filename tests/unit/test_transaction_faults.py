@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kafkalike
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import (
     IllegalStateError,
     InvalidTxnStateError,
@@ -21,12 +21,12 @@ from kafkalike.errors import (
     TransactionAbortedError,
     UnknownOutcomeError,
 )
-from kafkalike.group.offsets import GroupOffsets
+from kafkalike.log.group.offsets import GroupOffsets
 from kafkalike.log.port import TopicLog, TransactionSession
 from kafkalike.model.appends import Appended
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
-from kafkalike.testing import MemoryCluster
 from tests.tools.partitions import partition_values
 from tests.tools.producers import producers, raiser
 

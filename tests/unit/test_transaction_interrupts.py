@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 
 import kafkalike
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import IllegalStateError, InvalidTxnStateError
-from kafkalike.group.offsets import GroupOffsets
+from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
-from kafkalike.testing import MemoryCluster
 from tests.tools.interrupted_lines import interrupted_at, lines
 from tests.tools.partitions import partition_values
 

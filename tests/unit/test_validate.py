@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.config.topic import TopicConfig
 from kafkalike.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -14,6 +13,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD, check_batch, record_size
 from kafkalike.model.batch import Headers, RecordBatch
+from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 

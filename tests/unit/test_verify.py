@@ -8,14 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.log.inspect.commits import CommitInfo
-from kafkalike.log.inspect.file_rules import SegmentCheck, misplaced_keys
-from kafkalike.log.inspect.findings import Finding
-from kafkalike.log.inspect.group_rules import check_committed, check_group_rows
-from kafkalike.log.inspect.table_rules import check_commits, check_coverage, check_partitions, check_place, check_schema
+from kafkalike.maintenance.verify.commits import CommitInfo
+from kafkalike.maintenance.verify.file_rules import SegmentCheck, misplaced_keys
+from kafkalike.maintenance.verify.findings import Finding
+from kafkalike.maintenance.verify.group_rules import check_committed, check_group_rows
+from kafkalike.maintenance.verify.table_rules import (
+    check_commits,
+    check_coverage,
+    check_partitions,
+    check_place,
+    check_schema,
+)
 from kafkalike.model.group_state import MEMBER, OFFSET, GroupRow, GroupsState
+from kafkalike.model.partitioner.murmur2 import partition_for_key
 from kafkalike.model.segments import Segment
-from kafkalike.partitioner.murmur2 import partition_for_key
 
 
 def segment(start: int, stop: int, *, partition: int = 0, times: tuple[int, int] = (0, 100)) -> Segment:

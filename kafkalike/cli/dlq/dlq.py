@@ -15,9 +15,9 @@ from kafkalike.cli.options import cluster_options, version_option
 from kafkalike.cli.suggesting import SuggestingGroup
 
 if TYPE_CHECKING:
-    from kafkalike.dead_letters.queue import DeadLetters
-    from kafkalike.dead_letters.replay import Replay
-    from kafkalike.dead_letters.stored import Filter, StoredLetter
+    from kafkalike.admin.dead_letters.queue import DeadLetters
+    from kafkalike.admin.dead_letters.replay import Replay
+    from kafkalike.log.dead_letters.stored import Filter, StoredLetter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -174,7 +174,7 @@ def replay(
 
 def _letters(context: click.Context, bootstrap_server: str | None, command_config: str | None) -> DeadLetters:
     """The letters of the cluster that the options behind the action name, or else those before it."""
-    from kafkalike.dead_letters.queue import DeadLetters
+    from kafkalike.admin.dead_letters.queue import DeadLetters
 
     environment = context.find_object(Environment) or Environment()
     cluster = environment.existing(*where(context, bootstrap_server, command_config))
@@ -182,7 +182,7 @@ def _letters(context: click.Context, bootstrap_server: str | None, command_confi
 
 
 def _filter(*, error_class: str | None, source: str | None, partition: int | None, offsets: str | None) -> Filter:
-    from kafkalike.dead_letters.stored import Filter
+    from kafkalike.log.dead_letters.stored import Filter
 
     return Filter(
         error_class=error_class,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+from kafkalike.admin.lag.history import lag_history
+from kafkalike.admin.lag.measure import GroupLag, Lags
 from kafkalike.cli.groups.group_report import MISSING, table
-from kafkalike.lag.history import lag_history
-from kafkalike.lag.measure import GroupLag, Lags
 from kafkalike.model.lag import Lag, total
 from kafkalike.model.lag_history import RATE_MS, Moment
 from kafkalike.model.structs import TopicPartition

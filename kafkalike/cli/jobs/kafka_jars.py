@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from zipfile import is_zipfile
 
-from kafkalike.log.jvm.jars import IVY
+from kafkalike.spark.jvm.jars import IVY
 
 PROVIDER = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"
 ROUNDS: tuple[Mapping[str, str], ...] = (

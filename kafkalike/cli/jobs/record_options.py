@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from kafkalike.config.dead_letters import DeadLetterSettings, settings_of
-from kafkalike.cuts.value import Snapshot
-from kafkalike.expr.rows import RecordColumns
+from kafkalike.log.cuts.value import Snapshot
+from kafkalike.model.config.dead_letters import DeadLetterSettings, settings_of
 from kafkalike.schemas import Schema
 from kafkalike.spark.decoding import KEY_FORMATS, TYPED, VALUE_FORMATS, Decoding
+from kafkalike.spark.expr.rows import RecordColumns
 
 Command = Callable[..., None]
 

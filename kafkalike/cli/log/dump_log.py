@@ -18,15 +18,15 @@ from kafkalike.cli.options import (
     version_option,
     without_effect,
 )
-from kafkalike.clock import utc_text
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
+from kafkalike.model.clock import utc_text
 from kafkalike.model.segments import Segment
-from kafkalike.serialization import deserializer_for
+from kafkalike.schemas.serialization import deserializer_for
 
 if TYPE_CHECKING:
-    from kafkalike.log.inspect.commits import CommitInfo
     from kafkalike.log.port import Cluster, TopicLog
     from kafkalike.log.topic.chunk import Columns
+    from kafkalike.maintenance.verify.commits import CommitInfo
 
 READ_BYTES: Final = 1_048_576
 TIMESTAMP_NAMES: Final = {0: "CreateTime", 1: "LogAppendTime"}
@@ -149,7 +149,7 @@ class Dump:
 
     def topic(self, name: str) -> Iterator[str]:
         """Lines of one topic: its commits, then live segments whose commits have left the log."""
-        from kafkalike.log.inspect.commits import list_commits
+        from kafkalike.maintenance.verify.commits import list_commits
 
         log = self._cluster.log(name)
         log.refresh()

@@ -12,12 +12,12 @@ import click
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.log.keys import key_options, keys_of
 from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
-from kafkalike.clock import utc_text
+from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kafkalike.corrections.report import ForgetReport, PartitionPart
+    from kafkalike.maintenance.corrections.report import ForgetReport, PartitionPart
 
 HEADS: Final = ("TOPIC", "PARTITION", "RECORDS", "SEGMENTS", "BYTES")
 NO_EXECUTE: Final = "Dry run, nothing was changed: --execute does it."
@@ -97,7 +97,7 @@ def forget(environment: Environment, options: ForgetOptions) -> None:
     Only what is in the topic when the run begins goes. Producers, consumers and streams go on. The files that held the
     records are removed by maintenance after kafkalike.replaced.file.delay.ms.
     """
-    from kafkalike.corrections.forget import forget as run
+    from kafkalike.maintenance.corrections.forget import forget as run
 
     keys = keys_of(options.keys, options.key_files, options.key_format)
     if not keys:

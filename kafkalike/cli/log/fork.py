@@ -48,7 +48,7 @@ def fork(
     On a disk the files are shared by hard links and take no room; an object store copies them by itself. From then on
     the two have nothing in common: neither's maintenance or deletion touches the other.
     """
-    from kafkalike.corrections.fork import fork as run
+    from kafkalike.maintenance.corrections.fork import fork as run
 
     moment = None if as_of is None else whole_or_time(as_of, "--as-of", "a version")
     cluster = environment.cluster_of(bootstrap_server, command_config)

@@ -10,7 +10,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
-from kafkalike.clock import utc_text
+from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
@@ -50,7 +50,7 @@ def history(
     Read from the table's own history, as far as its log reaches back (delta.logRetentionDuration), and from the
     cluster's metadata.
     """
-    from kafkalike.log.inspect.history import topic_history
+    from kafkalike.maintenance.verify.history import topic_history
 
     cluster = environment.existing(bootstrap_server, command_config)
     if restore_as is not None or table_version is not None:
@@ -71,7 +71,7 @@ def history(
 
 def _restore(cluster: Cluster, topic: str, new: str | None, version: int | None) -> None:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.upkeep.restore import restore_as
+    from kafkalike.maintenance.upkeep.restore import restore_as
 
     if new is None or version is None:
         message = "--restore-as and --table-version belong together"

@@ -18,7 +18,7 @@ from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster
-    from kafkalike.retention import MaintenanceReport, TopicReport
+    from kafkalike.maintenance.retention import MaintenanceReport, TopicReport
 
 WORKS: Final = ("retention", "compaction", "merge", "vacuum", "control")
 HEADS: Final = ("TOPIC", "WORK", "SEGMENTS", "RECORDS", "BYTES", "DETAILS")
@@ -96,7 +96,7 @@ def maintain(environment: Environment, options: MaintainOptions) -> None:
     if options.every is None:
         code = _once(environment, cluster, options)
         click.get_current_context().exit(code)
-    from kafkalike.retention.schedule import every, parse_duration_ms
+    from kafkalike.maintenance.retention.schedule import every, parse_duration_ms
 
     text = options.every
     check = cluster.server.get("log.retention.check.interval.ms")
@@ -107,7 +107,7 @@ def maintain(environment: Environment, options: MaintainOptions) -> None:
 
 def _again(environment: Environment, cluster: Cluster, options: MaintainOptions) -> None:
     """A turn of `--every`: an error is one line, and the next turn comes."""
-    from kafkalike.log.connect import check_there
+    from kafkalike.connect import check_there
 
     try:
         check_there(cluster)
@@ -117,8 +117,8 @@ def _again(environment: Environment, cluster: Cluster, options: MaintainOptions)
 
 
 def _once(environment: Environment, cluster: Cluster, options: MaintainOptions) -> int:
-    from kafkalike import retention
-    from kafkalike.retention.metrics import write_metrics
+    from kafkalike.maintenance import retention
+    from kafkalike.maintenance.retention.metrics import write_metrics
 
     allowed = topic_filter(options.topic)
     names = sorted(name for name in cluster.topics() if allowed(name))

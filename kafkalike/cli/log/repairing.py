@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.model.clock import Deadline
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.inspect.flaws import DamagedTable
     from kafkalike.log.port import Cluster
+    from kafkalike.maintenance.verify.flaws import DamagedTable
     from kafkalike.model.transactions.views import LostPart
 
 TIMEOUT_MS = 60_000
@@ -66,7 +66,7 @@ def _whole_replicas(
     cluster: DeltaCluster, allowed: Callable[[str], bool], *, execute: bool, say: Callable[[str], None]
 ) -> bool:
     """Before anything is given up: what one replica has damaged, another one may have whole."""
-    from kafkalike.log.inspect.replica_repair import repair_replicas
+    from kafkalike.maintenance.verify.replica_repair import repair_replicas
 
     sound = True
     for line in repair_replicas(cluster, allowed, execute=execute):
@@ -78,7 +78,7 @@ def _whole_replicas(
 def _damaged(
     cluster: DeltaCluster, allowed: Callable[[str], bool], *, control: bool, say: Callable[[str], None]
 ) -> Iterator[DamagedTable]:
-    from kafkalike.log.inspect.flaws import damaged_tables
+    from kafkalike.maintenance.verify.flaws import damaged_tables
 
     if control:
         yield from damaged_tables(cluster, [])
@@ -91,7 +91,7 @@ def _damaged(
 
 
 def _repaired(cluster: DeltaCluster, table: DamagedTable, say: Callable[[str], None]) -> bool:
-    from kafkalike.log.inspect.repair import repair
+    from kafkalike.maintenance.verify.repair import repair
 
     try:
         for line in repair(cluster, table):

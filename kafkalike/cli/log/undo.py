@@ -13,7 +13,7 @@ from kafkalike.cli.log.forget import NO_EXECUTE, part_lines
 from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
 
 if TYPE_CHECKING:
-    from kafkalike.corrections.report import UndoReport
+    from kafkalike.maintenance.corrections.report import UndoReport
 
 
 @click.command(epilog="Example: kafkalike undo --topic orders --append 25e7e65ae4844fe68c29f2600105047d --execute")
@@ -50,7 +50,7 @@ def undo(
     An append that is part of a transaction is undone with all that the transaction has written, or not at all. Groups
     that have read such records are named, and stay where they are.
     """
-    from kafkalike.corrections.undo import undo as run
+    from kafkalike.maintenance.corrections.undo import undo as run
 
     cluster = environment.cluster_of(bootstrap_server, command_config)
     report = run(

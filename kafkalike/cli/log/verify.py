@@ -18,8 +18,8 @@ from kafkalike.cli.options import bootstrap_option, command_config_option, topic
 from kafkalike.errors import UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
-    from kafkalike.log.inspect.findings import Report
     from kafkalike.log.port import Cluster
+    from kafkalike.maintenance.verify.findings import Report
 
 
 @click.command(epilog="Example: kafkalike verify --topic 'orders.*' --json")
@@ -76,7 +76,7 @@ def verify(
 
     Exit code 0: sound, 1: something is wrong.
     """
-    from kafkalike.log.inspect import verify as verify_run
+    from kafkalike.maintenance.verify import verify as verify_run
 
     check_flags(repair=repair, execute=execute, as_json=as_json)
     cluster = environment.existing(bootstrap_server, command_config)
@@ -102,7 +102,7 @@ def verify(
     with _progress(cluster, names, verify_run.total_bytes) as advance:
         report = verify_run.verify(cluster, names, advance)
     if replicas:
-        from kafkalike.log.inspect.replica_check import check_replicas
+        from kafkalike.maintenance.verify.replica_check import check_replicas
 
         report.findings += check_replicas(cluster, allowed)
     _print(report, as_json=as_json, strict=strict)
@@ -126,7 +126,7 @@ def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> Report:
         click.ClickException: it cannot be read, or the cluster has no tables.
     """
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.inspect.certificate import check_certificate
+    from kafkalike.maintenance.verify.certificate import check_certificate
     from kafkalike.model.corrections.certificate import parse_certificate
 
     assert isinstance(cluster, DeltaCluster)

@@ -46,10 +46,10 @@ def metrics(
     from prometheus_client import generate_latest, start_http_server
 
     from kafkalike.admin import KafkaAdminClient
-    from kafkalike.lag.measure import Lags
-    from kafkalike.log.connect import check_there
-    from kafkalike.metrics.prometheus import exposition
-    from kafkalike.metrics.snapshot import snapshot
+    from kafkalike.admin.lag.measure import Lags
+    from kafkalike.admin.metrics.prometheus import exposition
+    from kafkalike.admin.metrics.snapshot import snapshot
+    from kafkalike.connect import check_there
 
     settings = client_settings(read_properties(command_config))
     cluster = environment.connect(bootstrap_server, settings)

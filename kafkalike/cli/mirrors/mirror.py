@@ -12,12 +12,12 @@ import click
 from kafkalike.cli.environment import Environment, checked, pass_environment
 from kafkalike.cli.options import client_settings, read_properties, topic_filter, version_option
 from kafkalike.cli.suggesting import SuggestingGroup
-from kafkalike.clock import utc_text
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
+from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:
+    from kafkalike.admin.mirror import Passed, Standing
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.mirror import Passed, Standing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -77,7 +77,7 @@ class _Settings:
 
     def open(self, environment: Environment, root: str | None, own: str | None) -> DeltaCluster:
         """A cluster of tables."""
-        from kafkalike.log.connect import connect_delta
+        from kafkalike.connect import connect_delta
 
         settings = client_settings(read_properties(own or self.command))
         checked(settings)
@@ -145,7 +145,7 @@ def mirror(
         raise click.UsageError('Missing required argument "[source]"')
     if no_groups and groups is not None:
         raise click.UsageError('Option "[groups]" can\'t be used with option "[no-groups]"')
-    from kafkalike.log.mirrors.mirroring import Mirroring
+    from kafkalike.replication.mirrors.mirroring import Mirroring
 
     mirroring = Mirroring(
         settings.open(environment, source, source_config),
@@ -160,8 +160,8 @@ def mirror(
             message = f"Topic '{topics}' does not exist as expected"
             raise UnknownTopicOrPartitionError(message)
         context.exit(0 if passed.sound else 1)
-    from kafkalike.retention.schedule import every as repeat
-    from kafkalike.retention.schedule import parse_duration_ms
+    from kafkalike.maintenance.retention.schedule import every as repeat
+    from kafkalike.maintenance.retention.schedule import parse_duration_ms
 
     def again() -> None:
         try:
@@ -198,7 +198,7 @@ def promote(
     if (topics is None) is not everything:
         raise click.UsageError("one of --topic and --all is needed")
     outer, settings = context.meta["mirror"]
-    from kafkalike import mirror as mirrors
+    from kafkalike.admin import mirror as mirrors
 
     own = target_config or settings.target or command_config
     cluster = settings.open(environment, target or outer, own)
@@ -220,7 +220,7 @@ def _describe(
     *,
     as_json: bool,
 ) -> None:
-    from kafkalike.log.mirrors.standing import standings
+    from kafkalike.replication.mirrors.standing import standings
 
     cluster = settings.open(environment, target, settings.target)
     theirs = None if source is None else settings.open(environment, source, settings.source)

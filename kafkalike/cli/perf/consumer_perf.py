@@ -26,8 +26,8 @@ from kafkalike.cli.options import (
 )
 from kafkalike.cli.perf.client_metrics import print_metrics
 from kafkalike.cli.perf.perf_stats import MEGABYTE
-from kafkalike.clock import Clock
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
+from kafkalike.model.clock import Clock
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 POLL_MS: Final = 100

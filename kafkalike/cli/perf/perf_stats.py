@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from kafkalike.clock import Clock
+from kafkalike.model.clock import Clock
 
 MEGABYTE: Final = 1024 * 1024
 PERCENTILES: Final = (0.5, 0.95, 0.99, 0.999)

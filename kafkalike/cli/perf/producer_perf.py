@@ -26,7 +26,7 @@ from kafkalike.cli.options import (
 from kafkalike.cli.pace import Pace
 from kafkalike.cli.perf.client_metrics import print_metrics
 from kafkalike.cli.perf.perf_stats import SendStats
-from kafkalike.clock import Clock
+from kafkalike.model.clock import Clock
 
 if TYPE_CHECKING:
     from kafkalike.producer import KafkaProducer

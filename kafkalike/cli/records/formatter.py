@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import click
 
-from kafkalike.config.properties import nearest
+from kafkalike.model.config.properties import nearest
 from kafkalike.model.structs import ConsumerRecord, TimestampType
-from kafkalike.serialization import deserializer_for
+from kafkalike.schemas.serialization import deserializer_for
 
 TIMESTAMP_NAMES: Final = {
     TimestampType.CREATE_TIME: "CreateTime",

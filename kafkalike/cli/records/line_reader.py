@@ -11,8 +11,8 @@ from typing import Final
 
 import click
 
-from kafkalike.config.properties import nearest
 from kafkalike.errors import KafkaError
+from kafkalike.model.config.properties import nearest
 
 BOOLEANS: Final = {"parse.key": "parse_key", "parse.headers": "parse_headers", "ignore.error": "ignore_error"}
 TEXTS: Final = {

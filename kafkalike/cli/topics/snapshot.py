@@ -6,7 +6,7 @@ import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.options import bootstrap_option, command_config_option, version_option, whole_or_time
-from kafkalike.cuts.take import snapshot
+from kafkalike.maintenance.take_cut import snapshot
 
 
 @click.command(

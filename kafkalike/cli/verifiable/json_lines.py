@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from kafkalike.clock import Clock
+from kafkalike.model.clock import Clock
 
 
 class JsonLines:

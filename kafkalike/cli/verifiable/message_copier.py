@@ -25,7 +25,6 @@ from kafkalike.cli.options import (
     version_option,
 )
 from kafkalike.cli.verifiable.json_lines import print_line
-from kafkalike.clock import Clock
 from kafkalike.consumer import ConsumerRebalanceListener
 from kafkalike.consumer.copying import Polled, offsets_after
 from kafkalike.errors import (
@@ -36,6 +35,7 @@ from kafkalike.errors import (
     ProducerFencedError,
     UnknownOutcomeError,
 )
+from kafkalike.model.clock import Clock
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Final
 
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaError
 from kafkalike.log.port import TopicLog
-from kafkalike.log.store.port import Pace, Store
 from kafkalike.log.topic.followed import LONGEST
 from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.topic import TopicInfo
+from kafkalike.storage.port import Pace, Store
 
 OPENED_BESIDE: Final = 8
 """Topics that are opened side by side; each reads commits side by side, too."""

@@ -9,10 +9,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kafkalike.clock import Clock
-from kafkalike.config.server import ServerConfig
-from kafkalike.config.topic import FOREIGN_WRITES, TOPIC_PROPERTIES
-from kafkalike.config.topic_changes import check_partition_count
 from kafkalike.errors import (
     InvalidPartitionsError,
     OffsetOutOfRangeError,
@@ -23,7 +19,11 @@ from kafkalike.errors import (
 )
 from kafkalike.log.port import ControlLog, Replication, TopicLog, Transactions
 from kafkalike.model.brokers import ONLY_BROKER
+from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.topic import FOREIGN_WRITES, TOPIC_PROPERTIES
+from kafkalike.model.config.topic_changes import check_partition_count
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, log_start_row, replicas_row, topic_row
 from kafkalike.model.names import TopicId, TopicName, check_topic_name

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.clock import Clock
-from kafkalike.log.store.port import Store
-from kafkalike.log.table.control_log import DeltaControlLog
-from kafkalike.log.table.layout import (
+from kafkalike.delta.control_log import DeltaControlLog
+from kafkalike.delta.layout import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
     METADATA_SCHEMA,
@@ -17,15 +15,17 @@ from kafkalike.log.table.layout import (
     SCHEMAS,
     SCHEMAS_SCHEMA,
 )
-from kafkalike.log.table.log_cleaner import Helpers
-from kafkalike.log.table.row_table import RowTable
+from kafkalike.delta.log_cleaner import Helpers
+from kafkalike.delta.row_table import RowTable
+from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.metadata_rows import MetadataRow
+from kafkalike.storage.port import Store
 
 if TYPE_CHECKING:
     # These are loaded by what needs them: many programs look at the metadata of a local root and go.
-    from kafkalike.log.table.combined.combined_rows import CombinedRows
+    from kafkalike.delta.combined.combined_rows import CombinedRows
     from kafkalike.model.schemas.rows import SchemaRow
     from kafkalike.model.schemas.state import RegistryState
 
@@ -132,7 +132,7 @@ class ControlLogs:
         )
 
     def _combined_groups(self) -> CombinedRows[GroupsState, GroupRow]:
-        from kafkalike.log.table.combined.combined_rows import CombinedRows
+        from kafkalike.delta.combined.combined_rows import CombinedRows
         from kafkalike.model.combining.offset_commit import load_commit
 
         return CombinedRows(self._groups_table(), load_commit, Helpers())

@@ -10,8 +10,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.config.storage import StorageOptions
+from kafkalike.delta.combined.open_appends import OpenTables
+from kafkalike.delta.commit_file import topic_creation
+from kafkalike.delta.control_log import DeltaControlLog
+from kafkalike.delta.layout import BROKERS, CLAIM, CLUSTER_METADATA, METADATA_TABLE_PROPERTIES
+from kafkalike.delta.log_cleaner import Helpers
+from kafkalike.delta.log_files import LogFiles
+from kafkalike.delta.root_format import check_root_format, grown_error, taken_error
 from kafkalike.errors import (
     KafkaConfigurationError,
     KafkaError,
@@ -26,32 +31,26 @@ from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.server_defaults import ServerDefaults, ServerFiles, files_of_root, given
 from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.log.port import TopicLog
-from kafkalike.log.store.local import LocalStore
-from kafkalike.log.store.port import Store
-from kafkalike.log.store.roots import normalise_root
-from kafkalike.log.table.combined.open_appends import OpenTables
-from kafkalike.log.table.commit_file import topic_creation
-from kafkalike.log.table.control_log import DeltaControlLog
-from kafkalike.log.table.layout import BROKERS, CLAIM, CLUSTER_METADATA, METADATA_TABLE_PROPERTIES
-from kafkalike.log.table.log_cleaner import Helpers
-from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.root_format import check_root_format, grown_error, taken_error
 from kafkalike.model.brokers import ONLY_BROKER
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.config.storage import StorageOptions
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
 from kafkalike.model.metadata_rows import MetadataRow, mirror_row, topic_row
 from kafkalike.model.mirrored import Mirrored
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.port import Store
+from kafkalike.storage.roots import normalise_root
 
 if TYPE_CHECKING:
-    from kafkalike.config.server import ServerConfig
-
     # These are loaded by what needs them: many programs look at the metadata of a local root and go.
     from kafkalike.log.topic.topic_log import DeltaTopicLog
     from kafkalike.log.transactions.transactions import ClusterTransactions
     from kafkalike.model.brokers import ReplicatedTable
+    from kafkalike.model.config.server import ServerConfig
     from kafkalike.model.schemas.rows import SchemaRow
     from kafkalike.model.schemas.state import RegistryState
 
@@ -462,7 +461,7 @@ def open_cluster(root: str, storage_options: StorageOptions | None = None) -> De
             raise KafkaConfigurationError(message)
         return DeltaCluster(LocalStore(normalised))
     # They bring obstore or deltalake: 0.1 s, and a runtime with threads that a fork does not survive.
-    from kafkalike.log.store.objects import open_objects
+    from kafkalike.storage.objects import open_objects
 
     objects = open_objects(root, storage_options)
     if objects is not None:
@@ -470,6 +469,6 @@ def open_cluster(root: str, storage_options: StorageOptions | None = None) -> De
     if storage_options:
         message = f"storage_options are for object stores, and {root} is none"
         raise KafkaConfigurationError(message)
-    from kafkalike.log.store.remote import RemoteStore
+    from kafkalike.storage.remote import RemoteStore
 
     return DeltaCluster(RemoteStore(normalised))

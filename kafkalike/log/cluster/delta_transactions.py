@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafkalike.log.port import TopicLog
-from kafkalike.log.store.port import Store
 from kafkalike.log.topic.decided import DeltaDecided
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.log.transactions.staging import Staging
 from kafkalike.log.transactions.tables import Home, TopicLogs
 from kafkalike.log.transactions.transactions import ClusterTransactions
 from kafkalike.model.group_state import GroupsState
+from kafkalike.storage.port import Store
 
 
 def transactions_of(

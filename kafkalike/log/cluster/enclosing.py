@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalike.delta.layout import BROKERS, CLUSTER_METADATA
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.log.store.port import TABLE_LOG
-from kafkalike.log.table.layout import BROKERS, CLUSTER_METADATA
+from kafkalike.storage.port import TABLE_LOG
 
 if TYPE_CHECKING:
-    from kafkalike.log.store.objects import ObjectStore
-    from kafkalike.log.store.port import Store
+    from kafkalike.storage.objects import ObjectStore
+    from kafkalike.storage.port import Store
 
 
 class EnclosingPlaces(NamedTuple):
@@ -57,7 +57,7 @@ def _enclosing(store: Store) -> EnclosingPlaces:
     if not store.far:
         return EnclosingPlaces(None, None)
     # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
-    from kafkalike.log.store.objects import ObjectStore
+    from kafkalike.storage.objects import ObjectStore
 
     return _in_objects(store) if isinstance(store, ObjectStore) else EnclosingPlaces(None, None)
 

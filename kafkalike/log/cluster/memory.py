@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock
-from kafkalike.config.server import ServerConfig
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.store.memory import MemoryStore
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.config.server import ServerConfig
+from kafkalike.storage.memory import MemoryStore
 
 
 class MemoryCluster(DeltaCluster):
@@ -19,7 +19,7 @@ class MemoryCluster(DeltaCluster):
 
     Example:
         >>> from kafkalike import KafkaProducer
-        >>> from kafkalike.testing import MemoryCluster
+        >>> from kafkalike.admin.testing import MemoryCluster
         >>> with KafkaProducer(bootstrap_servers=MemoryCluster()) as producer:
         ...     producer.send("orders", b"tea").get(timeout=10).offset
         0

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from kafkalike.clock import utc_text
+from kafkalike.delta.actions import log_name, parse_commit
+from kafkalike.delta.damage import storage_errors
+from kafkalike.delta.loading import load_table
+from kafkalike.delta.state import END_APP, TableState
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import log_name, parse_commit
-from kafkalike.log.table.damage import storage_errors
-from kafkalike.log.table.loading import load_table
-from kafkalike.log.table.state import END_APP, TableState
 from kafkalike.log.topic.segment_files import segment_of, versions
+from kafkalike.model.clock import utc_text
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.past import APPLIED, Past, whole_versions
 from kafkalike.model.transactions.views import Cut, TopicCut
+from kafkalike.storage.port import Store
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster

@@ -6,8 +6,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from kafkalike import faults
-from kafkalike.clock import Clock, Deadline
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.commit_file import topic_creation
+from kafkalike.delta.control_log import DeltaControlLog
+from kafkalike.delta.layout import CLUSTER_METADATA, DELETED
+from kafkalike.delta.log_files import LogFiles
+from kafkalike.delta.table import Table
+from kafkalike.delta.turns import cleaning_turn, turns_of
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.log.cluster.base import OutdatedError
 from kafkalike.log.cluster.topic_folders import (
@@ -19,19 +24,14 @@ from kafkalike.log.cluster.topic_folders import (
     topic_table,
 )
 from kafkalike.log.cluster.topic_lives import live_topic
-from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import log_name
-from kafkalike.log.table.commit_file import topic_creation
-from kafkalike.log.table.control_log import DeltaControlLog
-from kafkalike.log.table.layout import CLUSTER_METADATA, DELETED
-from kafkalike.log.table.log_files import LogFiles
-from kafkalike.log.table.table import Table
-from kafkalike.log.table.turns import cleaning_turn, turns_of
 from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.model import faults
+from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
+from kafkalike.storage.port import Store
 
 
 class RootTables:

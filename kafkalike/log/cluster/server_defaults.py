@@ -14,16 +14,16 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.config.server import PER_ROOT, SERVER_PROPERTIES, SERVER_PROPERTIES_FILE, ServerConfig, unreadable
 from kafkalike.errors import InvalidConfigurationError, KafkaError, KafkaStorageError
 from kafkalike.model.brokers.defaults import Defaults
+from kafkalike.model.config.server import PER_ROOT, SERVER_PROPERTIES, SERVER_PROPERTIES_FILE, ServerConfig, unreadable
 from kafkalike.model.metadata_rows import MetadataRow, defaults_row
 
 if TYPE_CHECKING:
-    from kafkalike.clock import Clock
     from kafkalike.log.port import ControlLog
-    from kafkalike.log.store.port import Store
+    from kafkalike.model.clock import Clock
     from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.storage.port import Store
 
 _log = logging.getLogger(__name__)
 

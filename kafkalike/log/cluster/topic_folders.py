@@ -18,15 +18,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kafkalike.delta.layout import DELETED, TOPIC_SCHEMA
+from kafkalike.delta.snapshot import Snapshot, load_snapshot
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.log.cluster.topic_lives import LATER_LIFE, LONGEST_NAME, Fate, Found, fate_of, may_be_dead
-from kafkalike.log.table.layout import DELETED, TOPIC_SCHEMA
-from kafkalike.log.table.snapshot import Snapshot, load_snapshot
 
 if TYPE_CHECKING:
-    from kafkalike.log.store.port import Store
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.names import TopicName
+    from kafkalike.storage.port import Store
 
 UUID_LENGTH: Final = 36
 

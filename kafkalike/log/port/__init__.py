@@ -1,6 +1,6 @@
 """Ports: what the rest of the package may ask of a log and a cluster.
 
-One suite of tests runs over each kind of storage, memory among them (`kafkalike.testing.MemoryCluster`).
+One suite of tests runs over each kind of storage, memory among them (`kafkalike.admin.testing.MemoryCluster`).
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from kafkalike.config.server import ServerConfig
 from kafkalike.log.port.control import ControlLog
 from kafkalike.log.port.replication import Replication
 from kafkalike.log.port.topic import TopicLog
 from kafkalike.log.port.transactions import Transactions
 from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.leases import Leases
 from kafkalike.model.metadata_rows import MetadataRow

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from kafkalike.config.topic import TopicConfig
 from kafkalike.log.topic.validate import SchemasOf
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo

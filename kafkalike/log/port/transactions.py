@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     # Only for types: a program without transactions loads none of it.
-    from kafkalike.clock import Deadline
     from kafkalike.log.port.topic import TopicLog
-    from kafkalike.log.store.port import Store
     from kafkalike.log.topic.decided import DecidedRecords
     from kafkalike.model.appends import Appended
     from kafkalike.model.batch import RecordBatch
+    from kafkalike.model.clock import Deadline
     from kafkalike.model.transactions.claims import GroupOffsets
     from kafkalike.model.transactions.values import WriteName
     from kafkalike.model.transactions.views import (
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         TransactionDescription,
         TransactionListing,
     )
+    from kafkalike.storage.port import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

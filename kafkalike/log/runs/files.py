@@ -23,9 +23,9 @@ from pyarrow import ipc
 from kafkalike.log.runs.large_runs import SEGMENT_BYTES, LargeRuns, give_to_topic, read_large
 from kafkalike.log.runs.rows import segment_rows, time_range
 from kafkalike.log.runs.runs import LargeRun, Run
-from kafkalike.log.store.arrays import numbers
-from kafkalike.log.store.parquet import put_parquet
-from kafkalike.log.store.port import Store
+from kafkalike.storage.arrays import numbers
+from kafkalike.storage.parquet import put_parquet
+from kafkalike.storage.port import Store
 
 HELD_BYTES: Final = 64 * 1024 * 1024
 """Bytes of records that a task sorts at a time."""

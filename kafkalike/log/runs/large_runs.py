@@ -14,20 +14,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
 from kafkalike.log.runs.rows import segment_rows, time_range
 from kafkalike.log.runs.runs import LargeRun, Run
-from kafkalike.log.store.parquet import (
-    UNREADABLE,
-    group_rows,
-    is_storage_error,
-    key_filter,
-    open_parquet,
-    parquet_writer,
-)
-from kafkalike.log.store.port import Store
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
+from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.storage.parquet import UNREADABLE, group_rows, is_storage_error, key_filter, open_parquet, parquet_writer
+from kafkalike.storage.port import Store
 
 LARGE_BYTES: Final = 8 * 1024 * 1024
 """From how many bytes of a partition that a task holds at a time on, they begin a file of their own."""

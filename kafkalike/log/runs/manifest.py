@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.runs.runs import LargeRun, Run
-from kafkalike.log.store.port import Store
+from kafkalike.storage.port import Store
 
 LAYOUT: Final = "runs"
 """Layout of a part whose files are manifests."""

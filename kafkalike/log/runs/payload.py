@@ -16,20 +16,21 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import pyarrow as pa
 
-from kafkalike import errors, faults
+from kafkalike import errors
+from kafkalike.delta.actions import Add
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.runs.files import Numbering, Written, write_segment
 from kafkalike.log.runs.large_runs import SEGMENT_BYTES, DamagedRunError
 from kafkalike.log.runs.manifest import Manifest, in_order
 from kafkalike.log.runs.runs import LargeRun, Run
-from kafkalike.log.table.actions import Add
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS, refused, segment_name, segment_stats
 from kafkalike.log.topic.decided import StagedFileError
+from kafkalike.model import faults
 
 if TYPE_CHECKING:
-    from kafkalike.config.topic import TopicConfig
-    from kafkalike.log.store.port import Store
+    from kafkalike.model.config.topic import TopicConfig
     from kafkalike.model.topic import TopicInfo
+    from kafkalike.storage.port import Store
 
 HELD_BYTES: Final = 256 * 1024 * 1024
 """What segments that are sent side by side beyond one for each core may hold in memory."""

@@ -21,10 +21,10 @@ from typing import Final, cast
 import numpy as np
 import pyarrow as pa
 
-from kafkalike.log.store.arrays import numbers
-from kafkalike.log.store.footers.ends import TAIL, ended, footer_of
-from kafkalike.log.store.footers.thrift import Field, Struct, items, read_struct, write_struct
-from kafkalike.log.store.parquet import parquet_writer
+from kafkalike.storage.arrays import numbers
+from kafkalike.storage.footers.ends import TAIL, ended, footer_of
+from kafkalike.storage.footers.thrift import Field, Struct, items, read_struct, write_struct
+from kafkalike.storage.parquet import parquet_writer
 
 FIRST: Final = 1 << 62
 """The first placeholder."""

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalike.log.store.arrays import numbers
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE
+from kafkalike.storage.arrays import numbers
 
 
 def segment_rows(body: pa.Table, offsets: pa.Array, now_ms: int, *, log_append_time: bool) -> pa.Table:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from kafkalike.clock import Clock
+from kafkalike.model.clock import Clock
 from kafkalike.model.histogram import Histogram
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from kafkalike import faults
+from kafkalike.delta.actions import Add
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.store.arrays import binaries, held_numbers, numbers
-from kafkalike.log.store.parquet import put_parquet
-from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import Add
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.log.topic.validate import SchemasOf, check_batch
+from kafkalike.model import faults
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.segments import Segment
+from kafkalike.storage.arrays import binaries, held_numbers, numbers
+from kafkalike.storage.parquet import put_parquet
+from kafkalike.storage.port import Store
 
 if TYPE_CHECKING:
-    from kafkalike.config.topic import TopicConfig
+    from kafkalike.model.config.topic import TopicConfig
     from kafkalike.model.topic import TopicInfo
 
 PARQUET_CODECS: Final = {"none": "none", "gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafkalike.log.store.arrays import held_numbers, repeated, whole_numbers
+from kafkalike.storage.arrays import held_numbers, repeated, whole_numbers
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

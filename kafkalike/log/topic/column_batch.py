@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.errors import IllegalArgumentError, InvalidTimestampError
-from kafkalike.log.store.arrays import numbers
 from kafkalike.log.topic.arrow.layouts import check_size, plain_bytes, plain_headers, plain_numbers
 from kafkalike.log.topic.chunk import HEADERS_TYPE
 from kafkalike.log.topic.column_rules import Slices, header_sizes, turns
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.partitioner.murmur2 import partitions_of_slices
 from kafkalike.model.schemas.admission import HEAD
-from kafkalike.partitioner.murmur2 import partitions_of_slices
+from kafkalike.storage.arrays import numbers
 
 UNROUTED: Final = -1
 """Partition of a record that has none yet."""

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from kafkalike import faults
-from kafkalike.log.store.arrays import numbers
-from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import Add
+from kafkalike.delta.actions import Add
 from kafkalike.log.topic.batch_payload import refused, segment_name, unwritten, written
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.log.topic.column_batch import ColumnBatch
 from kafkalike.log.topic.validate import RECORD_ERRORS, SchemasOf, check_batch
+from kafkalike.model import faults
+from kafkalike.storage.arrays import numbers
+from kafkalike.storage.port import Store
 
 if TYPE_CHECKING:
-    from kafkalike.config.topic import TopicConfig
+    from kafkalike.model.config.topic import TopicConfig
     from kafkalike.model.topic import TopicInfo
 
 IN_THREADS: Final = 4 * 1024 * 1024

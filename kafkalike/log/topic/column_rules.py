@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalike.config.properties import LONG_MAX
 from kafkalike.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -21,14 +20,15 @@ from kafkalike.errors import (
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.store.arrays import numbers
 from kafkalike.log.topic.arrow.header_names import first_undecodable
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
-from kafkalike.partitioner.murmur2 import partitions_of_slices
+from kafkalike.model.config.properties import LONG_MAX
+from kafkalike.model.partitioner.murmur2 import partitions_of_slices
+from kafkalike.storage.arrays import numbers
 
 if TYPE_CHECKING:
-    from kafkalike.clock import Clock
-    from kafkalike.config.topic import TopicConfig
+    from kafkalike.model.clock import Clock
+    from kafkalike.model.config.topic import TopicConfig
 
 RUN: Final = 128
 """Consecutive records without key that share a partition, as a sticky producer's batches would fall."""

@@ -10,29 +10,29 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kafkalike import faults
-from kafkalike.clock import Deadline
+from kafkalike.delta.actions import APPEND, Add
+from kafkalike.delta.combined.appends import At, Made
+from kafkalike.delta.combined.combining import CombinedAppends
+from kafkalike.delta.combined.open_appends import OpenAppends
+from kafkalike.delta.state import Still, TableState, end_app
+from kafkalike.delta.table import Table
+from kafkalike.delta.table_change import Change, Done, Landed, Plan
 from kafkalike.errors import KafkaError
-from kafkalike.log.table.actions import APPEND, Add
-from kafkalike.log.table.combined.appends import At, Made
-from kafkalike.log.table.combined.combining import CombinedAppends
-from kafkalike.log.table.combined.open_appends import OpenAppends
-from kafkalike.log.table.state import Still, TableState, end_app
-from kafkalike.log.table.table import Table
-from kafkalike.log.table.table_change import Change, Done, Landed, Plan
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.known_writes import names_of
 from kafkalike.log.topic.validate import SchemasOf, check_after, codec_for
 from kafkalike.log.topic.waiting_batch import pack, unpack
+from kafkalike.model import faults
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import Deadline
 from kafkalike.model.combining.parts import OWN, PARTS_KEY, Placed, Waiting, numbered, to_note
 
 if TYPE_CHECKING:
-    from kafkalike.clock import Clock
-    from kafkalike.config.topic import TopicConfig
-    from kafkalike.log.store.port import Store
+    from kafkalike.model.clock import Clock
+    from kafkalike.model.config.topic import TopicConfig
     from kafkalike.model.topic import TopicInfo
+    from kafkalike.storage.port import Store
 
 _log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
-from kafkalike.log.store.footers.bloom import may_hold, xxh64
-from kafkalike.log.store.parquet import HAS_FILTERS, KEY, UNREADABLE, is_storage_error, open_parquet
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
+from kafkalike.storage.footers.bloom import may_hold, xxh64
+from kafkalike.storage.parquet import HAS_FILTERS, KEY, UNREADABLE, is_storage_error, open_parquet
 
 if TYPE_CHECKING:
-    from kafkalike.log.store.port import Store
     from kafkalike.model.segments import Segment
+    from kafkalike.storage.port import Store
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 

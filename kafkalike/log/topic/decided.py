@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kafkalike.delta.actions import Add, append_info, log_name, parse_commit
+from kafkalike.delta.damage import storage_errors
 from kafkalike.errors import KafkaError, LogCorruptError
-from kafkalike.log.table.actions import Add, append_info, log_name, parse_commit
-from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.topic.batch_payload import BEFORE_KEY, BatchPayload, Payload
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.waiting_batch import Loose
@@ -18,11 +18,11 @@ from kafkalike.model.transactions.values import BATCHES, Part, StagedFile, Write
 from kafkalike.model.transactions.views import TopicCut
 
 if TYPE_CHECKING:
-    from kafkalike.clock import Deadline
-    from kafkalike.config.topic import TopicConfig
-    from kafkalike.log.store.port import Store
     from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.model.clock import Deadline
+    from kafkalike.model.config.topic import TopicConfig
     from kafkalike.model.topic import TopicInfo
+    from kafkalike.storage.port import Store
 
 JOINED_BYTES: Final = 32 * 1024 * 1024
 """Staged bytes that become one data file of a partition at most, and are held in memory at a time."""

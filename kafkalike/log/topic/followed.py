@@ -7,32 +7,32 @@ from collections.abc import Callable, Iterator, KeysView, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.clock import Clock
-from kafkalike.config.server import ServerConfig
-from kafkalike.config.topic import TopicConfig
+from kafkalike.delta.combined.open_appends import OpenTables
+from kafkalike.delta.control_log import DeltaControlLog
+from kafkalike.delta.foreign_commit import ForeignWarnings
+from kafkalike.delta.log_cleaner import Helpers
+from kafkalike.delta.table import Table
 from kafkalike.errors import CorruptRecordError, LogCorruptError, TopicDeletedError
-from kafkalike.log.store.port import NOW, Pace, Store
-from kafkalike.log.table.combined.open_appends import OpenTables
-from kafkalike.log.table.control_log import DeltaControlLog
-from kafkalike.log.table.foreign_commit import ForeignWarnings
-from kafkalike.log.table.log_cleaner import Helpers
-from kafkalike.log.table.table import Table
 from kafkalike.log.topic import times
 from kafkalike.log.topic.look_back import look_back
 from kafkalike.log.topic.reader import DeltaReader
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.validate import SchemasOf
 from kafkalike.model.appends import TRANSACTIONS
+from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.compaction import HOLES, cleaner_app
+from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
+from kafkalike.storage.port import NOW, Pace, Store
 
 if TYPE_CHECKING:
-    from kafkalike.log.store.bounded.foreseen import Ahead
     from kafkalike.log.topic.key_search import Searched
+    from kafkalike.storage.bounded.foreseen import Ahead
 
 LONGEST: Final = 1.2
 """A reader that waits for records looks for them at least so often, where a look costs money: 1.2 s, so that an idle

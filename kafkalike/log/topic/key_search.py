@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.store.arrays import binaries, numbers
-from kafkalike.log.store.parquet import UNREADABLE, sound
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.log.topic.data_file import DataFile, FlawError, Reading, longs, named_flaws
+from kafkalike.storage.arrays import binaries, numbers
+from kafkalike.storage.parquet import UNREADABLE, sound
 
 if TYPE_CHECKING:
-    from kafkalike.log.store.port import Store
     from kafkalike.model.segments import Segment
+    from kafkalike.storage.port import Store
 
 _READING = Reading(batch_bytes=16 * 1024 * 1024)
 

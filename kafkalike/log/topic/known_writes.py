@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import TableCommit, append_info, log_name, parse_commit
-from kafkalike.log.table.damage import storage_errors
-from kafkalike.log.table.state import TableState
+from kafkalike.delta.actions import TableCommit, append_info, log_name, parse_commit
+from kafkalike.delta.damage import storage_errors
+from kafkalike.delta.state import TableState
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.log.topic.validate import check_after, not_in_order
 from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.combining.parts import ranges_of_write
 from kafkalike.model.segments import Segment
+from kafkalike.storage.port import Store
 
 
 def find_write(topic: str, files: Store, state: TableState, txn: TxnId) -> Appended | None:

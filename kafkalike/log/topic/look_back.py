@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kafkalike.delta.actions import TableCommit, log_name, parse_commit
+from kafkalike.delta.state import TableState, end_app, records_ends
 from kafkalike.errors import KafkaError, LogCorruptError
-from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import TableCommit, log_name, parse_commit
-from kafkalike.log.table.state import TableState, end_app, records_ends
 from kafkalike.log.topic.foreign_rules import FORGETS
 from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.storage.port import Store
 
 LOOK_BACK: Final = 100
 """Commits below a checkpoint that a load looks through at most for what the live files do not say; a few ms."""

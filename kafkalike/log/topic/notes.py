@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kafkalike.log.table.actions import append_info
+from kafkalike.delta.actions import append_info
 from kafkalike.model.appends import TRANSACTIONS
 
 WORK_KEY: Final = "maintenance"

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, OffsetOutOfRangeError
-from kafkalike.log.store.port import NOW, SURELY, Pace, Store
 from kafkalike.log.topic.arrow.header_names import first_undecodable
 from kafkalike.log.topic.chunk import Chunk
 from kafkalike.log.topic.data_file import Reading, longs
 from kafkalike.log.topic.segment_rows import SegmentRows
 from kafkalike.model.segments import Segment
 from kafkalike.model.topic import TopicInfo
+from kafkalike.storage.port import NOW, SURELY, Pace, Store
 
 MAX_FILES: Final = 64
 """Small files that one chunk may join; bounds the time of one read of a topic of tiny appends."""

@@ -6,12 +6,12 @@ import hashlib
 from datetime import datetime
 from typing import Final
 
+from kafkalike.delta.actions import Add, version_of
 from kafkalike.errors import CorruptRecordError, KafkaStorageError, LogCorruptError
-from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, open_parquet
-from kafkalike.log.store.port import Store
-from kafkalike.log.table.actions import Add, version_of
 from kafkalike.model.row_value import UNREADABLE as UNREADABLE_STATS
 from kafkalike.model.segments import Segment
+from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
+from kafkalike.storage.port import Store
 
 PART_BYTES: Final = 1024 * 1024
 """Bytes read at a time where nothing is decoded."""

@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, KafkaStorageError
-from kafkalike.log.store.parquet import UNREADABLE, is_storage_error, sound
 from kafkalike.log.topic.data_file import COLUMNS, WHOLE_BYTES, DataFile, FlawError, Longs, Reading, longs
 from kafkalike.log.topic.offset_proof import OffsetProof, is_dense
 from kafkalike.log.topic.open_files import open_files
 from kafkalike.log.topic.unsorted_file import in_order
+from kafkalike.storage.parquet import UNREADABLE, is_storage_error, sound
 
 if TYPE_CHECKING:
-    from kafkalike.log.store.port import Store
     from kafkalike.model.segments import Segment
+    from kafkalike.storage.port import Store
 
 
 WHOLE_ROWS: Final = 65_536

@@ -7,32 +7,18 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from kafkalike import faults
-from kafkalike.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.delta.actions import APPEND, TableCommit
+from kafkalike.delta.log_cleaner import LogCleaner
+from kafkalike.delta.state import CLOSE, FENCE, OPEN, REPLICAS, EndsAt, LastOf, Requirement, Still, TableState, end_app
+from kafkalike.delta.table import Questions
+from kafkalike.delta.table_change import Change, Done, Landed, Plan
+from kafkalike.delta.turns import Turns
 from kafkalike.errors import (
     LogCorruptError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     UnsupportedVersionError,
 )
-from kafkalike.log.store.port import NOW, Pace
-from kafkalike.log.table.actions import APPEND, TableCommit
-from kafkalike.log.table.log_cleaner import LogCleaner
-from kafkalike.log.table.state import (
-    CLOSE,
-    FENCE,
-    OPEN,
-    REPLICAS,
-    EndsAt,
-    LastOf,
-    Requirement,
-    Still,
-    TableState,
-    end_app,
-)
-from kafkalike.log.table.table import Questions
-from kafkalike.log.table.table_change import Change, Done, Landed, Plan
-from kafkalike.log.table.turns import Turns
 from kafkalike.log.topic.append_times import timed
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.followed import FollowedTopic, Home
@@ -40,10 +26,13 @@ from kafkalike.log.topic.foreign_rules import append_refusal
 from kafkalike.log.topic.known_writes import find_commit, find_write, names_of, ranges_of
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.validate import codec_for
+from kafkalike.model import faults
 from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.offsets import plan_offsets
 from kafkalike.model.topic import TopicInfo
+from kafkalike.storage.port import NOW, Pace
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch

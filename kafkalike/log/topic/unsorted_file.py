@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from kafkalike.log.store.arrays import numbers
 from kafkalike.log.topic.data_file import FlawError
 from kafkalike.log.topic.offset_proof import OffsetProof
+from kafkalike.storage.arrays import numbers
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.data_file import DataFile, Longs

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kafkalike.config.topic import CODECS, NO_CHECKS, TopicConfig
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidRecordError,
@@ -17,6 +16,7 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.model.batch import Headers, RecordBatch
+from kafkalike.model.config.topic import CODECS, NO_CHECKS, TopicConfig
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import re
 from collections import Counter
 from typing import Any, Final
 
-from kafkalike.config.topic import CODECS
+from kafkalike.delta.sealed import opened, sealed
 from kafkalike.errors import CorruptRecordError
-from kafkalike.log.table.sealed import opened, sealed
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.combining.checked_json import BAD_JSON, INT32, INT64, list_of, text, whole
+from kafkalike.model.config.topic import CODECS
 
 _PARTITIONS: Final = re.compile(rb'"partitions":\[(\d+(?:,\d+)*)\]')
 """In the head of a file; text in it has a backslash before each quote."""

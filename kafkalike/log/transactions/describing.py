@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from kafkalike.clock import Deadline
 from kafkalike.log.transactions.driver import Driver
 from kafkalike.log.transactions.layouts import staged_counts
 from kafkalike.log.transactions.tables import Home
+from kafkalike.model.clock import Deadline
 from kafkalike.model.transactions.rules import is_open
 from kafkalike.model.transactions.settling import looking
 from kafkalike.model.transactions.values import Folder, Standing, Why

@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kafkalike import faults
-from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.port.topic import TopicLog
 from kafkalike.log.topic.decided import DecidedRecords, StagedFileError
 from kafkalike.log.topic.waiting_batch import Loose
 from kafkalike.log.transactions.layouts import records_of
 from kafkalike.log.transactions.tables import DecidedLog, Home
+from kafkalike.model import faults
 from kafkalike.model.appends import Appended
+from kafkalike.model.clock import Deadline
 from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions import acts

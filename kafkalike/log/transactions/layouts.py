@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from kafkalike.delta.damage import storage_errors
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.runs.manifest import LAYOUT as RUNS
 from kafkalike.log.runs.manifest import Manifest, load_manifest
 from kafkalike.log.runs.runs import Run
-from kafkalike.log.table.damage import storage_errors
 from kafkalike.log.topic.decided import DecidedPayload, DecidedRecords, Load, StagedFileError
 from kafkalike.log.topic.waiting_batch import partitions_in
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafkalike.clock import Deadline
 from kafkalike.log.topic.decided import StagedFileError
 from kafkalike.log.transactions.driver import Driver
 from kafkalike.log.transactions.layouts import check_part
 from kafkalike.log.transactions.tables import Home
+from kafkalike.model.clock import Deadline
 from kafkalike.model.transactions.settling import looking
 from kafkalike.model.transactions.unsettled import Due
 from kafkalike.model.transactions.views import LostPart

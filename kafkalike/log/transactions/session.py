@@ -7,8 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from kafkalike import faults
-from kafkalike.clock import Clock, Deadline
 from kafkalike.errors import (
     IllegalStateError,
     InvalidProducerEpochError,
@@ -24,8 +22,10 @@ from kafkalike.log.topic.validate import check_batch, codec_for
 from kafkalike.log.transactions.driver import Driver, Held
 from kafkalike.log.transactions.open_transaction import OpenTransaction, Outcome, Staged
 from kafkalike.log.transactions.staging import TRIES, Staging
+from kafkalike.model import faults
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.transactions import course
 from kafkalike.model.transactions.claims import GroupOffsets
 from kafkalike.model.transactions.rules import Wanted

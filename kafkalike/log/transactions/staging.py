@@ -15,18 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.clock import within
+from kafkalike.delta.damage import storage_errors
+from kafkalike.delta.layout import TRANSACTIONS
 from kafkalike.errors import CorruptRecordError, KafkaStorageError, ProducerFencedError
-from kafkalike.log.table.damage import storage_errors
-from kafkalike.log.table.layout import TRANSACTIONS
 from kafkalike.log.topic.decided import StagedFileError
 from kafkalike.log.topic.waiting_batch import Loose, pack, unpack
+from kafkalike.model.clock import within
 from kafkalike.model.transactions.values import Attempt, Committed, Folder, Part, StagedFile
 
 if TYPE_CHECKING:
-    from kafkalike.clock import Deadline
-    from kafkalike.log.store.port import Entry, Store
     from kafkalike.model.batch import RecordBatch
+    from kafkalike.model.clock import Deadline
+    from kafkalike.storage.port import Entry, Store
 
 TRIES: Final = 3
 """How often a file is put before the storage is said to refuse it."""

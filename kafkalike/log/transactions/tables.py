@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from kafkalike.clock import Clock, Deadline
-    from kafkalike.config.server import ServerConfig
     from kafkalike.log.port.control import ControlLog
     from kafkalike.log.port.topic import TopicLog
     from kafkalike.log.topic.decided import DecidedRecords
     from kafkalike.log.transactions.staging import Staging
     from kafkalike.model.appends import Appended
+    from kafkalike.model.clock import Clock, Deadline
     from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.config.server import ServerConfig
     from kafkalike.model.group_state import GroupRow, GroupsState
     from kafkalike.model.metadata_rows import MetadataRow
     from kafkalike.model.transactions.values import WriteName

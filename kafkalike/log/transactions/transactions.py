@@ -8,7 +8,6 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from kafkalike.clock import Deadline
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidProducerEpochError,
@@ -21,6 +20,7 @@ from kafkalike.log.transactions.driver import Driver, Held
 from kafkalike.log.transactions.lost import lost_parts
 from kafkalike.log.transactions.session import Session
 from kafkalike.log.transactions.tables import Home
+from kafkalike.model.clock import Deadline
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name, check_transactional_id, is_storable
 from kafkalike.model.transactions import course, settling, upkeep

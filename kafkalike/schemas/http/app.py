@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, SchemaRegistryError
-from kafkalike.http.neighbours import host_name, is_loopback
 from kafkalike.schemas.http.credentials import Credentials
+from kafkalike.schemas.service.loopback import host_name, is_loopback
 from kafkalike.schemas.service.service import RegistryService
 
 _log = logging.getLogger(__name__)

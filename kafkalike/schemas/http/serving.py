@@ -36,7 +36,7 @@ class RegistryServer:
         certificate: tuple[str, str | None] | None = None,
     ) -> None:
         app = needed("kafkalike.schemas.http.app", "services of schemas", "registry")
-        serving = needed("kafkalike.http.serving", "services of schemas", "registry")
+        serving = needed("kafkalike.schemas.service.http_server", "services of schemas", "registry")
         door = serving.Door(host=host, port=port, anyone=anyone or credentials.needed, certificate=certificate)
         self.address: tuple[str, int] = door.address
         self.url: str = door.url

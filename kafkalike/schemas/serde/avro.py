@@ -17,9 +17,9 @@ from kafkalike.schemas.serde.clients import value_of
 from kafkalike.schemas.serde.deserializer import SchemaDeserializer
 from kafkalike.schemas.serde.serializer import SchemaSerializer
 from kafkalike.schemas.serde.settings import READING, WRITING, read_settings
+from kafkalike.schemas.serialization import DeserializeFunction
+from kafkalike.schemas.serialization import Field as RecordField
 from kafkalike.schemas.wire import HEADER
-from kafkalike.serialization import DeserializeFunction
-from kafkalike.serialization import Field as RecordField
 
 
 class AvroSerializer(SchemaSerializer):

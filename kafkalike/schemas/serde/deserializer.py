@@ -15,9 +15,9 @@ from kafkalike.schemas.serde.clients import RegistryApi, as_source, value_of
 from kafkalike.schemas.serde.serializer import GUID_HEADERS
 from kafkalike.schemas.serde.settings import Settings
 from kafkalike.schemas.serde.subjects import subject_of
+from kafkalike.schemas.serialization import DeserializeFunction, Deserializer, SerializationContext
+from kafkalike.schemas.serialization import Field as RecordField
 from kafkalike.schemas.wire import HEADER, MAGIC_GUID, split
-from kafkalike.serialization import DeserializeFunction, Deserializer, SerializationContext
-from kafkalike.serialization import Field as RecordField
 
 FromDict = Callable[[Any, Any], Any]
 """`(value of the schema, ctx) -> object`."""

@@ -17,9 +17,9 @@ from kafkalike.schemas.codec import Codec, Encode
 from kafkalike.schemas.serde.clients import RegistryApi, as_source, value_of
 from kafkalike.schemas.serde.settings import Settings
 from kafkalike.schemas.serde.subjects import fixed_by_topic, subject_of
+from kafkalike.schemas.serialization import Field as RecordField
+from kafkalike.schemas.serialization import SerializationContext, SerializeFunction, Serializer
 from kafkalike.schemas.wire import MAGIC_GUID, frame
-from kafkalike.serialization import Field as RecordField
-from kafkalike.serialization import SerializationContext, SerializeFunction, Serializer
 
 GUID_HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
 """Headers that hold a schema's GUID instead of an id in front, since Confluent Platform 8."""

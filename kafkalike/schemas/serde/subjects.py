@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafkalike.errors import SerializationError
 from kafkalike.schemas.serde.settings import RECORD, TOPIC, TOPIC_RECORD, Settings
-from kafkalike.serialization import SerializationContext
+from kafkalike.schemas.serialization import SerializationContext
 
 
 def subject_of(settings: Settings, context: SerializationContext, record: str | None) -> str | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from kafkalike.clock import Clock
 from kafkalike.log.port import ControlLog
+from kafkalike.model.clock import Clock
 from kafkalike.model.schemas.checks import Checks
 from kafkalike.model.schemas.rows import SchemaRow
 from kafkalike.model.schemas.state import RegistryState

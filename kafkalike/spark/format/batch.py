@@ -8,7 +8,6 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.jvm.prompt_answer import PromptAnswer
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.committed import where_it_stands
 from kafkalike.spark.format.loss import report_loss
@@ -18,6 +17,7 @@ from kafkalike.spark.format.parts import parts, read_part
 from kafkalike.spark.format.plan import BATCH_TASKS, Run
 from kafkalike.spark.format.positions import EARLIEST, Everywhere, Position, Settled, names, resolve
 from kafkalike.spark.format.topics import Topics
+from kafkalike.spark.jvm.prompt_answer import PromptAnswer
 
 
 class BatchReader(DataSourceReader):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import NoOffsetForPartitionError
 from kafkalike.log.port import Cluster
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.positions import WORDS, AtOffsets, Committed, Position, Settled, names
 
@@ -43,7 +43,7 @@ def where_it_stands(
     if not isinstance(position, Committed):
         return position
     # Only here: most queries begin elsewhere.
-    from kafkalike.group.offsets import GroupOffsets
+    from kafkalike.log.group.offsets import GroupOffsets
 
     found = GroupOffsets.of(cluster, clock).committed(group_id or "", chosen, topic_ids)
     missing = sorted(set(chosen) - found.keys())

@@ -15,14 +15,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kafkalike.config.storage import SentOptions, StorageOptions, check_options
 from kafkalike.errors import IllegalArgumentError, KafkaError
-from kafkalike.log.jvm.tasks_here import tasks_here
+from kafkalike.model.config.storage import SentOptions, StorageOptions, check_options
 from kafkalike.spark.format.modes import explain_modes
 from kafkalike.spark.format.named import plainly
 from kafkalike.spark.format.options import SourceOptions, parse_options, warn_without_meaning
 from kafkalike.spark.format.parts import columns_of, schema_of
 from kafkalike.spark.format.statements import explain_statements
+from kafkalike.spark.jvm.tasks_here import tasks_here
 
 if TYPE_CHECKING:
     from kafkalike.spark.format.sink_options import SinkOptions
@@ -112,7 +112,7 @@ class KafkalikeSource(DataSource):
 
 def register_format(
     spark: SparkSession,
-    storage_options: Any = None,  # noqa: ANN401 - see `kafkalike.log.connect.connect`
+    storage_options: Any = None,  # noqa: ANN401 - see `kafkalike.connect.connect`
 ) -> None:
     """Make the format `kafkalike` known to a session; `kafkalike.spark.session` does so itself.
 

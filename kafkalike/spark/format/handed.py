@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from kafkalike import faults
+from kafkalike.model import faults
 from kafkalike.spark.format.mark import MarkedReader
 from kafkalike.spark.format.parts import Part, read_part
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kafkalike.config.properties import nearest
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.staged.lease import Driver
+from kafkalike.maintenance.staging.lease import Driver
+from kafkalike.model.config.properties import nearest
 
 _log = logging.getLogger(__name__)
 

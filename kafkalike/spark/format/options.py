@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafkalike.config.storage import SentOptions
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.brokers.reading import ReadFrom
+from kafkalike.model.config.storage import SentOptions
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.option_names import by_known_name, warn_of_names
@@ -142,7 +142,7 @@ class SourceOptions:
     max_trigger_delay_ms: int
     group_id: str | None
     read_from: ReadFrom
-    """Where files are read first; see `kafkalike.log.connect.connect`."""
+    """Where files are read first; see `kafkalike.connect.connect`."""
     given: frozenset[str]
     """Options that were given, by the names of `KNOWN`."""
 

@@ -17,11 +17,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafkalike.expr.sink import HEADERS
-from kafkalike.log.cluster.range_reader import FIELDS, RangePlan, plan_range, read_range
+from kafkalike.spark.expr.sink import HEADERS
 from kafkalike.spark.format.options import SourceOptions
 from kafkalike.spark.format.plan import Run, grouped, split, tasks_for
 from kafkalike.spark.format.topics import Topics
+from kafkalike.spark.range_reader import FIELDS, RangePlan, plan_range, read_range
 
 TYPES: Final[Mapping[str, DataType]] = {
     "key": BinaryType(),

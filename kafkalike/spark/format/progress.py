@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kafkalike.clock import Clock
 from kafkalike.log.port import Cluster
+from kafkalike.model.clock import Clock
 from kafkalike.model.offsets import MARK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.format.positions import offsets_of
@@ -26,7 +26,7 @@ def commit_progress(
         KafkaError: the offsets could not be written.
     """
     # Only here: most queries show no group.
-    from kafkalike.group.offsets import GroupOffsets, Membership
+    from kafkalike.log.group.offsets import GroupOffsets, Membership
 
     known = {tp: OffsetAndMetadata(at) for tp, at in offsets.items() if tp.topic in topic_ids}
     membership = Membership(group_id=group_id, client_id=CLIENT)

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from kafkalike.connect import connect_delta, connect_to_write
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.connect import connect_delta, connect_to_write
-from kafkalike.log.jvm.prompt_answer import PromptAnswer
-from kafkalike.log.jvm.task_number import task_number
-from kafkalike.log.staged.commit import Commit, begin, commit_results
-from kafkalike.log.staged.folder import JobPlace, job_place
-from kafkalike.log.staged.naming import Naming
-from kafkalike.log.staged.topics import TaskResult, stage_topics
+from kafkalike.maintenance.staging.folder import JobPlace, job_place
 from kafkalike.spark.format.named import plainly
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
+from kafkalike.spark.jvm.prompt_answer import PromptAnswer
+from kafkalike.spark.jvm.task_number import task_number
+from kafkalike.spark.staged.commit import Commit, begin, commit_results
+from kafkalike.spark.staged.naming import Naming
+from kafkalike.spark.staged.topics import TaskResult, stage_topics
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -10,17 +10,17 @@ from typing import Final
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StringType, StructType
 
-from kafkalike.config.storage import SentOptions
-from kafkalike.config.topic import CODECS
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
-from kafkalike.expr.sink import check_columns
-from kafkalike.log.jvm.stream_checkpoint import check_location
 from kafkalike.model.appends import TxnId
+from kafkalike.model.config.storage import SentOptions
+from kafkalike.model.config.topic import CODECS
 from kafkalike.model.names import check_topic_name
+from kafkalike.spark.expr.sink import check_columns
 from kafkalike.spark.format.option_names import by_known_name, is_first, warn_of_names
 from kafkalike.spark.format.option_values import MAX_INT, MAX_LONG, flag, number
 from kafkalike.spark.format.options import BOOTSTRAP, root_of
 from kafkalike.spark.format.options import KNOWN as SOURCE_OPTIONS
+from kafkalike.spark.jvm.stream_checkpoint import check_location
 
 _log = logging.getLogger(__name__)
 

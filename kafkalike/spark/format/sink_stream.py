@@ -15,20 +15,20 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kafkalike import faults
+from kafkalike.connect import open_named
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.connect import open_named
-from kafkalike.log.jvm.prompt_answer import PromptAnswer
-from kafkalike.log.jvm.stream_checkpoint import BatchOffsets, checkpoint_at
-from kafkalike.log.jvm.task_number import task_number
-from kafkalike.log.staged.commit import begin
-from kafkalike.log.staged.folder import JobPlace, job_place
-from kafkalike.log.staged.lease import Driver
-from kafkalike.log.staged.naming import Naming
-from kafkalike.log.staged.topics import stage_topics
+from kafkalike.maintenance.staging.folder import JobPlace, job_place
+from kafkalike.maintenance.staging.lease import Driver
+from kafkalike.model import faults
 from kafkalike.spark.format.named import plainly
 from kafkalike.spark.format.sink import Message, commit_messages, say_duplicates
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
+from kafkalike.spark.jvm.prompt_answer import PromptAnswer
+from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, checkpoint_at
+from kafkalike.spark.jvm.task_number import task_number
+from kafkalike.spark.staged.commit import begin
+from kafkalike.spark.staged.naming import Naming
+from kafkalike.spark.staged.topics import stage_topics
 from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
 
 if TYPE_CHECKING:

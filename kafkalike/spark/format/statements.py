@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pyspark.errors import AnalysisException, PySparkException
 
-from kafkalike.log.connect import is_root
+from kafkalike.connect import is_root
 from kafkalike.spark.format.parts import TYPES
 
 _SESSIONS: Final = ("pyspark.sql.session", "pyspark.sql.classic.session", "pyspark.sql.connect.session")

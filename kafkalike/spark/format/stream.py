@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from kafkalike import faults
-from kafkalike.clock import SYSTEM_CLOCK, Clock
 from kafkalike.errors import DataLossError, KafkaError
-from kafkalike.log.jvm.prompt_answer import PromptAnswer
+from kafkalike.model import faults
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.spark.format.committed import where_it_stands
 from kafkalike.spark.format.loss import report_loss
 from kafkalike.spark.format.named import plain_rows
@@ -39,6 +38,7 @@ from kafkalike.spark.format.positions import (
 from kafkalike.spark.format.progress import commit_progress
 from kafkalike.spark.format.query import Limits, Live, Look, Loss, Query, begin, next_end, out_of_reach, ranges
 from kafkalike.spark.format.topics import Topics
+from kafkalike.spark.jvm.prompt_answer import PromptAnswer
 from kafkalike.spark.ranges import offsets_json
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
+from kafkalike.connect import check_founded, connect_delta
 from kafkalike.errors import TopicDeletedError, UnknownTopicOrPartitionError
-from kafkalike.log.connect import check_founded, connect_delta
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.options import SourceOptions
 

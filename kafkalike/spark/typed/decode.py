@@ -122,7 +122,7 @@ def from_topic(
     Args:
         column: BINARY, as `kafkalike.spark.read` and the formats have `key` and `value`.
         topic: whose records they are.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         part: `key` or `value`.
         format: `avro`, `protobuf` or `json`, to refuse schemas of other types; None takes any.
         subject: where the schemas are; None for `<topic>-<part>`.

@@ -109,7 +109,7 @@ def to_topic(
         column: a struct whose fields are those of the schema, by name; of a schema that is no record, what it is. Null
             is a tombstone.
         topic: whose records they are to be.
-        bootstrap_servers: the cluster's root; see `kafkalike.log.connect.connect`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         part: `key` or `value`.
         subject: where the schema is; None for `<topic>-<part>`.
         schema: `latest` for the newest version of the subject, or a `kafkalike.schemas.Schema`.

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from kafkalike.connect import connect_delta
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.connect import connect_delta
 from kafkalike.model.schemas.values import Schema, SchemaType
 from kafkalike.schemas.opening import OWN
 from kafkalike.schemas.sent import SentSchemas, Where

@@ -23,8 +23,8 @@ from kafkalike.spark.sql_ranges import FUNCTIONS, range_functions
 from kafkalike.spark.tables import FORMAT, ClusterTables, offsets_then
 
 if TYPE_CHECKING:
-    from kafkalike.cuts.value import Snapshot
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cuts.value import Snapshot
     from kafkalike.log.port import Cluster
     from kafkalike.model.topic import TopicInfo
 

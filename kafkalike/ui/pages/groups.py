@@ -8,9 +8,9 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from kafkalike.admin.lag.history import lag_history
+from kafkalike.admin.lag.measure import Lags
 from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError, NoError
-from kafkalike.lag.history import lag_history
-from kafkalike.lag.measure import Lags
 from kafkalike.model.lag_history import Moment
 from kafkalike.model.offsets import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition

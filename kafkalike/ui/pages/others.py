@@ -9,8 +9,8 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kafkalike.dead_letters.stored import Filter
 from kafkalike.errors import IllegalArgumentError, KafkaError, SchemaRegistryError
+from kafkalike.log.dead_letters.stored import Filter
 from kafkalike.ui.jobs import Job
 from kafkalike.ui.request import asked, form, moved, page, paged, site
 
@@ -204,7 +204,7 @@ def start_check(request: Request) -> Response:
 
 
 def _verify(request: Request, job: Job, names: list[str] | None) -> Any:  # noqa: ANN401
-    from kafkalike.log.inspect.verify import known_topics, total_bytes, verify
+    from kafkalike.maintenance.verify.verify import known_topics, total_bytes, verify
 
     cluster = site(request).desk.cluster
     topics = known_topics(cluster) if names is None else names
@@ -217,7 +217,7 @@ def _verify(request: Request, job: Job, names: list[str] | None) -> Any:  # noqa
 
 
 def _maintain(request: Request, job: Job, names: list[str] | None) -> Any:  # noqa: ANN401
-    from kafkalike.retention import maintain
+    from kafkalike.maintenance.retention import maintain
 
     desk = site(request).desk
     job.total = float(len(desk.topics()) if names is None else len(names))

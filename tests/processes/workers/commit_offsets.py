@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import CommitFailedError, KafkaError, RebalanceInProgressError, UnknownOutcomeError
-from kafkalike.group.offsets import GroupOffsets
+from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import GroupRow, GroupsState
 from tests.processes.workers.common import cluster, orders, wait_for_go
 from tests.tools.commits import commit_label, decided, member_of, moved, offsets_of

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from kafkalike.corrections.forget import forget
-from kafkalike.corrections.fork import fork
-from kafkalike.corrections.undo import undo
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.inspect.certificate import check_certificate
-from kafkalike.log.inspect.history import topic_history
+from kafkalike.maintenance.corrections.forget import forget
+from kafkalike.maintenance.corrections.fork import fork
+from kafkalike.maintenance.corrections.undo import undo
+from kafkalike.maintenance.verify.certificate import check_certificate
+from kafkalike.maintenance.verify.history import topic_history
 from tests.processes.workers import sweep
 
 KEYS = [b"forget-me-0123456789", b"forget-me-too-012345"]

@@ -16,15 +16,15 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import NewTopic
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer.future import FutureRecordMetadata
-from kafkalike.retention import maintain
 from tests.processes.workers.common import cluster, orders, told_to_stop, wait_for_go
 from tests.tools.interrupt_world import PATIENCE_MS, log_view, view_of
 from tests.tools.interrupts import comes_of

@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from kafkalike.clock import SYSTEM_CLOCK
-from kafkalike.log.connect import connect
-from kafkalike.log.inspect.verify import verify
-from kafkalike.retention import maintain
+from kafkalike.connect import connect
+from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.verify.verify import verify
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.processes.workers.common import orders
 from tests.tools.machines import bring_loopback_up
 from tests.tools.object_servers import running

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.log.connect import connect
 from kafkalike.log.port import TopicLog
 from tests.jepsen.history import Recorder
 from tests.processes.workers.common import orders, wait_for_go

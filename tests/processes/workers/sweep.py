@@ -16,11 +16,11 @@ from typing import Any
 
 import pandas as pd
 
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.errors import KafkaError
-from kafkalike.group.offsets import GroupOffsets, Membership
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.group.offsets import GroupOffsets, Membership
 from kafkalike.model.appends import TxnId
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools import warm
 from tests.tools.clusters import on_disk

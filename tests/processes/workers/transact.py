@@ -7,10 +7,10 @@
 import json
 from typing import Any
 
-from kafkalike.clock import Deadline
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.port import TransactionSession
+from kafkalike.model.clock import Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim
 from tests.processes.workers.common import cluster, orders, wait_for_go

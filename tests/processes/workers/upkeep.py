@@ -5,11 +5,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaError, KafkaStorageError
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.producer import KafkaProducer
-from kafkalike.retention import maintain
 from tests.jepsen.history import REFUSED
 from tests.processes.workers.common import orders, told_to_stop, wait_for_go
 from tests.tools.upkeep import ShiftedClock, open_cluster

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.retention import maintain
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.processes.workers import sweep
 
 

@@ -3,7 +3,7 @@
 import socket
 import sys
 
-from kafkalike.log.jvm.session import session
+from kafkalike.spark.jvm.session import session
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.orders import obey
 
 

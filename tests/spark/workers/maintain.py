@@ -3,9 +3,9 @@
 import json
 import sys
 
-from kafkalike.clock import SYSTEM_CLOCK
 from kafkalike.log.cluster.delta_cluster import open_cluster
-from kafkalike.retention import maintain
+from kafkalike.maintenance.retention import maintain
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.spark import session
 
 

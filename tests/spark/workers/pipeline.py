@@ -16,7 +16,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import kafkalike.spark as ks
-from kafkalike.clock import SYSTEM_CLOCK
+from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.orders import obey
 
 if TYPE_CHECKING:

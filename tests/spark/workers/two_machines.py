@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import kafkalike.spark as ks
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.log.connect import connect
+from kafkalike.connect import connect
 from tests.tools.children import PATIENCE
 from tests.tools.fault_proxy import FaultProxy
 from tests.tools.machines import ANOTHER, HERE, be_joined, bring_loopback_up, join

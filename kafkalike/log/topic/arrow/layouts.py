@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.errors import IllegalArgumentError, InvalidRecordError
-from kafkalike.log.store.arrays import numbers
 from kafkalike.log.topic.arrow.header_names import first_undecodable
 from kafkalike.log.topic.chunk import HEADERS_TYPE
+from kafkalike.storage.arrays import numbers
 
 MAX_BATCH_BYTES: Final = 1024 * 1024 * 1024
 """Bytes of one batch: Arrow addresses 2 GiB in a column, and an append holds its records twice."""

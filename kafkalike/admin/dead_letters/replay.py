@@ -1,0 +1,270 @@
+"""Replay: dead letters in, records of the topics that they come from out, in transactions with a group's progress."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.errors import (
+    CommitFailedError,
+    IllegalArgumentError,
+    KafkaError,
+    OffsetMetadataTooLargeError,
+    UnknownOutcomeError,
+)
+from kafkalike.log.dead_letters.stored import Filter, StoredLetter, letters_of
+from kafkalike.log.group.offsets import GroupOffsets, check_position
+from kafkalike.model import faults
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Clock, Deadline
+from kafkalike.model.dead_letters.replayed import Replayed
+from kafkalike.model.names import check_group_id, check_topic_name
+from kafkalike.model.partitioner.murmur2 import partition_for_key
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.transactions.claims import GroupClaim
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import Cluster, TopicLog, TransactionSession
+
+GROUP: Final = "dlq-replay"
+"""The group whose offsets say what was replayed, where no other one is named."""
+
+MOST_LETTERS: Final = 5_000
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Letters of one transaction, and their bytes."""
+
+TIMEOUT_MS: Final = 60_000
+TIDY_MS: Final = 10_000
+
+Change = Callable[[StoredLetter], StoredLetter | None]
+
+
+@dataclass(slots=True)
+class Replay:
+    """What was replayed, or would be."""
+
+    executed: bool
+    letters: int = 0
+    skipped: int = 0
+    """Letters that were replayed before."""
+    left: int = 0
+    """Letters that were not meant, and wait still."""
+    targets: Counter[str] = field(default_factory=Counter)
+    """Letters by the topic that they go to."""
+    classes: Counter[str] = field(default_factory=Counter)
+    """The same by the error's class."""
+    ranges: dict[TopicPartition, list[range]] = field(default_factory=dict)
+    """Offsets that they got, by partition."""
+
+    def add(self, letter: StoredLetter, target: str) -> None:
+        """Count one."""
+        self.letters += 1
+        self.targets[target] += 1
+        self.classes[letter.context.exception if letter.context else ""] += 1
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Letters of one transaction."""
+
+    records: dict[str, RecordBatch] = field(default_factory=dict)
+    runs: dict[int, list[range]] = field(default_factory=dict)
+    """Offsets of the letters, and of what lies between, by partition."""
+    count: int = 0
+    size: int = 0
+
+    @property
+    def full(self) -> bool:
+        return self.count >= MOST_LETTERS or self.size >= MOST_BYTES
+
+    def passed(self, partition: int, run: range) -> None:
+        """These need not be looked at again."""
+        if run:
+            self.runs.setdefault(partition, []).append(run)
+
+
+@dataclass(slots=True, kw_only=True)
+class Replaying:
+    """One call of `DeadLetters.replay`, which says what the fields are."""
+
+    cluster: Cluster
+    clock: Clock
+    source: TopicLog
+    group: str
+    to: str | None
+    change: Change | None
+    timeout_ms: float
+    _logs: dict[str, TopicLog] = field(default_factory=dict)
+    _session: TransactionSession | None = None
+    _number: int = 0
+
+    def run(self, which: Filter, *, execute: bool) -> Replay:
+        """Replay the letters that are meant, or only count them."""
+        check_group_id(self.group)
+        name = self.source.info.name
+        if self.to is not None and check_topic_name(self.to) == name:
+            raise IllegalArgumentError(f"letters of {name!r} cannot be replayed to it")
+        partitions = which.partitions_of(self.source.info)
+        if execute:
+            # First: whoever replays for the group as well is fenced, and what it has decided is done.
+            self._begin()
+        ends = {partition: self.source.log_end(partition) for partition in partitions}
+        done = self._progress(ends)
+        told = Replay(execute)
+        batch = _Batch()
+        for partition, end in ends.items():
+            seen = done[partition].below
+            for letter in self._waiting(partition, end, done, told):
+                # What compaction has taken in between counts as replayed.
+                batch.passed(partition, range(seen, letter.offset))
+                seen = letter.offset + 1
+                if letter.offset in done[partition]:
+                    told.skipped += 1
+                    continue
+                changed = self._changed(letter) if which.takes(letter) else None
+                if changed is None:
+                    told.left += 1
+                    continue
+                told.add(letter, self._put(batch, letter, changed))
+                if batch.full and execute:
+                    self._commit(batch, done, told)
+                    batch = _Batch()
+            batch.passed(partition, range(seen, end))
+        if execute:
+            if batch.count:
+                self._commit(batch, done, told)
+            self._close()
+        return told
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def _progress(self, ends: Mapping[int, int]) -> dict[int, Replayed]:
+        name = self.source.info.name
+        tps = [TopicPartition(name, partition) for partition in ends]
+        ids: dict[str, str] = {name: self.source.info.topic_id}
+        committed = GroupOffsets.of(self.cluster, self.clock).committed(self.group, tps, ids)
+        return {tp.partition: Replayed.of(committed.get(tp), self.source.log_start(tp.partition)) for tp in tps}
+
+    def _waiting(self, partition: int, end: int, done: Mapping[int, Replayed], told: Replay) -> Iterator[StoredLetter]:
+        """Letters from the first one on that was not replayed."""
+        below = min(done[partition].below, end)
+        told.skipped += max(0, below - self.source.log_start(partition))
+        return letters_of(self.source, partition, below, end)
+
+    def _changed(self, letter: StoredLetter) -> StoredLetter | None:
+        return letter if self.change is None else self.change(letter)
+
+    def _put(self, batch: _Batch, letter: StoredLetter, changed: StoredLetter) -> str:
+        """Make a record of a letter; returns its topic."""
+        origin = None if letter.context is None else letter.context.origin
+        target = self.to or (None if origin is None else origin.topic)
+        if target is None:
+            raise IllegalArgumentError(
+                f"{letter.topic}-{letter.partition}: the letter at offset {letter.offset} does not say where it comes "
+                "from; name the topic to replay it to"
+            )
+        log = self._logs.get(target)
+        if log is None:
+            log = self._logs[target] = self.cluster.log(target)
+        count = log.info.num_partitions
+        if self.to is None and origin is not None and origin.partition in log.info.partitions:
+            partition = origin.partition
+        elif changed.key is not None:
+            partition = partition_for_key(changed.key, count)
+        else:
+            partition = letter.partition % count
+        records = batch.records.setdefault(target, RecordBatch())
+        records.add(partition, changed.key, changed.value, changed.timestamp_ms, changed.headers)
+        batch.passed(letter.partition, range(letter.offset, letter.offset + 1))
+        batch.count += 1
+        batch.size += len(changed.key or b"") + len(changed.value or b"") + 100
+        return target
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        longest = int(self.cluster.server.get("transaction.max.timeout.ms"))
+        self._session = self.cluster.transactions.begin_session(
+            f"dlq replay {self.group} {self.source.info.name}",
+            min(TIMEOUT_MS, longest),
+            "kafkalike dlq",
+            self._deadline(),
+            longest_ms=longest,
+        )
+        self.source.refresh()
+
+    def _commit(self, batch: _Batch, done: dict[int, Replayed], told: Replay) -> None:
+        assert self._session is not None
+        session, deadline = self._session, self._deadline()
+        after = {partition: done[partition].with_these(runs) for partition, runs in batch.runs.items()}
+        positions = {TopicPartition(self.source.info.name, p): found.position() for p, found in after.items()}
+        self._check(positions)
+        self._number += 1
+        claim = GroupClaim(
+            group_id=self.group,
+            client_id="kafkalike dlq",
+            alone=True,
+            lives=((self.source.info.name, self.source.info.topic_id),),
+        )
+        try:
+            for target, records in batch.records.items():
+                log = self._logs[target]
+                log.refresh()
+                session.stage(self._number, log, records, deadline=deadline)
+                faults.point("dlq.staged")
+            places = self._decided(session, claim, positions, deadline)
+        except KafkaError:
+            with suppress(KafkaError):
+                session.abort(self._number, Deadline(self.clock, TIDY_MS))
+            raise
+        faults.point("dlq.committed")
+        done.update(after)
+        for tp, run in places.items():
+            told.ranges.setdefault(tp, []).append(run)
+
+    def _decided(
+        self,
+        session: TransactionSession,
+        claim: GroupClaim,
+        positions: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline: Deadline,
+    ) -> Mapping[TopicPartition, range]:
+        while True:
+            try:
+                places = session.commit(self._number, {claim: positions}, deadline)
+            except UnknownOutcomeError:
+                if deadline.expired():
+                    raise
+            except CommitFailedError as cause:
+                cause.add_note(f"the group {self.group!r} keeps what was replayed, and must have no members")
+                raise
+            else:
+                return {
+                    TopicPartition(topic, partition): run
+                    for topic, appended in places.items()
+                    for partition, run in sorted(appended.ranges.items())
+                }
+            self.clock.sleep(RETRY_BACKOFF_SECONDS)
+
+    def _check(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        most = GroupOffsets.of(self.cluster, self.clock).max_metadata_bytes
+        try:
+            for tp, at in positions.items():
+                check_position(tp, at, most)
+        except OffsetMetadataTooLargeError as cause:
+            raise IllegalArgumentError(
+                f"the letters that the filter leaves out are too scattered for the group {self.group!r} to note "
+                f"({cause}); replay fewer offsets at once, or give the filter a group of its own"
+            ) from cause
+
+    def _close(self) -> None:
+        """Forget the transactional id; the next call begins with it anew."""
+        if self._session is not None:
+            with suppress(KafkaError):
+                self._session.forget(Deadline(self.clock, TIDY_MS))
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self.clock, self.timeout_ms)

@@ -1,0 +1,257 @@
+"""Prometheus: a cluster in, metric families out, read again for each scrape.
+
+Names and labels are those of the widespread kafka_exporter where it has them, so that its dashboards work.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.lag.measure import GroupLag, Lags
+from kafkalike.admin.metrics.process import AppendCollector
+from kafkalike.admin.metrics.replicas import broker_families, mirror_families
+from kafkalike.admin.metrics.snapshot import GroupView, group_views
+from kafkalike.admin.metrics.transactions import TransactionCounter, TransactionFigures
+from kafkalike.connect import check_there
+from kafkalike.errors import KafkaError
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.lag import PartitionIndex, total
+from kafkalike.version import __version__
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import Cluster
+
+_log = logging.getLogger(__name__)
+
+TOPIC_LABELS: Final = ("topic", "partition")
+GROUP_LABELS: Final = ("consumergroup", "topic", "partition")
+
+OF_PARTITION: Final[Mapping[str, tuple[str, Callable[[PartitionIndex], float]]]] = {
+    "kafka_topic_partition_current_offset": ("Log end offset.", lambda index: index.log_end),
+    "kafka_topic_partition_oldest_offset": ("Log start offset.", lambda index: index.log_start),
+    "kafka_topic_partition_records": ("Records that can be read.", lambda index: index.records_from(index.log_start)),
+    "kafka_topic_partition_segments": ("Data files.", lambda index: len(index.segments)),
+    "kafka_topic_partition_bytes": ("Bytes of data files.", lambda index: sum(s.size_bytes for s in index.segments)),
+}
+"""Metrics of each partition: name, help, value."""
+
+OF_LAG: Final[Mapping[str, tuple[str, Callable[[GroupLag], float]]]] = {
+    "kafka_consumergroup_current_offset": ("Committed offset.", lambda found: found.committed.position.offset),
+    "kafka_consumergroup_lag": ("Offsets behind the log end.", lambda found: found.lag.offsets),
+    "kafka_consumergroup_lag_records": ("Records that wait, after compaction.", lambda found: found.lag.records),
+    "kafka_consumergroup_lag_seconds": (
+        "Time of the newest record minus time of the last one read.",
+        lambda found: found.lag.behind_ms / 1000,
+    ),
+}
+"""Metrics of each partition of a group."""
+
+WAITING: Final = "kafka_consumergroup_waiting_seconds"
+"""What an alert asks for: time since the oldest record that the group has not read."""
+
+OF_LAG_SUM: Final[Mapping[str, tuple[str, Callable[[Sequence[GroupLag]], float]]]] = {
+    "kafka_consumergroup_lag_sum": (
+        "Offsets behind the log ends of a topic.",
+        lambda found: sum(one.lag.offsets for one in found),
+    ),
+    "kafka_consumergroup_current_offset_sum": (
+        "Sum of the committed offsets of a topic.",
+        lambda found: sum(one.committed.position.offset for one in found),
+    ),
+}
+"""Metrics of each topic of a group."""
+
+OF_GROUP: Final[Mapping[str, tuple[str, Callable[[GroupView], float]]]] = {
+    "kafka_consumergroup_members": ("Members that are alive.", lambda view: view.members),
+    "kafka_consumergroup_generation": ("Generation of the group.", lambda view: view.generation),
+    "kafka_consumergroup_lag_seconds_max": (
+        "Seconds behind in the slowest partition.",
+        lambda view: total(found.lag for found in view.lags).behind_ms / 1000,
+    ),
+}
+"""Metrics of each group."""
+
+OF_TRANSACTIONS: Final[Mapping[str, tuple[str, Callable[[TransactionFigures], float]]]] = {
+    "kafkalike_transactional_ids": ("Transactional ids that are not forgotten.", lambda found: found.ids),
+    "kafkalike_transactions_open": ("Transactions that are open.", lambda found: found.open),
+    "kafkalike_transactions_unapplied": (
+        "Committed transactions that are not yet in all of their topics.",
+        lambda found: found.unapplied,
+    ),
+    "kafkalike_transactions_open_seconds_max": (
+        "Age of the transaction that is open for longest.",
+        lambda found: found.oldest_open_seconds,
+    ),
+    "kafkalike_transactions_unapplied_seconds_max": (
+        "Time since the commit of the oldest one that is not in all of its topics.",
+        lambda found: found.oldest_unapplied_seconds,
+    ),
+}
+"""Metrics of all transactions."""
+
+
+class ClusterCollector(Collector):
+    """Metrics of a cluster. Thread-safe: scrapes may overlap.
+
+    A cluster that cannot be read gives `kafkalike_up 0` and nothing else; a topic that cannot be read
+    `kafkalike_topic_up 0` and no figures, as old ones would hide that.
+
+    Args:
+        admin: of the cluster.
+        lags: of the same.
+        clock: where ages get their time from.
+    """
+
+    def __init__(self, admin: KafkaAdminClient, lags: Lags, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._admin = admin
+        self._lags = lags
+        self._clock = clock
+        self._transactions = TransactionCounter(lags.cluster)
+        self._errors = 0
+        self._lock = threading.Lock()
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Nothing, so that the registry reads no cluster when this is registered."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """All metrics of the moment."""
+        families: list[GaugeMetricFamily | CounterMetricFamily] = []
+        with self._lock:
+            try:
+                check_there(self._lags.cluster)
+                self._lags.refresh()
+                families = [*self._topics(), *self._groups(), *self._of_transactions()]
+            except (KafkaError, OSError) as error:
+                self._errors += 1
+                _log.warning("the cluster cannot be read: %s", error)
+        yield from self._requests()
+        yield from self._own()
+        yield GaugeMetricFamily("kafkalike_up", "Whether the cluster could be read.", value=bool(families))
+        yield from families
+
+    def _own(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """What this exporter is, and how often it could not read the cluster or a topic."""
+        info = GaugeMetricFamily("kafkalike_build_info", "1; the version is a label.", labels=("version", "python"))
+        info.add_metric((__version__, platform.python_version()), 1)
+        yield info
+        yield CounterMetricFamily(
+            "kafkalike_scrape_errors", "Times that the cluster or a topic could not be read.", value=self._errors
+        )
+
+    def _requests(self) -> Iterator[CounterMetricFamily]:
+        """What the scrapes themselves have cost, of a root in an object store."""
+        requests = self._lags.cluster.requests
+        if requests:
+            name, text = "kafkalike_object_store_requests", "Requests that this exporter has made of the object store."
+            family = CounterMetricFamily(name, text, labels=("kind",))
+            for kind, count in requests.items():
+                family.add_metric((kind,), count)
+            yield family
+
+    def _of_transactions(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        figures = self._transactions.look(self._clock.now_ms())
+        for metric, (text, value) in OF_TRANSACTIONS.items():
+            yield GaugeMetricFamily(metric, text, value=value(figures))
+        name, text = "kafkalike_transactions", "Transactions that have ended, as far as this exporter knows."
+        ended = CounterMetricFamily(name, text, labels=("outcome",))
+        ended.add_metric(("commit",), figures.commits)
+        ended.add_metric(("abort",), figures.aborts)
+        yield ended
+
+    def _topics(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        known = {
+            (name, p): index for name in sorted(self._lags.topics) for p, index in self._lags.partitions(name).items()
+        }
+        sound = GaugeMetricFamily("kafkalike_topic_up", "Whether the topic could be read.", labels=("topic",))
+        for name in sorted(self._lags.topics):
+            sound.add_metric((name,), name not in self._lags.damaged)
+        for name, error in sorted(self._lags.damaged.items()):
+            self._errors += 1
+            _log.warning("topic %r cannot be read: %s", name, error)
+        yield sound
+        yield from broker_families(self._lags.cluster)
+        yield from mirror_families(self._lags.cluster, self._clock.now_ms())
+        counts = GaugeMetricFamily("kafka_topic_partitions", "Partitions of a topic.", labels=("topic",))
+        for name, info in sorted(self._lags.topics.items()):
+            counts.add_metric((name,), info.num_partitions)
+        yield counts
+        yield from self._writes()
+        for metric, (text, value) in OF_PARTITION.items():
+            family = GaugeMetricFamily(metric, text, labels=TOPIC_LABELS)
+            for (name, p), index in known.items():
+                family.add_metric((name, str(p)), value(index))
+            yield family
+
+    def _writes(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """What was written: a rate of these is records and table commits a second."""
+        records = CounterMetricFamily("kafkalike_topic_records_written", "Sum of log ends.", labels=("topic",))
+        commits = CounterMetricFamily("kafkalike_topic_commits", "Table versions of a topic.", labels=("topic",))
+        size = GaugeMetricFamily("kafkalike_topic_bytes", "Bytes of all data files in force.", labels=("topic",))
+        for name in sorted(self._lags.topics):
+            version, indexes = self._lags.version(name), self._lags.partitions(name).values()
+            if version is not None:
+                records.add_metric((name,), sum(index.log_end for index in indexes))
+                commits.add_metric((name,), version)
+                size.add_metric((name,), sum(s.size_bytes for index in indexes for s in index.segments))
+        yield from (records, commits, size)
+
+    def _groups(self) -> Iterator[GaugeMetricFamily]:
+        views = group_views(self._admin, self._lags)
+        states = GaugeMetricFamily("kafka_consumergroup_state", "1 for its state.", labels=("consumergroup", "state"))
+        for view in views:
+            states.add_metric((view.group_id, view.state), 1)
+        yield states
+        for metric, (text, of_group) in OF_GROUP.items():
+            family = GaugeMetricFamily(metric, text, labels=("consumergroup",))
+            for view in views:
+                family.add_metric((view.group_id,), of_group(view))
+            yield family
+        for metric, (text, of_lag) in OF_LAG.items():
+            family = GaugeMetricFamily(metric, text, labels=GROUP_LABELS)
+            for found in (found for view in views for found in view.lags):
+                where = found.partition
+                family.add_metric((found.group_id, where.topic, str(where.partition)), of_lag(found))
+            yield family
+        yield from self._waiting(views)
+        for metric, (text, of_topic) in OF_LAG_SUM.items():
+            family = GaugeMetricFamily(metric, text, labels=("consumergroup", "topic"))
+            for view in views:
+                for topic, own in groupby(view.lags, key=lambda found: found.partition.topic):
+                    family.add_metric((view.group_id, topic), of_topic(list(own)))
+            yield family
+
+    def _waiting(self, views: Sequence[GroupView]) -> Iterator[GaugeMetricFamily]:
+        now_ms = self._clock.now_ms()
+        text = "Time since the oldest record that was not read; 0 when all were."
+        family = GaugeMetricFamily(WAITING, text, labels=GROUP_LABELS)
+        most = GaugeMetricFamily(f"{WAITING}_max", "The longest of a group.", labels=("consumergroup",))
+        for view in views:
+            for found in view.lags:
+                where = (found.group_id, found.partition.topic, str(found.partition.partition))
+                family.add_metric(where, found.lag.waiting_ms(now_ms) / 1000)
+            most.add_metric((view.group_id,), total(found.lag for found in view.lags).waiting_ms(now_ms) / 1000)
+        yield from (family, most)
+
+
+def exposition(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> CollectorRegistry:
+    """What a process serves of a cluster, for `prometheus_client`; nothing is read before it is asked.
+
+    Args:
+        cluster: the cluster.
+        clock: where ages get their time from.
+    """
+    registry = CollectorRegistry()
+    admin = KafkaAdminClient(clock=clock, bootstrap_servers=cluster)
+    registry.register(ClusterCollector(admin, Lags(cluster, leave_out_damaged=True), clock))
+    registry.register(AppendCollector())
+    return registry

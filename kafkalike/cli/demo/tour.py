@@ -1,0 +1,134 @@
+"""Tour: a folder in, the steps of the demo one after the other, an exit code out."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+
+from kafkalike.cli.demo.data import missing
+from kafkalike.cli.demo.folder import Place, fresh_place
+from kafkalike.cli.demo.screen import Screen
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STEPS: Final = 7
+PLOT: Final = "delays.png"
+SPARK_LOG: Final = "spark.log"
+
+
+def run(
+    root: str | None = None,
+    keep: bool = False,  # noqa: FBT001, FBT002 - the command's
+    rows: int | None = None,
+    *,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    console: Console | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> int:
+    """Show what kafkalike does, on the 336,776 flights that left New York in 2013.
+
+    What the demo writes stays in its folder, to look around in. The next demo removes it first.
+
+    Args:
+        root: folder for topics, plot and log; None for `./kafkalike-demo`. Or the URI of a place in an object store for
+            the topics; plot and log are then in `./kafkalike-demo`.
+        keep: keep what an earlier demo left there, and take the next free name (`kafkalike-demo-2`).
+        rows: how many flights to take; None for all.
+        storage_options: who asks an object store; the environment says what they do not.
+        console: where to write; standard output by default.
+        clock: measures the steps.
+
+    Returns:
+        0 when everything added up, else 1.
+
+    Raises:
+        IllegalArgumentError: the folder is not the demo's to remove.
+    """
+    out = Console(highlight=False, soft_wrap=True) if console is None else console
+    lacking = missing()
+    if lacking:
+        out.print(f"The demo needs {' and '.join(lacking)}: pip install 'kafkalike[demo]'", markup=False)
+        return 1
+    place = fresh_place(root, storage_options, keep=keep)
+    screen = Screen(out, clock, STEPS)
+    with _spark(place, screen) as spark:
+        _steps(spark, place, screen, rows, clock)
+    screen.summary()
+    for failure in screen.failures:
+        out.print(f"WRONG: {failure}", markup=False)
+    shown = _shown(place.folder)
+    where = shown if place.root == str(place.folder) else place.root
+    out.print(f"Plot: {shown}/{PLOT}", f"Look around: kafkalike topics --describe --bootstrap-server {where}", sep="\n")
+    return 1 if screen.failures else 0
+
+
+def _steps(spark: SparkSession, place: Place, screen: Screen, rows: int | None, clock: Clock) -> None:
+    # These import Spark, the clients and matplotlib; `run` may end before they are needed.
+    from kafkalike.cli.demo.command import data, steps
+    from kafkalike.cli.demo.live import live
+    from kafkalike.cli.demo.plot import draw
+    from kafkalike.cli.demo.questions import ask, show_lag
+
+    with screen.step("Produce: Spark writes DataFrames into topics"), tempfile.TemporaryDirectory() as csv:
+        steps.create_topics(place, screen)
+        count = data.unpack(Path(csv), rows)
+        steps.produce(place, screen, data.records(spark, Path(csv)), count)
+    with screen.step("Consume: a group stops half-way and goes on exactly there"):
+        tally = steps.consume(place, screen, count, clock)
+    with screen.step("Live: a producer sends while a consumer polls"):
+        sent = live(place, screen, clock)
+    with screen.step("Ask: SQL over topics"):
+        answers = ask(spark, place, screen, tally)
+        show_lag(spark, screen)
+    with screen.step("Plot"):
+        draw(answers, count, place.folder / PLOT)
+        screen.say(f"{_shown(place.folder)}/{PLOT}")
+    with screen.step("Verify: every offset of every partition, read from the files"):
+        steps.verify(place, screen, count + sent)
+
+
+@contextmanager
+def _spark(place: Place, screen: Screen) -> Iterator[SparkSession]:
+    """A Spark of the demo's own, unless one runs already; what its JVM says goes to a file."""
+    from pyspark.sql import SparkSession
+
+    from kafkalike.spark import session
+
+    running = SparkSession.getActiveSession()
+    with screen.step("Start Spark"):
+        with screen.waiting("Java starts"), _standard_error(place.folder / SPARK_LOG):
+            spark = session("kafkalike-demo", **place.named, **{"spark.sql.shuffle.partitions": "4"})
+        screen.say(f"Spark {spark.version} on {spark.sparkContext.master}; its log: {_shown(place.folder)}/{SPARK_LOG}")
+    try:
+        yield spark
+    finally:
+        if running is None:
+            spark.stop()
+
+
+@contextmanager
+def _standard_error(path: Path) -> Iterator[None]:
+    """Let processes that start meanwhile write their errors into a file: Java itself warns before any log is set up."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _shown(folder: Path) -> str:
+    """A folder as the user would type it."""
+    return str(folder.relative_to(Path.cwd())) if folder.is_relative_to(Path.cwd()) else str(folder)

@@ -1,0 +1,241 @@
+"""Connect: what `bootstrap_servers` names in, a cluster out."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from kafkalike.delta.layout import BROKERS, CLUSTER_METADATA
+from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
+from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
+from kafkalike.log.port import Cluster
+from kafkalike.model.brokers import Broker
+from kafkalike.model.brokers.reading import LEADER, ReadFrom
+from kafkalike.model.config.client import default_bootstrap_servers
+from kafkalike.model.config.storage import StorageOptions, check_options
+from kafkalike.storage.object_root import object_root
+
+
+def connect(
+    bootstrap_servers: Any = None,  # noqa: ANN401 - a path, a list with one path, or a cluster
+    storage_options: Any = None,  # noqa: ANN401 - what a user may give
+    *,
+    to_read: bool = False,
+    read_from: ReadFrom = LEADER,
+) -> DeltaCluster:
+    """Open the cluster that `bootstrap_servers` names; no folder is made before the first write.
+
+    An object store is tried out the first time that this process connects to it: see `Store.try_out`.
+
+    Args:
+        bootstrap_servers: a path or URI (`./kafkalike-data`, `s3a://bucket/log`); several of them as a list, or with
+            commas between them, which are the brokers of one cluster, and any one that is there suffices once it was
+            made; an opened `Cluster`; or None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else
+            `./kafkalike-data`.
+        storage_options: of an object store: a dict by the names that obstore and deltalake share. Environment variables
+            such as `AWS_ACCESS_KEY_ID` say what it does not. They hold for all roots in object stores; a dict in it,
+            under the URI of a root or the beginning of one, holds for that root.
+        to_read: for a client that writes nothing. What it reads does not rest on what is tried out, which takes up to
+            five requests; the table of topics is read instead. A write, should there be one, is preceded by the trial.
+        read_from: where data files are read in a cluster of several roots. Without effect on a cluster of one root.
+
+    Raises:
+        KafkaConfigurationError: for anything else; for several roots that are not of one cluster.
+        UnsafeStorageError: when the storage cannot keep several writers apart.
+        KafkaConnectionError: when an object store gives no answer, or has no such bucket.
+    """
+    cluster = _opened(bootstrap_servers, storage_options, read_from)
+    if to_read and cluster.store.far:
+        _look(cluster)
+    else:
+        # A store that has been tried out is not tried again.
+        cluster.store.try_out()
+    if not to_read:
+        cluster.defaults.record_early()
+    return cluster
+
+
+def _look(cluster: DeltaCluster) -> None:
+    try:
+        cluster.metadata.look_once()
+    except KafkaStorageError as cause:
+        raise KafkaConnectionError(f"{cluster.root} gives no answer: {cause}") from None
+
+
+def open_named(
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    read_from: ReadFrom = LEADER,
+) -> DeltaCluster:
+    """Open a cluster without contacting its storage.
+
+    Raises:
+        KafkaConfigurationError: as `connect`.
+    """
+    return _opened(bootstrap_servers, storage_options, read_from)
+
+
+def check_spark_reaches(cluster: DeltaCluster) -> None:
+    """Refuse a cluster in this process's memory, which Spark's processes cannot read.
+
+    Raises:
+        KafkaConfigurationError: it is in memory.
+    """
+    if cluster.store.reach == "process":
+        raise KafkaConfigurationError(
+            f"{cluster.root!r} is a cluster in this process's memory, and Spark needs one that other processes can "
+            "reach: use a folder or a bucket"
+        )
+
+
+def _opened(bootstrap_servers: Any, storage_options: Any, read_from: ReadFrom) -> DeltaCluster:  # noqa: ANN401
+    found = _somewhere(bootstrap_servers, storage_options)
+    reading = getattr(found, "reading", None) if read_from != LEADER else None
+    return found if reading is None else cast("DeltaCluster", reading(read_from))
+
+
+def _somewhere(bootstrap_servers: Any, storage_options: Any) -> DeltaCluster:  # noqa: ANN401 - see `connect`
+    try:
+        options = check_options(storage_options)
+    except ValueError as cause:
+        message = f"invalid value for setting 'storage_options': {cause}"
+        raise KafkaConfigurationError(message) from None
+    root = _root_or_cluster(bootstrap_servers)
+    if not isinstance(root, str):
+        if options:
+            raise KafkaConfigurationError("storage_options are for a root, and bootstrap_servers is an opened cluster")
+        return root
+    roots = _split(root)
+    if len(roots) > 1 or _is_broker(root, options):
+        from kafkalike.replication.cluster.opening import open_several
+
+        return open_several(roots, storage_options=options)
+    # Those of single roots may be of one that is to be added.
+    cluster = open_cluster(root, options if "://" in root or (options and options.given()) else None)
+    cluster.add_root = partial(_add_root, root, options)
+    if cluster.store.reach == "machine":
+        # Where it takes a request, the first look does it.
+        cluster.check_root()
+    return cluster
+
+
+def _add_root(root: str, options: StorageOptions | None, uri: str, rack: str | None, id: int | None) -> Broker:  # noqa: A002
+    from kafkalike.replication.cluster.growing import grow
+
+    return grow(root, uri, rack=rack, id=id, options=options)
+
+
+def _is_broker(root: str, options: StorageOptions | None) -> bool:
+    """Whether a root is one of a cluster that has several."""
+    if "://" not in root:
+        return os.path.exists(f"{root}/{BROKERS}")  # noqa: PTH110 - quick
+    if object_root(root) is None:
+        return False
+    from kafkalike.storage.objects import open_objects
+
+    store = open_objects(root, options)
+    try:
+        return store is not None and store.look(BROKERS) is not None
+    except OSError:
+        # It says so itself when it is asked for more.
+        return False
+
+
+def check_there(cluster: Cluster) -> None:
+    """Refuse a cluster whose root is not there: never made, or gone since it was opened.
+
+    A client that knows the tables from before would go on with old figures for ever.
+
+    Raises:
+        KafkaConnectionError: the root does not exist, or its tables are gone.
+    """
+    if not isinstance(cluster, DeltaCluster) or cluster.store.reach != "machine":
+        return
+    check = getattr(cluster, "check_there", None)
+    if check is not None:
+        # Of several roots one suffices.
+        check()
+        return
+    if not Path(cluster.root).is_dir():
+        raise KafkaConnectionError(f"the root {cluster.root} does not exist")
+    if cluster.metadata.state.seq and not is_root(cluster.root):
+        raise KafkaConnectionError(f"the tables of {cluster.root} are gone; is it still mounted?")
+
+
+def check_founded(cluster: Cluster) -> None:
+    """Refuse a place where no cluster was ever made, such as a misspelt one: it would look like an empty cluster.
+
+    Raises:
+        KafkaConnectionError: the root does not exist, or no topic was ever created there.
+    """
+    check_there(cluster)
+    if isinstance(cluster, DeltaCluster) and not cluster.topics() and not cluster.metadata.state.seq:
+        raise KafkaConnectionError(f"there is no cluster at {cluster.root}: no topic was ever created there")
+
+
+def connect_delta(
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    read_from: ReadFrom = LEADER,
+) -> DeltaCluster:
+    """Open a cluster for Spark, which needs tables that other processes reach.
+
+    Raises:
+        KafkaConfigurationError: as `connect`, and for a cluster in memory.
+    """
+    cluster = open_named(bootstrap_servers, storage_options, read_from)
+    check_spark_reaches(cluster)
+    cluster.store.try_out()
+    cluster.defaults.record_early()
+    return cluster
+
+
+def connect_to_write(
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+) -> DeltaCluster:
+    """The same for a Spark job that writes: what cannot be written is refused before a row is computed.
+
+    Raises:
+        UnsafeStorageError: the root can only be read.
+        TopicAuthorizationFailedError: these credentials may not write there.
+    """
+    cluster = connect_delta(bootstrap_servers, storage_options)
+    cluster.store.check_writable()
+    return cluster
+
+
+def named_root(bootstrap_servers: Any = None) -> str:  # noqa: ANN401 - see `connect`
+    """The root that `bootstrap_servers` names, as it was given; nothing is asked or looked at.
+
+    Raises:
+        KafkaConfigurationError: it names none.
+    """
+    found = _root_or_cluster(bootstrap_servers)
+    return found if isinstance(found, str) else found.root
+
+
+def _root_or_cluster(bootstrap_servers: Any) -> str | DeltaCluster:  # noqa: ANN401 - see `connect`
+    """The roots that are named, joined by commas, or the opened cluster that was given."""
+    named = default_bootstrap_servers() if bootstrap_servers is None else bootstrap_servers
+    if hasattr(named, "metadata") and hasattr(named, "ensure_topic"):
+        return cast("DeltaCluster", named)
+    roots = [part for item in (named if isinstance(named, (list, tuple)) else [named]) for part in _split(item)]
+    if not roots:
+        message = f"bootstrap_servers must name a storage root, or several: {named!r}"
+        raise KafkaConfigurationError(message)
+    return ",".join(roots)
+
+
+def _split(item: object) -> list[str]:
+    if not hasattr(item, "__fspath__") and not isinstance(item, str):
+        message = f"bootstrap_servers must be a path or URI, not {item!r}"
+        raise KafkaConfigurationError(message)
+    return [part.strip() for part in str(item).split(",") if part.strip()]
+
+
+def is_root(folder: str | Path) -> bool:
+    """Whether a folder of this machine is the root of a cluster: its metadata are there."""
+    return Path(folder, CLUSTER_METADATA, "_delta_log").is_dir()

@@ -1,0 +1,243 @@
+"""Combined rows: changes of a control table by the threads of many processes, where every machine may write.
+
+The threads of a process bring theirs together (`SharedChanges`), and the processes make versions for each other
+(`CombinedAppends`). A change that is a value can wait beside the table, and is written by whoever makes the next
+version; any other takes part in the race, and takes along what waits. Each is asked for its rows on the state right
+before them (`in_turn`), and none is torn apart.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+
+from kafkalike.delta.actions import APPEND
+from kafkalike.delta.combined.appends import At, Made
+from kafkalike.delta.combined.combining import CombinedAppends
+from kafkalike.delta.combined.open_appends import OpenAppends
+from kafkalike.delta.combined.shared_changes import PendingChange, SharedChanges
+from kafkalike.delta.log_cleaner import Helpers, LogCleaner
+from kafkalike.delta.row_table import MERGE_INTERVAL, RowTable
+from kafkalike.delta.sealed import opened, sealed
+from kafkalike.delta.state import TableState
+from kafkalike.delta.table_change import Change, Done, Landed, Plan
+from kafkalike.delta.turns import Turns
+from kafkalike.errors import KafkaError, KafkaTimeoutError
+from kafkalike.model import faults
+from kafkalike.model.clock import Deadline, within
+from kafkalike.model.combining.checked_json import BAD_JSON, list_of
+from kafkalike.model.combining.parts import OWN, PARTS_KEY, Placed, Waiting, to_note
+from kafkalike.model.combining.units import MOST_UNITS, Unit, in_turn
+from kafkalike.model.row_value import ControlState
+
+_log = logging.getLogger(__name__)
+
+MOST_STORED: Final = 1024 * 1024
+"""Bytes of changes that wait in one file, about. A larger one only races."""
+
+MERGE_MS: Final = 10_000.0
+"""How long to try to put small files together beside the commits."""
+
+S = TypeVar("S", bound=ControlState)
+R = TypeVar("R")
+
+
+@runtime_checkable
+class Storable(Protocol):
+    """A unit that can wait in a file."""
+
+    def dumped(self) -> dict[str, Any]:
+        """It as JSON."""
+        ...
+
+
+def _can_wait(unit: object) -> bool:
+    return isinstance(unit, Storable)
+
+
+def _json_of(unit: object) -> dict[str, Any]:
+    """A unit that can wait, as JSON."""
+    assert isinstance(unit, Storable)
+    return unit.dumped()
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle(Generic[S, R]):
+    """Units that go together."""
+
+    units: Sequence[Unit[S, R]]
+
+    @property
+    def packed(self) -> bytes | None:
+        """As bytes; None where one of them cannot wait."""
+        found = [_json_of(unit) for unit in self.units if _can_wait(unit)]
+        return json.dumps(found, separators=(",", ":")).encode() if len(found) == len(self.units) else None
+
+
+class CombinedRows(Generic[S, R]):
+    """The changes of one process to one control table. Thread-safe.
+
+    Args:
+        table: the table.
+        load: a unit that waits, from its JSON; raises one of `BAD_JSON` where it is none.
+        helpers: threads that keep the table's log short.
+    """
+
+    def __init__(
+        self, table: RowTable[S, R], load: Callable[[Mapping[str, Any]], Unit[S, R]], helpers: Helpers
+    ) -> None:
+        self.rows = table
+        self.helpers = helpers
+        self._load = load
+        self._turns = Turns(table.root, table.location, table.clock, None, lambda: table.state.seq)
+        self._cleaner = LogCleaner(table.root, table.location, helpers, table.clock)
+        self.combined: CombinedAppends[Bundle[S, R]] = CombinedAppends(
+            table.table, self, table.clock, table.jitter, OpenAppends(of_process=True)
+        )
+        self._shared: SharedChanges[Unit[S, R]] = SharedChanges(self._write, _together)
+
+    def bring(self, unit: Unit[S, R], deadline: Deadline) -> None:
+        """Write a unit's rows, if it holds.
+
+        Raises:
+            KafkaTimeoutError: others were faster until time ran out; nothing was written.
+            UnknownOutcomeError: the rows may have been written.
+            Exception: what the unit raised; nothing was written.
+        """
+        self._shared.bring(unit, deadline)
+
+    def _write(self, changes: Sequence[PendingChange[Unit[S, R]]]) -> None:
+        """Write what holds of several units, and say of each what became of it."""
+        deadline = min((each.deadline for each in changes), key=lambda found: found.remaining())
+        try:
+            with within(deadline):
+                placed = self.combined.append(Bundle([each.unit for each in changes]), deadline)
+        except KafkaTimeoutError as cause:
+            # Nothing was written. Whoever has time left is written again.
+            for each in changes:
+                if each.deadline.expired() or len(changes) == 1:
+                    each.settle(cause)
+            return
+        faults.point("rows.after_commit")
+        state = self.rows.state
+        for nth, each in enumerate(changes):
+            if nth in placed.ranges:
+                each.settle()
+                continue
+            try:
+                state.applied(each.unit(state))
+            except Exception as cause:  # noqa: BLE001 - its own caller is told
+                each.settle(cause)
+
+    # --- what appends to the table are: see `Appends` ------------------------------------------
+
+    def change(self, plan: Plan[Any], deadline: Deadline) -> Landed | Done[Any]:
+        """See `Appends`."""
+        table = self.rows.table
+        questions = table.questions if table.store.far else None
+        landed = table.change(plan, deadline, self.rows.sound, questions=questions)
+        if isinstance(landed, Landed):
+            if landed.version % MERGE_INTERVAL == 0:
+                # Beside the commits, which do not wait for it.
+                self.helpers.start(lambda: self._merge(landed))
+            with table.mutex:
+                self._cleaner.after_commit(landed, table.state.table_id, table.state.index.paths)
+        return landed
+
+    def _merge(self, landed: Landed) -> None:
+        merged = self.rows.merge_after(landed, Deadline(self.rows.clock, MERGE_MS))
+        if merged is not None:
+            self.combined.led = max(self.combined.led, merged.version)
+
+    def look(self) -> None:
+        """See `Appends`."""
+        self.rows.refresh()
+
+    def admit(self, own: Bundle[S, R]) -> None:
+        """Whoever makes the version asks each unit, and those that are refused leave no row."""
+        del own
+        self.rows.sound()
+
+    def turn(self, deadline: Deadline) -> AbstractContextManager[None]:
+        """See `Appends`."""
+        return self._turns.held(deadline)
+
+    def storable(self, own: Bundle[S, R]) -> bool:
+        """See `Appends`."""
+        packed = own.packed
+        return packed is not None and len(packed) <= 2 * MOST_STORED
+
+    def packed(self, own: Bundle[S, R]) -> bytes:
+        """See `Appends`."""
+        packed = own.packed
+        assert packed is not None
+        return sealed(packed)
+
+    def unpacked(self, content: bytes) -> Bundle[S, R]:
+        """The units of a file that waits.
+
+        Raises:
+            ValueError, TypeError, LookupError, RecursionError: they cannot be read.
+        """
+        found = list_of(json.loads(opened(content)))
+        if len(found) > MOST_UNITS:
+            raise ValueError("too many units")
+        return Bundle([self._load(each) for each in found])
+
+    def made(
+        self,
+        state: TableState,
+        own: Bundle[S, R],
+        part: Waiting | None,
+        others: Sequence[tuple[Waiting, bytes]] | None,
+    ) -> Made | Placed:
+        """See `Appends`. Of what waits, everything that can be read is decided by this version, the refused too."""
+        sequence = 0 if part is None else part.sequence
+        bundles, unfit = self._readable(others or ())
+        # Own units that do not wait come last, as they were not there when others began to wait.
+        bundles = sorted([*bundles, (part or OWN, own)], key=lambda found: (found[0] is OWN, found[0]))
+        done = in_turn(self.rows.state, [bundle.units for _, bundle in bundles])
+        mine = next(run for (found, _), run in zip(bundles, done.runs, strict=True) if found is (part or OWN))
+        if not done.rows and part is None:
+            return Placed(sequence, state.version, mine)
+        now = self.rows.clock.now_ms()
+        note: dict[str, Any] = {"time": now}
+        if others is not None:
+            named = zip(bundles, done.runs, strict=True)
+            note[PARTS_KEY] = to_note([(found, run, None) for (found, _), run in named])
+        adds = []
+        if done.rows:
+            self.rows.check_free(int(done.rows[0].seq), state)
+            adds = [self.rows.row_files.write_new(done.rows)]
+        faults.point("rows.before_commit")
+        change = Change(operation=APPEND, time_ms=now, adds=adds, note=note, requires=[At(state.version)])
+        return Made(change, mine, len(bundles) - 1, unfit)
+
+    def _readable(
+        self, others: Sequence[tuple[Waiting, bytes]]
+    ) -> tuple[list[tuple[Waiting, Bundle[S, R]]], list[Waiting]]:
+        found, unfit = list[tuple[Waiting, Bundle[S, R]]](), list[Waiting]()
+        for part, content in others:
+            try:
+                found.append((part, self.unpacked(content)))
+            except (*BAD_JSON, KafkaError) as cause:
+                _log.debug("%s: %s is left out: %r", self.rows.files.uri, part.name, cause)
+                unfit.append(part)
+        return found, unfit
+
+
+def _together(units: Sequence[Unit[Any, Any]]) -> int:
+    """How many of those that wait go together: what cannot wait in a file goes alone."""
+    count, size = 0, 0
+    for unit in units[:MOST_UNITS]:
+        if not _can_wait(unit):
+            break
+        size += len(json.dumps(_json_of(unit)))
+        if count and size > MOST_STORED:
+            break
+        count += 1
+    return max(1, count)

@@ -1,0 +1,341 @@
+"""Combining: appends of many writers to one table, where every machine may write; each gets the place of its own one.
+
+`kafkalike.model.combining.course` says what is done in which order; here it is done. What waits lies in a folder of the
+table that no reader of Delta looks into. `Table.change` makes the versions, as for every change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, Generic, TypeVar
+
+from kafkalike.delta.actions import APPEND
+from kafkalike.delta.combined.appends import Appends, Made
+from kafkalike.delta.combined.open_appends import OpenAppends
+from kafkalike.delta.combined.waiting_files import WaitingFiles
+from kafkalike.delta.following import FollowedTable
+from kafkalike.delta.state import FENCE, TableState
+from kafkalike.delta.table_change import Change, Done, Landed
+from kafkalike.errors import (
+    KafkaError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    UnknownOutcomeError,
+    UnsupportedVersionError,
+)
+from kafkalike.model import faults
+from kafkalike.model.clock import Clock, Deadline
+from kafkalike.model.combining.acts import (
+    BUSY,
+    GIVES_WAY,
+    LOST,
+    Act,
+    AskRoom,
+    Attempt,
+    ForgottenError,
+    LeaveRoom,
+    Look,
+    Lost,
+    MoveOn,
+    Pause,
+    Put,
+    Seen,
+    Withdraw,
+)
+from kafkalike.model.combining.course import appending, sealing, withdrawing
+from kafkalike.model.combining.pace import RIVALS_SECONDS, Company
+from kafkalike.model.combining.parts import Placed, Room, Waiting
+
+GRACE_MS: Final = 10_000.0
+"""How long to try to find out what became of an append that is taken back."""
+
+A = TypeVar("A")
+"""An append of the table, before it has a place."""
+
+
+class CombinedAppends(Generic[A]):
+    """Appends of one process to one table. Thread-safe.
+
+    Args:
+        table: the table.
+        appends: what its appends are.
+        clock: time and waiting.
+        jitter: random number from 0 to 1.
+        opened: the table's open appends in this process.
+    """
+
+    def __init__(
+        self,
+        table: FollowedTable,
+        appends: Appends[A],
+        clock: Clock,
+        jitter: Callable[[], float],
+        opened: OpenAppends,
+    ) -> None:
+        self.table = table
+        self.appends = appends
+        self.clock = clock
+        self.jitter = jitter
+        self.open = opened
+        self.files = WaitingFiles(table.store, clock, jitter)
+        self.company = Company()
+        self.led = -1
+        """The latest version that was made here."""
+        self._id = uuid.uuid4().hex
+        self._own: str | None = None
+        """Id of the latest append that was made here."""
+        self._version, self._moved = -1, 0.0
+        """The latest version that was seen, and when that was, s."""
+
+    def append(self, own: A, deadline: Deadline) -> Placed:
+        """Bring an append into the table.
+
+        Raises:
+            KafkaTimeoutError: others were faster until time ran out; nothing was written.
+            UnknownOutcomeError: it may be there, or may still land until this thread's next append.
+            KafkaError: nothing was written.
+        """
+        self._settle_own()
+        if self.table.loaded:
+            self.note(self.table.state)
+        course = _Course(self, own, deadline)
+        steps = appending(
+            course.make,
+            lambda base, seconds: Room(base, self._id, int(seconds * 1000)),
+            alone=self.company.alone(self.clock.monotonic()),
+            leading=self.table.loaded and self.led == self.table.state.version,
+            storable=self.appends.storable(own),
+            pace=lambda: self.company.pace,
+            jitter=self.jitter,
+            deadline=self.clock.monotonic() + deadline.remaining(),
+        )
+        try:
+            placed: Placed = course.run(steps)
+        except UnknownOutcomeError:
+            raise
+        except KafkaError:
+            if course.part is not None:
+                self.open.close(course.part, landed=False)
+            raise
+        if course.part is not None:
+            self.meet()
+            self.open.close(course.part, landed=True)
+        return placed
+
+    def meet(self) -> None:
+        """Note that there are other writers."""
+        self.company = self.company.seen(self.clock.monotonic())
+
+    def note(self, state: TableState) -> float:
+        """Note whose appends a state shows; returns for how long its version has been known, s."""
+        now = self.clock.monotonic()
+        if state.version != self._version:
+            known = self._version >= 0
+            # Of a table that was just opened, only its own times say how busy it is.
+            age = 0.0 if known else max(0.0, (self.clock.now_ms() - state.last_commit_ms) / 1000)
+            self._version, self._moved = state.version, now - age
+            if state.appended is not None and state.appended != self._own and age < RIVALS_SECONDS:
+                self.meet()
+        return now - self._moved
+
+    def made(self, landed: Landed) -> None:
+        """Note a version that was made here."""
+        with self.table.mutex:
+            self.led = max(self.led, landed.version)
+            if landed.change.operation == APPEND and self.table.loaded and self.table.state.version == landed.version:
+                self._own = self.table.state.appended
+                self._version, self._moved = landed.version, self.clock.monotonic()
+
+    def _settle_own(self) -> None:
+        """Take back what was left open, or find where it is: nothing lands after what comes later."""
+        for part in self.open.left():
+            try:
+                landed = self._settled(part)
+            except UnknownOutcomeError as cause:
+                if isinstance(cause.__cause__, UnsupportedVersionError):
+                    # Whoever may not settle it may write nothing else either.
+                    raise cause.__cause__ from cause
+                message = f"{self.table.store.uri}: nothing was written, as an earlier append is in doubt: {cause}"
+                raise KafkaStorageError(message) from cause
+            self.open.close(part, landed=landed)
+
+    def _settled(self, part: Waiting) -> bool:
+        """Whether an append is known to have landed; it does not land any more."""
+        deadline = Deadline(self.clock, GRACE_MS)
+        try:
+            return _Course[A](self, None, deadline, part).run(withdrawing(part)) is not None
+        except ForgottenError:
+            # Its caller was told that it is unknown, and nothing will ever tell.
+            _Course[A](self, None, deadline).run(sealing(part))
+            return False
+
+    def discard_one(self) -> bool:
+        """Remove the file of an append that was taken; whether there was one."""
+        part = self.open.litter()
+        if part is not None:
+            self.files.discard(part)
+        return part is not None
+
+
+class _Course(Generic[A]):
+    """One append's acts, done."""
+
+    def __init__(
+        self, shared: CombinedAppends[A], own: A | None, deadline: Deadline, part: Waiting | None = None
+    ) -> None:
+        self._shared = shared
+        self._own = own
+        self._deadline = deadline
+        self._table = shared.table
+        self._files = shared.files
+        self._clock = shared.clock
+        self.part = part
+
+    def make(self, base: int) -> Waiting:
+        """See `appending`."""
+        self.part = self._shared.open.open(base)
+        return self.part
+
+    def run(self, steps: Any) -> Any:  # noqa: ANN401 - what the generator returns
+        """Do what the acts say, and tell what came of each."""
+        answer: Placed | Lost | Seen | None = None
+        error: KafkaError | None = None
+        while True:
+            try:
+                act = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration as end:
+                return end.value
+            answer, error = None, None
+            try:
+                answer = self._do(act)
+            except KafkaError as cause:
+                error = cause
+
+    def _do(self, act: Act) -> Placed | Lost | Seen | None:
+        match act:
+            case Look(admit):
+                return self._look(admit=admit)
+            case Pause(seconds):
+                if not self._shared.discard_one():
+                    self._clock.sleep(seconds)
+            case Put(part):
+                self._put(part)
+            case AskRoom(room) | LeaveRoom(room):
+                self._files.note_room(room, wanted=isinstance(act, AskRoom))
+            case Withdraw(part):
+                self._files.withdraw(part)
+            case MoveOn(version):
+                return self._move_on(version)
+            case Attempt():
+                return self._attempt(act)
+        return None
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def _look(self, *, admit: bool) -> Seen:
+        if admit:
+            assert self._own is not None
+            self._shared.appends.admit(self._own)
+        else:
+            self._shared.appends.look()
+        return self._seen()
+
+    def _seen(self) -> Seen:
+        with self._table.mutex:
+            state = self._table.state
+            version, taken, deaf = state.version, state.taken, state.deaf
+            age = self._shared.note(state)
+        if self.part is not None and not taken.knows(self.part):
+            taken = replace(taken, since=self.part.base, latest=self._files.recalled(self.part, version))
+        return Seen(version, taken, self._clock.monotonic(), deaf, self._shared.led == version, age)
+
+    def _put(self, part: Waiting) -> None:
+        assert self._own is not None
+        content = self._shared.appends.packed(self._own)
+        faults.point("append.before_waiting")
+        seconds = self._files.put(part, content)
+        self._shared.company = self._shared.company.took(seconds)
+        faults.point("append.waiting")
+
+    # --- versions ------------------------------------------------------------------------------
+
+    def _move_on(self, version: int) -> Seen:
+        def plan(state: TableState) -> Change | Done[None]:
+            if state.version > version:
+                return Done(None)
+            return Change(operation=FENCE, time_ms=self._clock.now_ms())
+
+        # As long as the caller waits there is time for it; only to find out what became of an append takes longer.
+        waits = self._deadline.remaining() * 1000 > GRACE_MS
+        landed = self._shared.appends.change(plan, self._deadline if waits else Deadline(self._clock, GRACE_MS))
+        if isinstance(landed, Landed):
+            self._shared.made(landed)
+        return self._seen()
+
+    def _attempt(self, act: Attempt) -> Placed | Lost:
+        own, made, shared = self._own, list[Made](), self._shared
+        assert own is not None
+
+        def plan(state: TableState) -> Change | Done[Placed | Lost]:
+            # It may be called beside the look, and again if that found something; what it raises there is not told.
+            found = self._made(act, own, state, tried=bool(made))
+            if not isinstance(found, Made):
+                return Done(found)
+            made.append(found)
+            return found.change
+
+        with contextlib.ExitStack() as stack:
+            if not self._have_turn(stack, own):
+                shared.meet()
+                return BUSY
+            begun = self._clock.monotonic()
+            landed = shared.appends.change(plan, self._deadline)
+            if made:
+                shared.company = shared.company.attempted(self._clock.monotonic() - begun)
+            if isinstance(landed, Landed):
+                shared.made(landed)
+        if isinstance(landed, Done):
+            done: Placed | Lost = landed.value
+            if act.part is not None or not isinstance(done, Placed):
+                shared.meet()
+            return done
+        if act.combine:
+            shared.company = shared.company.crowded(made[0].taken + 1)
+        if made[0].taken:
+            shared.meet()
+        sequence = 0 if act.part is None else act.part.sequence
+        return Placed(sequence, landed.version, made[0].ranges, landed.change.time_ms)
+
+    def _made(self, act: Attempt, own: A, state: TableState, *, tried: bool) -> Made | Placed | Lost:
+        """The version that an attempt makes on a state, with its files written; or why it makes none."""
+        placed = None if act.part is None else self._placed(act.part, state)
+        if placed is not None:
+            return placed
+        if tried or (act.leading and state.version != self._shared.led):
+            return LOST
+        others = self._files.found(state.taken, self.part, act.room) if act.combine else None
+        if others is GIVES_WAY:
+            return GIVES_WAY
+        found = self._shared.appends.made(state, own, act.part, others)
+        if isinstance(found, Made):
+            self._files.skip(found.unfit)
+        return found
+
+    def _have_turn(self, stack: contextlib.ExitStack, own: A) -> bool:
+        """Have a turn among this process's threads; whoever can wait beside the table does not wait for one."""
+        patience = Deadline(self._clock, 0.0) if self._shared.appends.storable(own) else self._deadline
+        try:
+            stack.enter_context(self._shared.appends.turn(patience))
+        except KafkaTimeoutError:
+            if self._deadline.expired():
+                raise
+            return False
+        return True
+
+    def _placed(self, part: Waiting, state: TableState) -> Placed | None:
+        if state.taken.knows(part):
+            return state.taken.of(part)
+        return self._files.recalled(part, state.version).get(part.writer)

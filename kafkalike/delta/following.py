@@ -1,0 +1,385 @@
+"""Following: a Delta table of a store in, its state out, kept up commit by commit.
+
+The state is loaded once (checkpoint and commits) and then kept up by reading one small file per new table version, so
+that looking for something new costs one look-up however long the table's history is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kafkalike.delta.actions import TableCommit, log_name, parse_commit
+from kafkalike.delta.damage import Damage, DamagedFileError, storage_errors, unanswered
+from kafkalike.delta.loading import ToSegment, last_good, load_with_base, size_of
+from kafkalike.delta.log_files import LogFiles
+from kafkalike.delta.snapshot import all_damaged, why_damaged
+from kafkalike.delta.state import REPAIR, TableState
+from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.storage.port import NOW, Pace, Store
+
+if TYPE_CHECKING:
+    from kafkalike.storage.bounded.foreseen import Ahead
+
+RECHECK_SECONDS: Final = 10.0
+"""How often a reader that sees nothing new makes sure that its version was not cleaned out of the log."""
+
+FAR_RECHECK_SECONDS: Final = 600.0
+"""The same where that is a request that costs as much as a write. Logs keep an hour of commits at least."""
+
+BEHIND_MS: Final = 1000
+"""Age of a commit from which on a waiting reader looks for the next one at once, instead of reading its records."""
+
+
+class Follower(Protocol):
+    """Somebody who makes a state of their own of a table's rows."""
+
+    def on_load(self, state: TableState) -> None:
+        """Begin anew from a whole table.
+
+        Raises:
+            DamagedFileError: a data file cannot be read. Then it is asked again, with an older version.
+        """
+        ...
+
+    def on_commit(self, commit: TableCommit) -> None:
+        """Take in the next version."""
+        ...
+
+
+class FollowedTable:
+    """One table of a store, as its log tells it. Thread-safe.
+
+    Args:
+        store: the table's files.
+        clock: the time.
+        to_segment: see `ToSegment`.
+        look_back: completes a state that was just loaded, from a checkpoint of the version that it is given, with what
+            that checkpoint does not say.
+        follower: called for every load and commit before anyone sees the new state.
+        rare: whether few commits are made to it; see `load_snapshot`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        to_segment: ToSegment,
+        look_back: Callable[[TableState, int, Store], None] | None = None,
+        follower: Follower | None = None,
+        rare: bool = False,
+    ) -> None:
+        self.store = store
+        self.mutex = threading.RLock()
+        """Held while the state moves; whoever reads several things that belong together holds it too."""
+        self._clock = clock
+        self._to_segment = to_segment
+        self._look_back = look_back
+        self._follower = follower
+        self._rare = rare
+        self._state: TableState | None = None
+        self._checked = 0.0
+        self._recheck_seconds = FAR_RECHECK_SECONDS if store.far else RECHECK_SECONDS
+        self._none_at: float | None = None
+        """When the whole log was listed and there was no table."""
+        self._newest = "", -1
+        """Id of the table, and its newest version, that was ever seen."""
+        self.taken_back: tuple[int, int] | None = None
+        """A version that was seen and is gone, with those below it, and the newest one that was found in its place."""
+        self._seen_there = -1, 0.0
+        """A version whose file was seen, and the time after which that was, by the machine's clock."""
+
+    @property
+    def state(self) -> TableState:
+        """The state as of the last `refresh`; loaded when there is none.
+
+        Raises:
+            FileNotFoundError, LogCorruptError: see `refresh`.
+        """
+        state = self._state
+        if state is None:
+            with self.mutex:
+                if self._state is None:
+                    self._load()
+                state = self._state
+                assert state is not None
+        return state
+
+    @property
+    def loaded(self) -> bool:
+        """Whether there is a state to go on from."""
+        return self._state is not None
+
+    def seen_within(self, seconds: float) -> bool:
+        """Whether the table's log was listed, or a commit of it read, so short a time ago."""
+        return self._clock.monotonic() - self._checked <= seconds
+
+    def forget(self) -> None:
+        """Begin from nothing at the next look."""
+        self._state = None
+
+    def refresh(self, pace: Pace = NOW) -> bool:
+        """Apply the commits that were made since the last look.
+
+        Interrupted at any point, the table forgets its state, and the next look loads it anew.
+
+        Args:
+            pace: which answers of other looks of this process will do. Who waits for news gets it commit by commit.
+
+        Returns:
+            Whether there were any.
+
+        Raises:
+            FileNotFoundError: there is no table.
+            LogCorruptError: the log is damaged.
+            KafkaStorageError: the storage does not answer.
+        """
+        with self.mutex:
+            if self._state is None:
+                if self._still_none(pace):
+                    raise FileNotFoundError(self.store.uri)
+                self._load()
+                return True
+            if self._state.damage is not None:
+                return self._look_again(self._state.damage)
+            moved = False
+            try:
+                while self._apply_next(pace):
+                    moved = True
+                    if pace.waits and self.store.far and self._is_news():
+                        break
+            except DamagedFileError:
+                self._load()
+                return True
+            return self._recheck() if not moved and self._is_to_recheck() else moved
+
+    def _is_to_recheck(self) -> bool:
+        """Whether the log may have moved on past the next version: it does without a word, or some time has passed."""
+        return self._clock.monotonic() - self._checked > self._recheck_seconds or self.store.is_past(
+            log_name(self.state.version + 1)
+        )
+
+    def _is_news(self) -> bool:
+        """Whether the commit that was applied last was made just now: then another one is hardly there yet."""
+        return abs(self._clock.now_ms() - self.state.last_commit_ms) < BEHIND_MS
+
+    def check_there(self, pace: Pace = NOW) -> None:
+        """Load anew when the version that is known is not in the log any more: someone may have replaced the table.
+
+        Args:
+            pace: whether it will do that it, or one before it that it follows on from, was seen since then.
+
+        Raises:
+            FileNotFoundError, LogCorruptError, KafkaStorageError: see `refresh`.
+        """
+        with self.mutex:
+            version, seen = self._seen_there
+            if 0 <= version <= self.state.version and seen >= pace.since:
+                return
+            try:
+                with storage_errors(self.store.uri):
+                    self._see(self.state.version)
+            except FileNotFoundError:
+                self._state = None
+                self._load()
+
+    @property
+    def next_file(self) -> str | None:
+        """The file that a look asks for; None where it asks for more, or for nothing."""
+        state = self._state
+        return None if state is None or state.damage is not None else log_name(state.version + 1)
+
+    def questions(self) -> list[Callable[[], object]]:
+        """What a look asks the storage, to be asked beside something else that takes as long.
+
+        Followed by `refresh` and `check_there` with the time before as their `pace`, the storage is asked no more than
+        once. What goes wrong here is met again there.
+        """
+        state = self._state
+        if state is None or state.damage is not None:
+            return []
+        version = state.version
+        return [
+            lambda: _quietly(lambda: self.store.look(log_name(version + 1))),
+            lambda: _quietly(lambda: self._see(version)),
+        ]
+
+    def ahead(self, *, there: bool = False) -> Sequence[Ahead]:
+        """The calls that `refresh` makes first; see `Store.ahead`.
+
+        Args:
+            there: whether `check_there` comes after it.
+        """
+        state = self._state
+        if state is None or state.damage is not None:
+            return ()
+        return self.store.ahead(log_name(state.version + 1), log_name(state.version) if there else "")
+
+    def _see(self, version: int) -> None:
+        begun = SYSTEM_CLOCK.monotonic()
+        self.store.size(log_name(version))
+        if self.store.far:
+            # Elsewhere the answer may have been foreseen, and be older; see `foreseen`.
+            self._seen_there = version, begun
+
+    def check_sound(self) -> None:
+        """Refuse a table that is not seen at its newest version: nothing may be written to it, or removed.
+
+        Raises:
+            LogCorruptError: a file of it is damaged, and what to do.
+        """
+        damage = self.state.damage
+        if damage is not None:
+            raise damage.refuse()
+
+    # --- one version further -------------------------------------------------------------------
+
+    def _apply_next(self, pace: Pace = NOW) -> bool:
+        following = self.state.version + 1
+        name = log_name(following)
+        # An idle poll is little more than this.
+        try:
+            content = self.store.look(name, pace)
+        except OSError as cause:
+            raise unanswered(f"{self.store.uri}/{name}", cause) from cause
+        if content is None:
+            return False
+        try:
+            commit = parse_commit(following, content, self.store.uri)
+        except LogCorruptError as cause:
+            if not self._stay_at(following, cause):
+                raise
+            return False
+        if commit.operation == REPAIR:
+            self._load()
+        else:
+            self._apply(commit)
+        return True
+
+    def _apply(self, commit: TableCommit) -> None:
+        state, self._state = self._state, None
+        assert state is not None
+        # From here to the last line nobody has a state.
+        state.apply(commit, lambda add: self._to_segment(add, self.store))
+        if self._follower is not None:
+            self._follower.on_commit(commit)
+        self._checked = self._clock.monotonic()
+        self._newest = state.table_id, state.version
+        self._state = state
+
+    def _load(self) -> None:
+        begun = self._clock.monotonic()
+        try:
+            with storage_errors(self.store.uri):
+                self._load_state()
+        except FileNotFoundError:
+            self._none_at = begun
+            raise
+        self._none_at = None
+
+    def _still_none(self, pace: Pace) -> bool:
+        """Whether there is still no table where there was none: one begins with version 0.
+
+        For a while, as somebody may put a table there whose log begins later.
+        """
+        known = self._none_at
+        if known is None or not self.store.far or self._clock.monotonic() - known > self._recheck_seconds:
+            return False
+        with storage_errors(self.store.uri):
+            return self.store.look(log_name(0), pace) is None
+
+    def _load_state(self) -> None:
+        self._state = None
+        begun = SYSTEM_CLOCK.monotonic()
+        state, snapshot = load_with_base(self.store, self._to_segment, rare=self._rare)
+        if self._look_back is not None:
+            self._look_back(state, snapshot.version, self.store)
+        if self._follower is not None:
+            try:
+                self._follower.on_load(state)
+            except DamagedFileError as cause:
+                state = last_good(self.store, self._to_segment, self._follower.on_load, state, cause)
+        state.carried = {}
+        if self.store.far and state.damage is None:
+            quiet_seconds = (self._clock.now_ms() - state.last_commit_ms) / 1000
+            self.store.note_missing(log_name(state.version + 1), begun, quiet_seconds)
+        self._checked = self._clock.monotonic()
+        self._note_newest(state)
+        self._state = state
+
+    def _note_newest(self, state: TableState) -> None:
+        table_id, newest = self._newest
+        if state.table_id == table_id and state.version < newest and state.damage is None:
+            # No clean-up does that: it leaves the newest version.
+            self.taken_back = newest, state.version
+        elif state.damage is None:
+            self._newest = state.table_id, state.version
+
+    def _recheck(self) -> bool:
+        """Load anew when the log has moved on past a version that is gone."""
+        self._checked = self._clock.monotonic()
+        with storage_errors(self.store.uri):
+            known = LogFiles.listed(self.store, self.state.version).commits
+        version = self.state.version
+        if known and known[-1] == version:
+            return False
+        if known and known[-1] > version and self._apply_next():
+            return True
+        # Cleaned up below us, replaced by another table, or gone.
+        self._state = None
+        self._load()
+        return True
+
+    # --- damage --------------------------------------------------------------------------------
+
+    def _stay_at(self, damaged: int, cause: LogCorruptError) -> bool:
+        """Stay at the version before a damaged commit, if no sound one follows it; returns whether that is so."""
+        later = [v for v in LogFiles.listed(self.store).commits if v > damaged]
+        if not all_damaged(self.store, later):
+            return False
+        damage = Damage(
+            where=self.store.uri,
+            file=log_name(damaged),
+            why=why_damaged(cause),
+            commit=damaged,
+            good=damaged - 1,
+            newest=later[-1] if later else damaged,
+        )
+        damage.warn()
+        self.state.damage = damage
+        return True
+
+    def _look_again(self, damage: Damage) -> bool:
+        """Load a damaged table anew once something has happened to it, such as a repair."""
+        if not self._content_there(log_name(damage.newest + 1)):
+            if damage.commit is None:
+                waited = self._clock.monotonic() - self._checked > RECHECK_SECONDS
+                if not waited and size_of(self.store, damage.file) == damage.size:
+                    return False
+            else:
+                try:
+                    parse_commit(damage.commit, self.store.read(log_name(damage.commit)), self.store.uri)
+                except (OSError, LogCorruptError):
+                    return False
+        self._load()
+        return True
+
+    def _content_there(self, name: str) -> bool:
+        """Whether there is a file; also when the storage does not say."""
+        try:
+            self.store.size(name)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return True
+
+
+def _quietly(ask: Callable[[], object]) -> None:
+    """Ask for what will be asked again where this fails."""
+    with contextlib.suppress(OSError, KafkaError):
+        ask()

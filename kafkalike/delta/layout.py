@@ -1,0 +1,176 @@
+"""Layout: what the tables are called, which columns and properties they have; stated once, here.
+
+Topic table: `<root>/<location>`, partitioned by `partition`. Control tables: `<root>/__cluster_metadata`,
+`<root>/__consumer_offsets` and `<root>/__schemas`. Locks of a local root: `<root>/__locks/`. Heartbeats of group
+members: `<root>/__leases/`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pyarrow as pa
+
+from kafkalike.delta.root_format import ONLY_ROOT, ROOT_FORMAT
+from kafkalike.model import group_state, metadata_rows
+from kafkalike.model.schemas import table as schema_table
+
+CLUSTER_METADATA: Final = metadata_rows.TABLE
+CONSUMER_OFFSETS: Final = group_state.TABLE
+SCHEMAS: Final = schema_table.TABLE
+
+CONTROL_TABLES: Final = (CLUSTER_METADATA, CONSUMER_OFFSETS, SCHEMAS)
+"""Those with rows that make up a state."""
+
+LEASES: Final = "__leases"
+LOCKS: Final = "__locks"
+STAGING: Final = "__staging"
+"""Where a Spark write puts its records down before they get their offsets."""
+
+TRANSACTIONS: Final = "__transactions"
+"""Where the records of transactions wait until these are committed, a folder for each."""
+
+MIRRORS: Final = "__mirrors"
+"""What mirrors have decided to bring, until all topics have it; and how far they have seen their sources."""
+
+DELETED: Final = "__deleted"
+"""Where the tables of deleted topics go while their files are being removed."""
+
+DAMAGED: Final = "__damaged"
+"""Where `kafkalike verify --repair` keeps the damaged files that it takes out of tables."""
+
+
+BROKERS: Final = "__brokers"
+"""A file of each root of a cluster that has several: which cluster, which broker, and where the others are."""
+
+CLAIM: Final = f"{BROKERS}.claim"
+"""A file of each root of which a cluster of several is being made, or was: which one."""
+
+
+_LIFE: Final = re.compile(r"~\d{1,19}$")
+"""What follows a table's location in the folder of a replica with another life."""
+
+
+def location_in(folder: str) -> str:
+    """Where the table lies of whose replica a folder would be, by its name."""
+    return _LIFE.sub("", folder)
+
+
+def is_folder_of(folder: str, location: str) -> bool:
+    """Whether a folder of a root is where a table lies, or a replica of it, of whatever life.
+
+    Args:
+        folder: its name.
+        location: the table's.
+    """
+    return folder == location or (
+        folder.startswith(location) and _LIFE.fullmatch(folder.removeprefix(location)) is not None
+    )
+
+
+def _field(name: str, kind: object, *, nullable: bool = True) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
+
+
+_HEADER: Final = {"type": "struct", "fields": [_field("key", "string"), _field("value", "binary")]}
+
+TOPIC_SCHEMA: Final[dict[str, Any]] = {
+    "type": "struct",
+    "fields": [
+        _field("partition", "integer", nullable=False),
+        _field("offset", "long", nullable=False),
+        _field("timestamp", "timestamp", nullable=False),
+        _field("timestampType", "integer", nullable=False),
+        _field("key", "binary"),
+        _field("value", "binary"),
+        _field("headers", {"type": "array", "elementType": _HEADER, "containsNull": True}),
+    ],
+}
+"""Delta schema of a topic table, as its log has it."""
+
+_TYPES: Final = {
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.string(): "string",
+    pa.timestamp("us", "UTC"): "timestamp",
+}
+
+
+def delta_schema(schema: pa.Schema) -> dict[str, Any]:
+    """Delta schema of a control table, from its Arrow schema."""
+    return {"type": "struct", "fields": [_field(f.name, _TYPES[f.type], nullable=f.nullable) for f in schema]}
+
+
+TOPIC_TABLE_PROPERTIES: Final = {
+    # A file's offset and time range are its index; statistics of keys and values would only cost.
+    "delta.dataSkippingStatsColumns": "offset,timestamp",
+    # Every checkpoint writes the whole state; 10, Delta's default, doubled the mean cost of an append.
+    "delta.checkpointInterval": "100",
+    # Delta lists the whole log at each commit, so old entries cost every writer.
+    "delta.logRetentionDuration": "interval 1 days",
+}
+
+CONTROL_TABLE_PROPERTIES: Final = {
+    "delta.checkpointInterval": "100",
+    # Each commit of an offset is a version and a file: what a day would keep of a hundred commits a second makes each
+    # checkpoint, which names all files that are gone, and each look into the log's folder, longer and longer.
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": "interval 10 minutes",
+}
+
+METADATA_TABLE_PROPERTIES: Final = {**CONTROL_TABLE_PROPERTIES, ROOT_FORMAT: ONLY_ROOT}
+"""Of `__cluster_metadata`, which says for the whole root what format it has."""
+
+METADATA_SCHEMA: Final = pa.schema(
+    [
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("topic_id", pa.string(), nullable=False),
+        pa.field("change", pa.string(), nullable=False),
+        pa.field("value", pa.string(), nullable=False),
+    ]
+)
+"""Columns of `__cluster_metadata`; see `MetadataRow`."""
+
+OFFSETS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("group_id", pa.string(), nullable=False),
+        pa.field("topic", pa.string()),
+        pa.field("topic_id", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("leader_epoch", pa.int32(), nullable=False),
+        pa.field("metadata", pa.string(), nullable=False),
+        pa.field("generation", pa.int32(), nullable=False),
+        pa.field("member_id", pa.string(), nullable=False),
+        pa.field("client_id", pa.string(), nullable=False),
+        pa.field("value", pa.string(), nullable=False),
+    ]
+)
+"""Columns of `__consumer_offsets`; see `GroupRow`."""
+
+SCHEMAS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("subject", pa.string(), nullable=False),
+        pa.field("version", pa.int32()),
+        pa.field("schema_id", pa.int32()),
+        pa.field("value", pa.string(), nullable=False),
+    ]
+)
+"""Columns of `__schemas`; see `SchemaRow`."""
+
+CONTROL_SCHEMAS: Final = {
+    CLUSTER_METADATA: METADATA_SCHEMA,
+    CONSUMER_OFFSETS: OFFSETS_SCHEMA,
+    SCHEMAS: SCHEMAS_SCHEMA,
+}
+"""Columns of each control table."""

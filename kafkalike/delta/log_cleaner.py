@@ -1,0 +1,218 @@
+"""Log cleaner: a table's commits in; checkpoints, joined commits, and a log without what is not needed, out.
+
+A checkpoint costs some 10 ms and more, which no append shall take: a thread of its own makes it, after the commit. One
+process does it at a time, so that checkpoints never go back, and that it is over before a topic's folder goes: a late
+file would bring the folder back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.checkpoints.expired import clean_log
+from kafkalike.delta.checkpoints.make import FAR_SHARE, INTERVAL, SHARE, checkpoint_name, is_due, make_checkpoint
+from kafkalike.delta.joined.joining import Joining
+from kafkalike.delta.joined.reading import EACH, EVERY
+from kafkalike.delta.log_files import last_checkpoint
+from kafkalike.delta.snapshot import Snapshot, load_snapshot
+from kafkalike.delta.table_change import Landed
+from kafkalike.delta.turns import cleaning_turn
+from kafkalike.errors import KafkaError
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.latch import Latch
+from kafkalike.storage.port import Store
+
+CLEANUP_INTERVAL: Final = 10 * INTERVAL
+"""Commits between two clean-ups of the log by writers: each lists the whole folder for what is an hour or a day old."""
+
+THREAD_NAME: Final = "kafkalike-checkpoint"
+
+
+class Helpers:
+    """Threads that keep the logs of one cluster's tables short. Thread-safe.
+
+    They are no daemons: a process that ends waits for them, 100 ms as a rule.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._threads: dict[threading.Thread, Latch] = {}
+        """Those at work, with what is opened when they are done."""
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Run `work` in a thread; run it here if no thread can be started, as when the interpreter shuts down."""
+        thread = threading.Thread(target=self._run, args=(work,), name=THREAD_NAME, daemon=False)
+        with self._mutex:
+            self._threads[thread] = Latch()
+        try:
+            thread.start()
+        except RuntimeError:
+            with self._mutex:
+                del self._threads[thread]
+            work()
+
+    def _run(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        finally:
+            with self._mutex:
+                self._threads.pop(threading.current_thread()).open()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait for what is under way; `seconds` is how long at most, None without end."""
+        limit = Deadline(SYSTEM_CLOCK, None if seconds is None else seconds * 1000)
+        with self._mutex:
+            at_work = [done for thread, done in self._threads.items() if thread.ident is not None]
+        # `Thread.join` marks a thread that runs as ended when it is interrupted; the interpreter would not wait for it.
+        for done in at_work:
+            done.wait(limit.remaining())
+
+
+class LogCleaner:
+    """Keeps the log of one table short.
+
+    Args:
+        root: the cluster's files.
+        location: the table's folder below it.
+        helpers: do the work.
+        clock: the time.
+        rare: whether few commits are made to it: then each is joined at once, with the data files.
+    """
+
+    def __init__(self, root: Store, location: str, helpers: Helpers, clock: Clock, *, rare: bool = False) -> None:
+        self._root = root
+        self._location = location
+        self._files = root.at(location)
+        self._helpers = helpers
+        self._clock = clock
+        self._rare = rare
+        self._every = EACH if rare else EVERY
+        self._joining = Joining(self._files, self._every)
+
+    def after_commit(self, landed: Landed, table_id: str, paths: Collection[str]) -> None:
+        """Join commits and make a checkpoint, where that is due, beside what the caller goes on with.
+
+        Failing is harmless: the log stays the truth, and the next time is soon.
+
+        Args:
+            landed: the version just made.
+            table_id: id of its table.
+            paths: data files that it has.
+        """
+        version, far = landed.version, self._files.far and self._files.combines
+        if far:
+            self._joining.note(version, landed.content)
+        if version % (self._every if far else INTERVAL):
+            return
+        files, carried = len(paths), tuple(paths) if self._rare else ()
+
+        def due() -> bool:
+            last = _made(self._files, last_checkpoint(self._files), version)
+            return is_due(version, last, files, FAR_SHARE if far else SHARE)
+
+        # There both, and the question, are requests, for which no append shall wait.
+        if far:
+            self._helpers.start(
+                lambda: self._join(version, table_id, carried) and due() and self._clean(version, table_id)
+            )
+        elif due():
+            self._helpers.start(lambda: self._clean(version, table_id))
+
+    def _join(self, version: int, table_id: str, paths: Sequence[str]) -> bool:
+        """Join the commits up to a version; returns whether a checkpoint may be due then."""
+        with contextlib.suppress(KafkaError, OSError):
+            self._joining.join(version, table_id, paths)
+        return version % INTERVAL == 0
+
+    def clean(self, table_id: str) -> bool:
+        """Shorten the log now, with a checkpoint of the newest version if the last one is far behind.
+
+        In an object store it is far behind by a single commit.
+
+        Returns:
+            Whether it worked. Failing, or another who is at it, is harmless: the next run tries again.
+        """
+        return self._clean(None, table_id)
+
+    def _clean(self, version: int | None, table_id: str) -> bool:
+        try:
+            with self._root.turn(cleaning_turn(self._location), Deadline(SYSTEM_CLOCK, 0)):
+                return self._cleaned(version, table_id)
+        except (KafkaError, OSError, pa.ArrowException):
+            return False
+
+    def _cleaned(self, version: int | None, table_id: str) -> bool:
+        known: list[Snapshot] = []
+        done = [self._cleaned_copy(files, version, table_id, known) for files in self._files.copies()]
+        return all(done)
+
+    def _cleaned_copy(self, files: Store, version: int | None, table_id: str, known: list[Snapshot]) -> bool:
+        """Clean up one replica's log, or the only one.
+
+        Args:
+            files: where it is.
+            version: see `_clean`.
+            table_id: id of the table.
+            known: what is published at that version, once it was read.
+        """
+        said, now = last_checkpoint(files), self._clock.now_ms()
+        if version is not None and _made(files, said, version) >= version:
+            return True
+        if not known:
+            known.append(load_snapshot(self._files, version))
+        snapshot = known[0]
+        metadata = snapshot.metadata()
+        if metadata.get("id") != table_id:
+            # The topic is gone, and another one has its name.
+            return False
+        if snapshot.damage is not None:
+            return False
+        # Where each commit is a request for who opens the table, a quiet table shall have none above its checkpoint.
+        fewest = 1 if files.far else INTERVAL
+        if version is not None or snapshot.newest - _made(files, said, snapshot.newest) >= fewest:
+            if files is not self._files:
+                # Only what a replica has itself may stand in its checkpoint: it may have left the chain meanwhile.
+                name = log_name(snapshot.newest)
+                if files.look(name) != self._files.look(name):
+                    return False
+            make_checkpoint(files, snapshot, now)
+        if version is None or not version % CLEANUP_INTERVAL:
+            note = None if files is self._files else partial(_note_cleaned, files)
+            clean_log(files, now, metadata.get("configuration") or {}, note)
+        return True
+
+
+def _note_cleaned(replica: Store, below: int) -> None:
+    # A process of a single root does not load this.
+    from kafkalike.delta.replica_files import note_cleaned
+
+    note_cleaned(replica, below)
+
+
+def _made(files: Store, said: int, newest: int) -> int:
+    """Version of the last checkpoint, -1 for none.
+
+    Another process may have made one above the newest version that is known here. But a log whose end was taken away,
+    as with a copy of older files, may name one that is not there: then nobody would ever make another one.
+
+    Args:
+        files: the table.
+        said: which one the log names as the last.
+        newest: the newest version that is known.
+    """
+    if said <= newest:
+        return said
+    try:
+        files.size(checkpoint_name(said))
+    except FileNotFoundError:
+        return -1
+    except OSError:
+        return said
+    return said

@@ -1,0 +1,225 @@
+"""Row files: rows of a control table ↔ its data files.
+
+A data file of such a table is a run of row numbers (`seq`), as a topic's is a run of offsets.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafkalike.delta.actions import Add
+from kafkalike.delta.damage import DamagedFileError
+from kafkalike.delta.log_files import READ_BESIDE
+from kafkalike.errors import KafkaStorageError, LogCorruptError
+from kafkalike.model.clock import Clock
+from kafkalike.model.segments import Segment
+from kafkalike.storage.arrays import binaries, whole_numbers
+from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet, sound
+from kafkalike.storage.port import Store
+
+ROWS: Final = 0
+"""The partition that all rows belong to; their numbers are its offsets."""
+
+RECENT_FILES: Final = 128
+RECENT_BYTES: Final = 16_384
+"""How many files are remembered, of how many bytes in memory each: more than the commits between two merges, and 2 MiB
+at most."""
+
+R = TypeVar("R")
+
+
+class MissingFileError(Exception):
+    """A data file that the log names is not there."""
+
+
+class RowFiles(Generic[R]):
+    """The data files of a control table.
+
+    Args:
+        files: the table's folder.
+        schema: its columns; `time` holds the row's `time_ms`.
+        row_type: dataclass of a row, with its number as `seq`.
+        clock: the time.
+    """
+
+    def __init__(self, files: Store, schema: pa.Schema, row_type: type[R], clock: Clock) -> None:
+        self._files = files
+        self._schema = schema
+        self._row_type = row_type
+        self._clock = clock
+        self._own: tuple[str, Sequence[R]] = "", ()
+        """Path and rows of the file written last, which need not be read again."""
+        self._recent: dict[str, pa.Table] = {}
+        """The last small files, by path: a file never changes, and those that a merge reads were just written."""
+
+    def read(self, path: str) -> pa.Table:
+        """A data file. Without pyarrow's threads, which take longer to wake up than a small file takes to be read."""
+        known = self._recent.get(path)
+        return self._kept(path, sound(self._files, path, lambda files: _read(files, path))) if known is None else known
+
+    def _kept(self, path: str, table: pa.Table) -> pa.Table:
+        """Remember a small file that a merge is about to read, unless there are too many."""
+        if table.nbytes <= RECENT_BYTES:
+            self._recent[path] = table
+            # Other threads may do this at the same time.
+            for oldest in list(self._recent)[:-RECENT_FILES]:
+                self._recent.pop(oldest, None)
+        return table
+
+    def forget(self) -> None:
+        """Read every file anew."""
+        self._own = "", ()
+        self._recent.clear()
+
+    def read_all(self, paths: Sequence[str]) -> list[pa.Table]:
+        """Several data files, side by side where each request takes long."""
+        found: list[pa.Table] = []
+        for at in range(0, len(paths), READ_BESIDE):
+            found += self._files.beside([partial(self.read, path) for path in paths[at : at + READ_BESIDE]])
+        return found
+
+    def rows(self, path: str, *, missing_is_damage: bool) -> Sequence[R]:
+        """The rows of a data file.
+
+        Args:
+            path: the file.
+            missing_is_damage: whether a file that is not there cannot have been merged away a moment ago.
+
+        Raises:
+            MissingFileError: it is not there, and may have been merged away.
+            DamagedFileError: it cannot be read.
+            KafkaStorageError: the storage does not answer.
+        """
+        own_path, own_rows = self._own
+        if path == own_path:
+            return own_rows
+        try:
+            return _to_rows(self.read(path), self._row_type)
+        except FileNotFoundError as cause:
+            if not missing_is_damage:
+                raise MissingFileError(path) from cause
+            raise DamagedFileError(self._files.uri, path, "it is missing") from cause
+        except UNREADABLE as cause:
+            if is_storage_error(cause):
+                message = f"{self._files.uri}/{path} cannot be read now: {cause}"
+                raise KafkaStorageError(message) from cause
+            raise DamagedFileError(self._files.uri, path, " ".join(str(cause).split())) from cause
+
+    def rows_in(self, content: bytes) -> Sequence[R] | None:
+        """The rows of a data file of this content; None where it cannot be read."""
+        try:
+            with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False, page_checksum_verification=True) as file:
+                return _to_rows(file.read(use_threads=False), self._row_type)
+        except UNREADABLE:
+            return None
+
+    def write_new(self, rows: Sequence[R]) -> Add:
+        """Write new rows.
+
+        Raises:
+            KafkaStorageError: the storage refused.
+        """
+        add = self.write(_to_table(rows, self._schema), data_change=True)
+        self._own = add.path, rows
+        return add
+
+    def write_kept(self, rows: Sequence[R]) -> Add:
+        """Write rows again that the table has in other files.
+
+        Raises:
+            KafkaStorageError: the storage refused.
+        """
+        return self.write(_to_table(rows, self._schema), data_change=False)
+
+    def write(self, table: pa.Table, *, data_change: bool) -> Add:
+        """Write a file with rows in `seq` order.
+
+        Raises:
+            KafkaStorageError: the storage refused.
+        """
+        low, high = table.column("seq")[0].as_py(), table.column("seq")[-1].as_py()
+        name = f"part-{low:010d}-{uuid.uuid4().hex}.parquet"
+        try:
+            size = put_parquet(self._files, name, table, "snappy")
+        except (OSError, pa.ArrowException) as cause:
+            self._files.discard(name)
+            message = f"{self._files.uri}/{name} cannot be written: {cause}"
+            raise KafkaStorageError(message) from cause
+        self._kept(name, table)
+        stats = {"numRecords": table.num_rows, "minValues": {"seq": low}, "maxValues": {"seq": high}, "nullCount": {}}
+        return Add(
+            path=name,
+            partition=None,
+            size=size,
+            modification_ms=self._clock.now_ms(),
+            data_change=data_change,
+            stats=stats,
+        )
+
+
+def seq_segment(add: Add, files: Store) -> Segment:
+    """A data file of a control table as a segment: a run of row numbers.
+
+    Raises:
+        LogCorruptError: it has no statistics, so another Delta writer wrote it.
+    """
+    try:
+        start, stop = int(add.stats["minValues"]["seq"]), int(add.stats["maxValues"]["seq"]) + 1
+    except KeyError as cause:
+        message = f"{files.uri}/{add.path} has no statistics: a foreign writer wrote it"
+        raise LogCorruptError(message) from cause
+    return Segment(
+        partition=ROWS,
+        start=start,
+        stop=stop,
+        num_records=int(add.stats["numRecords"]),
+        min_timestamp=0,
+        max_timestamp=0,
+        size_bytes=add.size,
+        path=add.path,
+    )
+
+
+def _to_table(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
+    columns = []
+    for column in schema:
+        if column.name == "time":
+            columns.append(_column([row.time_ms * 1000 for row in rows], column.type))
+        else:
+            columns.append(_column([getattr(row, column.name) for row in rows], column.type))
+    return pa.table(columns, schema=schema)
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Texts or whole numbers, or None for null; without `pyarrow.array`, see `kafkalike.storage.arrays`."""
+    if pa.types.is_string(kind):
+        return binaries([None if v is None else v.encode() for v in values]).cast(kind)
+    held = np.array([0 if v is None else v for v in values], np.dtype(f"int{kind.bit_width}"))
+    present = np.array([v is not None for v in values], np.bool_)
+    valid = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(held)])
+
+
+def _to_rows(table: pa.Table, row_type: type[R]) -> list[R]:
+    names = [f.name for f in fields(row_type)]  # type: ignore[arg-type]
+    lists = []
+    for name in names:
+        if name == "time_ms":
+            lists.append([t // 1000 for t in whole_numbers(table.column("time"))])
+        else:
+            lists.append(table.column(name).to_pylist())
+    return [row_type(**dict(zip(names, row, strict=True))) for row in zip(*lists, strict=True)]
+
+
+def _read(files: Store, path: str) -> pa.Table:
+    # Such a file is small: where each request takes long, it comes in one.
+    with open_parquet(files, path, whole=files.far) as file:
+        return file.read(use_threads=False)

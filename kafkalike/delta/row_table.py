@@ -1,0 +1,258 @@
+"""RowTable: a small Delta table whose rows make up a state, followed commit by commit.
+
+The state is a value: one that was handed out stays as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+import pyarrow as pa
+
+from kafkalike.delta.actions import TableCommit, log_name
+from kafkalike.delta.commit_file import creation
+from kafkalike.delta.fewer_files import merge_late
+from kafkalike.delta.layout import delta_schema
+from kafkalike.delta.loading import load_table
+from kafkalike.delta.log_files import READ_BESIDE
+from kafkalike.delta.row_files import ROWS, MissingFileError, RowFiles, seq_segment
+from kafkalike.delta.state import REPLICAS, SEAL, TableState
+from kafkalike.delta.table import Table
+from kafkalike.delta.table_change import Landed
+from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.model.clock import Clock, Deadline
+from kafkalike.model.row_value import ControlState
+from kafkalike.storage.port import NOW, Pace, Store
+
+_log = logging.getLogger(__name__)
+
+MERGE_INTERVAL: Final = 64
+"""Commits between two merges of the table's small files: a new client opens at most so many of them."""
+
+S = TypeVar("S", bound=ControlState)
+R = TypeVar("R")
+
+
+class RowTable(Generic[S, R]):
+    """The table of a control log, and the state that its rows make up. Thread-safe.
+
+    Args:
+        root: the cluster's files.
+        location: the table's folder below it.
+        schema: its columns; `time` holds the row's `time_ms`.
+        row_type: dataclass of a row.
+        new_state: makes an empty state.
+        clock: time and waiting.
+        jitter: random number from 0 to 1, for the wait after a conflict.
+        durable: whether a row must survive a power failure when it is written.
+        rare: whether few rows are written: then who opens the table gets rows and commits in one file, see `Joining`.
+        check: called with the table's properties before anything that it says is taken in; it may refuse them.
+        on_seal: called where the table has replicas; it may refuse that.
+    """
+
+    def __init__(
+        self,
+        root: Store,
+        location: str,
+        schema: pa.Schema,
+        row_type: type[R],
+        new_state: Callable[[], S],
+        *,
+        clock: Clock,
+        jitter: Callable[[], float] = random.random,
+        durable: bool = False,
+        rare: bool = False,
+        check: Callable[[Mapping[str, str]], None] = lambda _: None,
+        on_seal: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.root = root
+        self.location = location
+        self.files = root.at(location)
+        self.row_files = RowFiles(self.files, schema, row_type, clock)
+        self.clock = clock
+        self.jitter = jitter
+        self._schema = schema
+        self._new_state = new_state
+        self._check = check
+        self._on_seal = on_seal
+        self._state: S | None = None
+        """The rows' state; None as long as no table was seen."""
+        self.rare = rare
+        self._missing_is_damage = False
+        """Whether a data file that is not there cannot have been merged away a moment ago."""
+        self.table = Table(
+            self.files, clock, to_segment=seq_segment, follower=self, jitter=jitter, durable=durable, rare=rare
+        )
+
+    @property
+    def state(self) -> S:
+        """The state as of the last `refresh`; read anew when that was interrupted."""
+        known = self._state
+        if known is None:
+            return self._new_state()
+        return known if self.table.loaded else self.refresh()
+
+    @property
+    def exists(self) -> bool:
+        """Whether there ever was a table."""
+        return self._state is not None
+
+    def create(self, properties: Mapping[str, str]) -> bool:
+        """Make the table, unless another writer is faster; returns whether this call made it."""
+        schema = delta_schema(self._schema)
+        now, table_id = self.clock.now_ms(), str(uuid.uuid4())
+        return self.table.create(creation(table_id, schema, partition_by=[], properties=properties, time_ms=now))
+
+    def withdraw(self) -> None:
+        """Try to remove the table that this client has just made, unless somebody has put a row into it."""
+        with contextlib.suppress(OSError):
+            if self.files.look(log_name(1)) is None:
+                self.files.discard(log_name(0))
+
+    # --- following -----------------------------------------------------------------------------
+
+    def refresh(self, pace: Pace = NOW) -> S:
+        """Apply rows that others added."""
+        with self.table.mutex:
+            try:
+                self._look(pace)
+            except MissingFileError:
+                # Merged away while it was being read: the whole state is there in other files.
+                self._missing_is_damage = True
+                try:
+                    self._look(NOW)
+                finally:
+                    self._missing_is_damage = False
+            return self._new_state() if self._state is None else self._state
+
+    def state_at(self, version: int) -> S:
+        """The state as of an older version of the table: of the last minutes, as merged files are removed then.
+
+        Raises:
+            LogCorruptError: the version is gone.
+        """
+        try:
+            rows = self.rows_of(load_table(self.files, seq_segment, version)) if version or self.exists else []
+        except (MissingFileError, FileNotFoundError) as cause:
+            raise LogCorruptError(f"{self.files.uri} cannot be read at version {version} any more: {cause}") from cause
+        return self._new_state().applied(rows)
+
+    def reload(self) -> S:
+        """Read the whole table anew, whatever is known of it."""
+        with self.table.mutex:
+            self.table.forget()
+            self.row_files.forget()
+            return self.refresh()
+
+    def sound(self, pace: Pace = NOW) -> None:
+        """Refresh; the state must have all rows that the table's log names, and the table all versions ever seen.
+
+        Raises:
+            LogCorruptError: the files lack rows: nothing may be written under their numbers. Or a version that this
+                client has seen is gone, as a backup was restored: what the client does rests on rows that are gone.
+        """
+        with self.table.mutex:
+            self.refresh(pace)
+            self.table.check_there(pace)
+            if self.table.taken_back is not None:
+                seen, found = self.table.taken_back
+                message = (
+                    f"{self.files.uri}: version {seen}, which this client has seen, is gone, and version {found} is "
+                    "the newest: a backup was restored below open clients. Nothing was written. Restart this client"
+                )
+                raise LogCorruptError(message)
+            if self.state.seq + 1 >= self.table.state.end(ROWS):
+                return
+            last = self.reload().seq
+            end = self.table.state.end(ROWS)
+            if last + 1 >= end:
+                return
+            message = (
+                f"{self.files.uri}: its log names rows up to {end - 1}, its files end at row {last}: rows are lost, "
+                "and nothing may be written under their numbers"
+            )
+            raise LogCorruptError(message)
+
+    def check_free(self, first: int, state: TableState) -> None:
+        """Refuse to give a number to a row that another one has.
+
+        Raises:
+            LogCorruptError: it is taken.
+        """
+        if first < state.end(ROWS):
+            message = f"{self.files.uri}: the number of row {first} is taken; nothing was written"
+            raise LogCorruptError(message)
+
+    def _look(self, pace: Pace) -> None:
+        try:
+            self.table.refresh(pace)
+        except FileNotFoundError as cause:
+            if self.exists:
+                raise LogCorruptError(f"the table {self.files.uri} is gone") from cause
+
+    def on_load(self, state: TableState) -> None:
+        """Caller: the table."""
+        self._check(state.properties)
+        if any(name.startswith(REPLICAS) for name in state.txns):
+            self._on_seal()
+        self._state = self._new_state().applied(self.rows_of(state))
+
+    def on_commit(self, commit: TableCommit) -> None:
+        """Caller: the table, which has no state until this is through: interrupted, both are read anew."""
+        if commit.properties is not None:
+            self._check(commit.properties)
+        if commit.operation == SEAL:
+            self._on_seal()
+        if commit.data_change:
+            known = self._new_state() if self._state is None else self._state
+            self._state = known.applied(row for add in commit.adds for row in self._rows(add.path))
+
+    def rows_of(self, state: TableState) -> list[R]:
+        """All rows that a table has, in `seq` order. Reads every file."""
+        rows: list[R] = []
+        paths: list[str] = []
+        for segment in state.index:
+            carried = state.carried.get(segment.path)
+            found = None
+            if carried is not None and len(carried) == segment.size_bytes:
+                found = self.row_files.rows_in(carried)
+            if found is None:
+                paths.append(segment.path)
+            else:
+                rows += found
+        for at in range(0, len(paths), READ_BESIDE):
+            for some in self.files.beside([partial(self._rows, path) for path in paths[at : at + READ_BESIDE]]):
+                rows += some
+        return sorted(rows, key=lambda row: row.seq)  # type: ignore[attr-defined]
+
+    def _rows(self, path: str) -> Sequence[R]:
+        return self.row_files.rows(path, missing_is_damage=self._missing_is_damage)
+
+    # --- its files -----------------------------------------------------------------------------
+
+    def merge_after(self, landed: Landed, deadline: Deadline) -> Landed | None:
+        """Put the rows of the latest files into one, now and then. Failing is harmless: the rows are written.
+
+        Args:
+            landed: the version that was just made.
+            deadline: until when to try.
+
+        Returns:
+            The version that did it, if there is one.
+        """
+        if landed.version % MERGE_INTERVAL:
+            return None
+        try:
+            made = self.table.change(
+                lambda state: merge_late(self.row_files, state, self.clock), deadline, self.refresh
+            )
+        except (KafkaError, OSError, pa.ArrowException) as cause:
+            _log.warning("the files of %s were not merged: %s", self.files.uri, cause)
+            return None
+        return made if isinstance(made, Landed) else None

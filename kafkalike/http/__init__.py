@@ -1,1 +1,0 @@
-"""HTTP: what the services of the package share; no service imports another one."""

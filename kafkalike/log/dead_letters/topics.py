@@ -1,0 +1,51 @@
+"""Dead-letter topics: made when the first letter comes, so that they take whatever their source took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kafkalike.errors import TopicAlreadyExistsError
+from kafkalike.model.batch import RecordBatch
+from kafkalike.model.config.dead_letters import topic_settings
+from kafkalike.model.dead_letters.letters import Letter
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import Cluster, TopicLog
+
+
+def ensure(cluster: Cluster, name: str, source: str) -> TopicLog:
+    """The log of a dead-letter topic, as of now.
+
+    One that is missing is created, with the server's number of partitions. It keeps letters for `retention.ms` after
+    they were written, whatever time their records have, and takes longer records than its source by what a letter
+    says of the error.
+
+    Args:
+        cluster: where it is.
+        name: the dead-letter topic.
+        source: the topic of the records.
+
+    Raises:
+        UnknownTopicOrPartitionError: it is missing, and `auto.create.topics.enable=false`.
+        InvalidTopicError: its name is too long.
+    """
+    known = cluster.topics()
+    if name not in known:
+        if not cluster.server.auto_create_topics:
+            return cluster.log(cluster.ensure_topic(name).name)  # says that it does not exist
+        own = known[source].configs if source in known else {}
+        with suppress(TopicAlreadyExistsError):
+            cluster.create_topic(name, -1, topic_settings(cluster.server.effective(own)))
+    return cluster.log(name)
+
+
+def batch_of(letters: Sequence[Letter], num_partitions: int) -> RecordBatch:
+    """Letters of one dead-letter topic as records: those of a partition stay in one partition, in their order."""
+    batch = RecordBatch()
+    for letter in letters:
+        batch.add(
+            letter.origin.partition % num_partitions, letter.key, letter.value, letter.timestamp_ms, letter.headers
+        )
+    return batch

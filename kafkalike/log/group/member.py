@@ -1,0 +1,348 @@
+"""GroupMember: one member's side of the group protocol; what it wants in, what it owns out.
+
+The rules are in `kafkalike.model.groups.protocol`; here they meet the table of groups, the leases and the clock.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from kafkalike.errors import (
+    FencedInstanceIdError,
+    InconsistentGroupProtocolError,
+    KafkaError,
+    NonEmptyGroupError,
+)
+from kafkalike.log.group.membership import Counts, MemberSettings, Membership, Topics
+from kafkalike.log.group.store import GroupStore, RosterStore
+from kafkalike.log.group.watch import Watch
+from kafkalike.log.port import Cluster
+from kafkalike.model.clock import Clock
+from kafkalike.model.groups import protocol
+from kafkalike.model.groups.protocol import Known
+from kafkalike.model.groups.roster import Member, Roster
+from kafkalike.model.leases import Leases
+from kafkalike.model.structs import TopicPartition
+
+log = logging.getLogger(__name__)
+
+SHORTEST_BEAT: Final = 0.01
+"""Seconds that a heartbeat waits at least for the next one."""
+
+
+class GroupMember:
+    """One member of one group. `beat` may be called by another thread; everything else belongs to the owner's.
+
+    Args:
+        store: the group's roster.
+        leases: where heartbeats go.
+        topics: looks at the cluster's topics.
+        settings: what the member is like.
+        clock: time.
+        new_id: makes the end of a member id.
+    """
+
+    def __init__(
+        self,
+        store: RosterStore,
+        leases: Leases,
+        topics: Callable[[], Topics],
+        settings: MemberSettings,
+        *,
+        clock: Clock,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self.settings = settings
+        self.membership: Membership | None = None
+        """None while it is no member, as far as it knows."""
+        self._store = store
+        self._leases = leases
+        self._clock = clock
+        self._new_id = new_id
+        self._id = ""
+        # Not a method: that would keep a member alive that its consumer has forgotten.
+        self._known = partial(_known, topics, settings, clock)
+        self._watch = Watch(store, leases, self._known, settings, clock)
+        self._polled = clock.monotonic()
+        self._due = self._polled
+        self._silent = ""
+        """Id of the member of which it was said that it does not poll."""
+        self.lease_end = -math.inf
+        """Until when nobody else may take it for dead: a session from before its last heartbeat that came in time;
+        seconds of the monotonic clock. Past it, `look` finds out."""
+        self._beating = threading.Lock()
+
+    @classmethod
+    def of(cls, cluster: Cluster, settings: MemberSettings, clock: Clock) -> GroupMember:
+        """A member of a cluster's group, which it has not joined yet."""
+
+        def topics() -> Topics:
+            state = cluster.metadata.refresh()
+            return Topics(state.topics, state.seq)
+
+        return cls(GroupStore(cluster.groups, settings.group_id), cluster.leases, topics, settings, clock=clock)
+
+    # --- the owner's thread ------------------------------------------------------------------
+
+    @property
+    def member_id(self) -> str:
+        """Its id in the group; empty while it has none."""
+        return self._id
+
+    def polled(self) -> None:
+        """Note that the application works: `max_poll_interval_ms` begins anew."""
+        self._polled = self._clock.monotonic()
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether it may be a member no more without knowing: what it owns is not to be used before a `look`."""
+        return self.membership is not None and self._clock.monotonic() >= self.lease_end
+
+    def join(self, subscription: tuple[str, ...], timeout_ms: float | None = 60_000) -> Roster:
+        """Become a member, under an id of its own; the group is rebalanced.
+
+        After an unknown outcome the same id is tried again, which changes nothing if it is a member already.
+
+        Raises:
+            InconsistentGroupProtocolError: the group's members have no assignor in common with it.
+            NonEmptyGroupError: it wants the group for itself, and others are in it.
+            KafkaError: as `RosterStore.change`.
+        """
+        settings = self.settings
+        if not self._id:
+            self._id = f"{settings.group_instance_id or settings.client_id}-{self._new_id()}"
+        known = self._known()
+        member = Member(
+            member_id=self._id,
+            group_instance_id=settings.group_instance_id,
+            client_id=settings.client_id,
+            client_host=settings.host,
+            subscription=subscription,
+            protocols=tuple(settings.schemes),
+            session_timeout_ms=settings.session_timeout_ms,
+            heartbeat_interval_ms=settings.heartbeat_interval_ms,
+            rebalance_timeout_ms=settings.max_poll_interval_ms,
+            joined_ms=known.now_ms,
+        )
+        # Before the row, so that nobody finds a member without a heartbeat.
+        begun = self._clock.monotonic()
+        self._leases.renew(settings.group_id, self._id)
+        self._due = self._clock.monotonic() + settings.heartbeat_interval_ms / 1000
+        joined = self._store.change(lambda now: protocol.join(now, member, known), self._id, "joined", timeout_ms)
+        self.lease_end = begun + settings.session_timeout_ms / 1000
+        roster = self._adopt(joined)
+        log.info("group %s: %s joined in generation %s", settings.group_id, self._id, roster.generation)
+        return roster
+
+    def try_join(self, subscription: tuple[str, ...]) -> Roster | None:
+        """Join, or find out whether those who stand in the way are alive.
+
+        Returns:
+            None when they may be dead: try again, no later than in a heartbeat interval. They are members no more once
+            their sessions are over.
+
+        Raises:
+            InconsistentGroupProtocolError, NonEmptyGroupError: as `join`, and one of the members gave a heartbeat.
+            KafkaError: as `join`.
+        """
+        try:
+            return self.join(subscription)
+        except (InconsistentGroupProtocolError, NonEmptyGroupError):
+            if self._watch.lively:
+                self._leases.drop(self.settings.group_id, self._id)
+                raise
+            with self._beating:
+                self._watch.bury(self._id, self._store.read())
+            return None
+
+    def look(self) -> Roster | None:
+        """The roster now; None when this is no member any more: its session is over, or it did not poll in time.
+
+        Raises:
+            FencedInstanceIdError: another process has taken its static name over; also the next time, until `forget`.
+            KafkaError: as `RosterStore.change`; only for one that was silent for its session.
+        """
+        if self.membership is None:
+            return None
+        roster = self._store.read()
+        if self._id in roster.members and self.lapsed:
+            roster = self._revive()
+        if self._id in roster.members:
+            return self._adopt(roster)
+        owner = roster.instance(self.settings.group_instance_id)
+        if owner is not None:
+            raise FencedInstanceIdError(
+                f"group {self.settings.group_id!r}: {owner.member_id!r} has taken over as "
+                f"{self.settings.group_instance_id!r}; {self._id!r} is no member any more"
+            )
+        self.forget()
+        return None
+
+    def _revive(self) -> Roster:
+        """Give a late heartbeat, and make sure that it came before anybody acted upon its silence.
+
+        By a row: one that is being written to take this member out was planned on the roster before it, so it fails,
+        and its planner looks at the heartbeat again.
+        """
+        begun = self._clock.monotonic()
+        self._leases.renew(self.settings.group_id, self._id)
+        now_ms = self._clock.now_ms()
+        roster = self._store.change(
+            lambda now: replace(now, changed_ms=now_ms) if self._id in now.members else now,
+            self._id,
+            "gave no heartbeat for its session",
+        )
+        if self._id in roster.members:
+            self.lease_end = begun + self.settings.session_timeout_ms / 1000
+        return roster
+
+    def follow(self, roster: Roster, subscription: tuple[str, ...]) -> Roster | None:
+        """Write what this member wants now, and have the targets made anew when topics changed.
+
+        Returns:
+            The roster after it; None when this is no member any more.
+        """
+        me = roster.members[self._id]
+        if me.subscription != subscription:
+            known = self._known()
+            return self._mine(
+                lambda now: (
+                    protocol.join(now, replace(now.members[self._id], subscription=subscription), known)
+                    if self._id in now.members
+                    else now
+                ),
+                "subscribes to other topics",
+            )
+        return self._renew(roster)
+
+    def _renew(self, roster: Roster) -> Roster | None:
+        known = self._known()
+        if not roster.pending and not protocol.topics_differ(roster, known):
+            return roster
+        return self._mine(lambda now: protocol.renew(now, known), "topics changed")
+
+    def release(self, given_up: Iterable[TopicPartition]) -> Roster | None:
+        """Say that it holds partitions no more. Caller: after the listener was called.
+
+        Args:
+            given_up: what it owed at its last look; it may owe more by now.
+
+        Returns:
+            The roster after it; None when this is no member any more.
+        """
+        known, given = self._known(), tuple(given_up)
+        return self._mine(lambda now: protocol.release(now, self._id, given, known), "gave up partitions")
+
+    def leave(self, timeout_ms: float | None = 60_000, why: str = "left") -> None:
+        """Be a member no more; does nothing when it is none. What it owned goes to others at once.
+
+        It keeps its id until it is out, so that a call that was interrupted can be made again.
+        """
+        self.membership = None
+        if self._id:
+            self._watch.take_out([self._id], self._id, why, timeout_ms)
+            self._id = ""
+
+    def saw(self, generation: int) -> None:
+        """Take note of the generation that a commit was made in; -1 is none."""
+        if self.membership is not None and generation > self.membership.generation:
+            self.membership = replace(self.membership, generation=generation)
+
+    def forget(self) -> None:
+        """Be no member for its own part. A static member's place in the group is kept until its session is over."""
+        self._id, self.membership = "", None
+
+    # --- heartbeats -----------------------------------------------------------------------
+
+    def beat(self) -> float:
+        """Give a heartbeat if it is time, and look after the others. Caller: the pacemaker, or poll without one.
+
+        Returns:
+            Seconds until the next one is due.
+        """
+        if not self._beating.acquire(blocking=False):
+            return SHORTEST_BEAT
+        try:
+            now = self._clock.monotonic()
+            if self.membership is not None and now >= self._due:
+                self._due = now + self.settings.heartbeat_interval_ms / 1000
+                try:
+                    self._beat(self.membership.member_id, now)
+                except KafkaError as cause:
+                    log.warning("group %s: no heartbeat: %s", self.settings.group_id, cause)
+            return max(SHORTEST_BEAT, self._due - self._clock.monotonic())
+        finally:
+            self._beating.release()
+
+    def _beat(self, member_id: str, now: float) -> None:
+        settings = self.settings
+        if (now - self._polled) * 1000 > settings.max_poll_interval_ms:
+            self._leave_for_silence(member_id)
+            return
+        self._leases.renew(settings.group_id, member_id)
+        # A heartbeat that comes too late may have been missed already; `look` makes that sure.
+        if self._clock.monotonic() < self.lease_end:
+            self.lease_end = now + settings.session_timeout_ms / 1000
+        roster = self._store.read()
+        if member_id not in roster.members:
+            if self.membership is not None and self.membership.member_id == member_id:
+                self.lease_end = -math.inf
+            self._leases.drop(settings.group_id, member_id)
+            return
+        soonest = self._watch.bury(member_id, [m for m in roster if m.member_id != member_id])
+        if soonest is not None:
+            self._due = min(self._due, max(soonest, now + SHORTEST_BEAT))
+
+    def _leave_for_silence(self, member_id: str) -> None:
+        """Leave the group once, however many heartbeats come before the application polls again."""
+        settings = self.settings
+        if self._silent != member_id:
+            log.warning(
+                "group %s: %s did not poll for max_poll_interval_ms=%s, and leaves",
+                settings.group_id,
+                member_id,
+                settings.max_poll_interval_ms,
+            )
+            self._silent = member_id
+        self.lease_end = -math.inf
+        if member_id in self._store.read().members:
+            # Only the table is changed here: the owner's thread finds out at its next look.
+            self._watch.take_out([member_id], member_id, "did not poll in time")
+        self.lease_end = -math.inf  # once more: the owner's thread may have looked meanwhile
+
+    # --- both --------------------------------------------------------------------------------
+
+    def _mine(self, change: Callable[[Roster], Roster], why: str) -> Roster | None:
+        roster = self._adopt(self._store.change(change, self._id, why))
+        return roster if self._id in roster.members else None
+
+    def _adopt(self, roster: Roster) -> Roster:
+        """Commit under this generation from now on."""
+        known = self.membership
+        if self._id in roster.members and (known is None or known.generation != roster.generation):
+            self.membership = Membership(
+                group_id=self.settings.group_id,
+                generation=roster.generation,
+                member_id=self._id,
+                client_id=self.settings.client_id,
+                group_instance_id=self.settings.group_instance_id,
+            )
+        return roster
+
+
+def _known(topics: Callable[[], Topics], settings: MemberSettings, clock: Clock) -> Known:
+    """What a member knows now."""
+    now = topics()
+    return Known(
+        schemes=settings.schemes,
+        topics=Counts(now.infos),
+        metadata_seq=now.seq,
+        now_ms=clock.now_ms(),
+    )

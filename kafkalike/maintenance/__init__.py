@@ -1,0 +1,1 @@
+"""Maintenance: retention, compaction, vacuum, verify and repair of topics; forget, undo and fork of records."""

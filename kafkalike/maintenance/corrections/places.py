@@ -1,0 +1,61 @@
+"""Places: where corrections are made: the cluster, and its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafkalike.connect import check_there, connect
+from kafkalike.errors import BrokerNotAvailableError
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.maintenance.upkeep.tasks import IN_PROCESS, Tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def opened(bootstrap_servers: Any, storage_options: Any, *, writes: bool) -> DeltaCluster:  # noqa: ANN401 - see `connect`
+    """The cluster.
+
+    Raises:
+        UnsafeStorageError: it can only be read and is to be written.
+    """
+    cluster = connect(bootstrap_servers, storage_options)
+    check_there(cluster)
+    if writes:
+        cluster.store.check_writable()
+    return cluster
+
+
+def lies_below(path: Path, cluster: DeltaCluster) -> bool:
+    """Whether a file of this machine lies below one of the cluster's roots."""
+    folders = [root for root in cluster.root.split(",") if "://" not in root]
+    return any(path.resolve().is_relative_to(Path(root).resolve()) for root in folders)
+
+
+def check_in_sync(cluster: DeltaCluster, topics: Iterable[str]) -> None:
+    """Refuse topics of which a root may have more than is known: what is taken out would stay there.
+
+    Raises:
+        BrokerNotAvailableError: a replica is out of sync, or its root gives no answer.
+    """
+    for topic in topics:
+        found = cluster.replication.replicas(topic)
+        away = sorted({*found.replicas, *found.isr} - (set(found.isr) - set(found.offline)))
+        if away:
+            message = (
+                f"{topic}: broker {', '.join(map(str, away))} gives no answer or is not in sync, and would keep the "
+                "records. Bring it back and run `kafkalike replicate`, or have its replica elsewhere "
+                "(`kafkalike reassign-partitions`), then try again; nothing was done"
+            )
+            raise BrokerNotAvailableError(message)
+
+
+def tasks_of(spark: SparkSession | None) -> Tasks:
+    """Where files are read and written."""
+    if spark is None:
+        return IN_PROCESS
+    from kafkalike.maintenance.tasks_spark import SparkTasks
+
+    return SparkTasks(spark)

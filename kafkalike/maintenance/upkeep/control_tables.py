@@ -1,0 +1,207 @@
+"""Maintenance of control tables: a table in, only rows that still matter left.
+
+Also removes what deletions of topics have left: tables, when they were killed, and lock files. A control table is
+loaded by every client that opens the cluster, so it is its length that a start costs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kafkalike.delta.layout import CLUSTER_METADATA, CONTROL_TABLES, DELETED, LOCKS, SCHEMAS, STAGING
+from kafkalike.delta.turns import turns_of
+from kafkalike.log.cluster.topic_folders import dead_folders, remove_folder, topic_id_of
+from kafkalike.log.cluster.topic_lives import live_topic
+from kafkalike.maintenance.upkeep.vacuum import Delays, leftovers, vacuum
+from kafkalike.model.clock import Deadline
+from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
+from kafkalike.model.schemas.kept_rows import kept_schema_rows
+
+if TYPE_CHECKING:
+    from kafkalike.delta.control_log import DeltaControlLog
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.model.row_value import ControlState
+    from kafkalike.storage.port import Store
+
+S = TypeVar("S", bound="ControlState")
+R = TypeVar("R")
+
+__all__ = [
+    "DELETED",
+    "LOCKS",
+    "STAGING",
+    "clear_deleted",
+    "clear_folders",
+    "clear_locks",
+    "compact_control",
+    "control_tables",
+    "vacuum_control",
+]
+
+METADATA_KEEP_MS: Final = 30 * 86_400_000
+"""How long, ms, every row of `__cluster_metadata` stays: who changed what, and why log starts moved."""
+
+MOVES_KEPT: Final = 10_000
+"""How many moves of a partition's log start stay at most for that: a client that starts reads them all."""
+
+GROUPS_KEEP_MS: Final = 6 * 3_600_000
+GROUPS_KEEP_ROWS: Final = 50_000
+"""How long, ms, every row of `__consumer_offsets` stays, and how many at most: how lag moved over the last hours."""
+
+MIN_GAIN: Final = 64
+"""Rows that must go, or files that must be merged, for a compaction to be worth a table version."""
+
+READER_MS: Final = 600_000
+"""How long, ms, files stay for a client that is just reading them; one that comes too late reads the table anew."""
+
+
+def control_tables(cluster: DeltaCluster) -> list[str]:
+    """Names of the control tables that exist; none where maintenance cannot reach them."""
+    return [n for n in CONTROL_TABLES if cluster.store.list(f"{n}/_delta_log")]
+
+
+def compact_control(cluster: DeltaCluster, table: str, *, dry_run: bool) -> tuple[int, int]:
+    """Keep the rows that make up the state, and recent ones.
+
+    Returns:
+        Rows before and after.
+
+    Raises:
+        KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `DeltaControlLog.compact`.
+    """
+    now = cluster.clock.now_ms()
+    if table == CLUSTER_METADATA:
+        return _compact(
+            cluster.metadata, lambda rows: kept_metadata_rows(rows, now - METADATA_KEEP_MS, MOVES_KEPT), dry_run=dry_run
+        )
+    if table == SCHEMAS:
+        return _compact(cluster.schemas, kept_schema_rows, dry_run=dry_run)
+    return _compact(
+        cluster.groups, lambda rows: kept_group_rows(rows, now - GROUPS_KEEP_MS, GROUPS_KEEP_ROWS), dry_run=dry_run
+    )
+
+
+def _compact(
+    log: DeltaControlLog[S, R], keep: Callable[[Sequence[R]], Sequence[R]], *, dry_run: bool
+) -> tuple[int, int]:
+    rows = log.rows
+    kept = max(1, len(keep(rows))) if rows else 0
+    worth = len(rows) - kept >= MIN_GAIN or len(log.live_files()) >= MIN_GAIN
+    if dry_run or not worth:
+        return len(rows), kept if worth else len(rows)
+    return log.compact(keep)
+
+
+def vacuum_control(cluster: DeltaCluster, table: str) -> int:
+    """Remove data files that the table no longer names, and entries of its log past their retention.
+
+    Returns:
+        How many files went.
+    """
+    files = cluster.store.at(table)
+    log = _log_of(cluster, table)
+    delays = Delays(deleted_ms=READER_MS, replaced_ms=READER_MS)
+    due = leftovers(files, log.live_files, cluster.clock.now_ms(), delays)
+    if due:
+        # A writer that was stopped before its commit, and did not wait for the lock, may have one of them in hand.
+        log.fence()
+    if cluster.server.is_closed({}):
+        log.close()
+    gone = list(vacuum(files, due, log.live_files, lambda: log.exclusive(Deadline(cluster.clock, 60_000))))
+    log.clean_log()
+    return len(gone)
+
+
+def _log_of(cluster: DeltaCluster, table: str) -> DeltaControlLog[Any, Any]:
+    if table == CLUSTER_METADATA:
+        return cluster.metadata
+    return cluster.schemas if table == SCHEMAS else cluster.groups
+
+
+def clear_deleted(cluster: DeltaCluster) -> list[str]:
+    """Remove the tables in `__deleted`: of deleted topics, and what creations of topics have put aside.
+
+    The metadata are read from nothing for it; a table whose topic is alive stays.
+
+    Returns:
+        What stayed and why, one sentence for each such table.
+
+    Raises:
+        LogCorruptError: the metadata cannot be read; nothing was removed.
+    """
+    problems: list[str] = []
+    for place in _folders(cluster):
+        problems += _clear_deleted(cluster, Path(place.uri, DELETED))
+    return problems
+
+
+def _clear_deleted(cluster: DeltaCluster, folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    found = list(folder.iterdir())
+    state = cluster.metadata_on_disk()
+    problems = []
+    for table in found:
+        info = live_topic(state, topic_id_of(table.name))
+        if info is None or Path(cluster.root, info.location, "_delta_log").is_dir():
+            # Of a topic that has come back as a mirror of its former copy, this is the table of its life before.
+            shutil.rmtree(table, ignore_errors=True)
+        else:
+            problems.append(
+                f"{DELETED}/{table.name} is the table of topic {info.name!r}, which exists, and was not removed: move "
+                f"it back to {info.location}"
+            )
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+    return problems
+
+
+def clear_folders(cluster: DeltaCluster) -> int:
+    """Remove tables that no topic has: what killed deletions have left, and creations that were killed or too late.
+
+    The metadata are read from nothing for it. Of roots in object stores see `clear_dead_tables`.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        LogCorruptError: the metadata cannot be read; nothing was removed.
+    """
+    return sum(_clear_folders(cluster, place) for place in _folders(cluster))
+
+
+def _folders(cluster: DeltaCluster) -> list[Store]:
+    """Those of a cluster's roots that are folders of this machine."""
+    return [place for place in cluster.places() if place.reach == "machine"]
+
+
+def _clear_folders(cluster: DeltaCluster, place: Store) -> int:
+    state, now = cluster.metadata_on_disk(), cluster.clock.now_ms()
+    found = list(dead_folders(place, state, now))
+    if any(open_still for _, _, open_still in found):
+        # A creator that was stopped may have one of them in hand.
+        cluster.metadata.fence()
+        state = cluster.metadata_on_disk()
+    count = 0
+    for folder, topic_id, _ in found:
+        if live_topic(state, topic_id) is None:
+            remove_folder(folder, Path(place.uri), topic_id)
+            count += 1
+    return count
+
+
+def clear_locks(cluster: DeltaCluster) -> int:
+    """Remove the lock files of topics that are gone; those that somebody has in hand stay until the next run.
+
+    Returns:
+        How many locks there were.
+    """
+    state = cluster.metadata.refresh()
+    gone = list(state.gone.values())
+    return cluster.store.forget_turns(
+        turn for info in gone for place in {info.name, info.location} for turn in turns_of(place)
+    )

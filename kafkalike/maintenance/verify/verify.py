@@ -1,0 +1,211 @@
+"""Verify: a cluster in, a report out; reads what the rules beside it judge.
+
+Files are read in batches of about 16 MiB. What is appended while the run goes on is not looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kafkalike.delta.layout import SCHEMAS, TOPIC_SCHEMA
+from kafkalike.delta.loading import load_table
+from kafkalike.delta.snapshot import load_snapshot
+from kafkalike.errors import BrokerResponseError, KafkaError, KafkaStorageError, LogCorruptError
+from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.maintenance.verify.commits import list_commits
+from kafkalike.maintenance.verify.file_check import check_segment, files_of
+from kafkalike.maintenance.verify.file_rules import misplaced_keys
+from kafkalike.maintenance.verify.findings import Finding, Report
+from kafkalike.maintenance.verify.group_rules import check_committed, check_group_rows
+from kafkalike.maintenance.verify.schema_rules import check_schema_rows
+from kafkalike.maintenance.verify.table_rules import (
+    check_commits,
+    check_coverage,
+    check_partitions,
+    check_place,
+    check_schema,
+)
+from kafkalike.maintenance.verify.transaction_rules import check_ahead, check_lost, check_transaction_rows
+from kafkalike.model.topic import TopicInfo
+
+if TYPE_CHECKING:
+    from kafkalike.log.port import Cluster
+
+
+Progress = Callable[[int], None]
+
+
+def verify(
+    cluster: Cluster, topics: Iterable[str], progress: Progress = lambda _: None, *, groups: bool = True
+) -> Report:
+    """Check topics and, with `groups`, the offsets table and the schemas' table.
+
+    Args:
+        cluster: where they are.
+        topics: existing topics.
+        progress: called with the bytes of each file after it was read.
+        groups: also check the rows of the offsets table, whichever topics they are about, and the schemas.
+    """
+    report = Report()
+    for name in topics:
+        verify_topic(cluster, name, report, progress)
+    if groups:
+        verify_groups(cluster, report)
+        verify_schemas(cluster, report)
+    return report
+
+
+def known_topics(cluster: Cluster) -> list[str]:
+    """Names of all topics; none when the metadata cannot be read, which `verify` says."""
+    try:
+        return sorted(cluster.topics())
+    except LogCorruptError:
+        return []
+
+
+def total_bytes(cluster: Cluster, topics: Iterable[str]) -> int:
+    """Bytes of the files that a run over these topics reads; topics that cannot be opened count nothing."""
+    total = 0
+    for name in topics:
+        try:
+            total += sum(cluster.disk_usage(name).values())
+        except KafkaError:
+            # The run itself says what is wrong with it.
+            continue
+    return total
+
+
+def verify_topic(cluster: Cluster, name: str, report: Report, progress: Progress = lambda _: None) -> None:
+    """Check one topic: its table's schema and commits, its partitions, every file, and the offsets committed in it.
+
+    A topic whose storage gives no answer is a finding; the topics after it are checked all the same.
+
+    Args:
+        cluster: where it is.
+        name: an existing topic.
+        report: gets the findings and counts.
+        progress: called with the bytes of each file after it was read.
+    """
+    report.topics += 1
+    try:
+        _check_topic(cluster, name, report, progress)
+    except (KafkaStorageError, OSError) as error:
+        report.findings.append(Finding(kind="table", message=_unread(error), topic=name))
+
+
+def _unread(error: KafkaStorageError | OSError) -> str:
+    return str(error) if isinstance(error, KafkaStorageError) else f"its storage gives no answer: {error}"
+
+
+def _check_topic(cluster: Cluster, name: str, report: Report, progress: Progress) -> None:
+    try:
+        log = cluster.log(name)
+        log.refresh()
+    except (LogCorruptError, BrokerResponseError) as error:
+        report.findings += _damaged(cluster, cluster.topic(name)) or [
+            Finding(kind="table", message=str(error), topic=name)
+        ]
+        return
+    info = log.info
+    live = {p: range(log.log_start(p), log.log_end(p)) for p in info.partitions}
+    report.findings += _damaged(cluster, info)
+    report.findings += [
+        Finding(kind="foreign-rule", message=f"its table: {refusal}", topic=name)
+        for refusal in getattr(log, "foreign_rules", list)()
+    ]
+    report.findings += _table_findings(cluster, info)
+    for partition in info.partitions:
+        report.partitions += 1
+        segments = tuple(log.segments(partition))
+        holes = log.holes_below(partition)
+        report.findings += check_coverage(name, partition, segments, live[partition], holes_below=holes)
+        checks = []
+        for segment in segments:
+            report.findings += check_place(name, segment)
+            checks.append(check_segment(cluster, log, segment, report))
+            report.segments += 1
+            report.records += checks[-1].records
+            progress(segment.size_bytes)
+        report.findings += misplaced_keys(name, partition, checks)
+    with contextlib.suppress(LogCorruptError):
+        # Said of the offsets table itself.
+        groups = cluster.groups.refresh()
+        report.findings += check_committed(groups, name, info.topic_id, live)
+        report.findings += check_ahead(name, log.last_transaction, groups.seq)
+
+
+def verify_groups(cluster: Cluster, report: Report) -> None:
+    """Check the offsets table: numbering, generations, commits of members that were replaced, and transactions.
+
+    Metadata whose files are sound and that cannot be read all the same are a finding, too.
+    """
+    try:
+        damaged = _damaged(cluster, None)
+        report.findings += damaged
+    except (KafkaStorageError, OSError) as error:
+        report.findings.append(Finding(kind="groups-table", message=_unread(error)))
+        return
+    except LogCorruptError as error:
+        # Of several roots, the metadata say where the other tables are.
+        report.findings.append(Finding(kind="table", message=str(error)))
+        return
+    try:
+        cluster.metadata.refresh()
+    except LogCorruptError as error:
+        if not damaged:
+            report.findings.append(Finding(kind="table", message=str(error)))
+    try:
+        rows = cluster.groups.rows
+        report.findings += [*check_group_rows(rows), *check_transaction_rows(rows)]
+        report.findings += check_lost(cluster.transactions.damaged())
+    except LogCorruptError as error:
+        if not damaged:
+            report.findings.append(Finding(kind="groups-table", message=str(error)))
+    except (KafkaStorageError, OSError) as error:
+        report.findings.append(Finding(kind="groups-table", message=_unread(error)))
+
+
+def verify_schemas(cluster: Cluster, report: Report) -> None:
+    """Check the schemas' table: numbering, ids and references."""
+    try:
+        report.findings += check_schema_rows(cluster.schemas.rows)
+    except LogCorruptError as error:
+        if not any(finding.message.startswith(f"{SCHEMAS}/") for finding in report.findings):
+            report.findings.append(Finding(kind="schemas-table", message=str(error)))
+    except (KafkaStorageError, OSError) as error:
+        report.findings.append(Finding(kind="schemas-table", message=_unread(error)))
+
+
+def _damaged(cluster: Cluster, info: TopicInfo | None) -> list[Finding]:
+    """Damaged files of a topic's table log, or of the control tables."""
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.maintenance.verify.flaws import damaged_tables
+
+    assert isinstance(cluster, DeltaCluster)
+    tables = damaged_tables(cluster, [] if info is None else [info], control=info is None)
+    return [finding for table in tables for finding in table.findings()]
+
+
+def _table_findings(cluster: Cluster, info: TopicInfo) -> list[Finding]:
+    files = files_of(cluster, info)
+    if files is None:
+        return []
+    try:
+        snapshot = load_snapshot(files)
+        found = _delta_kinds(json.loads(snapshot.metadata()["schemaString"]))
+        live = load_table(files, segment_of).index
+        return [
+            *check_schema(info.name, "its table", found, _delta_kinds(TOPIC_SCHEMA)),
+            *check_partitions(info.name, sorted({s.partition for s in live}), info.num_partitions),
+            *check_commits(info.name, list_commits(cluster, info.name)),
+        ]
+    except (KafkaError, OSError, KeyError, ValueError) as error:
+        return [Finding(kind="table-log", message=str(error), topic=info.name)]
+
+
+def _delta_kinds(schema: Mapping[str, Any]) -> dict[str, str]:
+    """Columns of a table by Delta's schema, with their types."""
+    return {str(field["name"]): json.dumps(field["type"]) for field in schema["fields"]}

@@ -1,0 +1,343 @@
+"""TopicConfig: the settings of one topic, with Kafka's names and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from kafkalike.model.config.properties import (
+    INT_MAX,
+    LONG_MAX,
+    Property,
+    PropertySet,
+    Value,
+    boolean,
+    group_ids,
+    one_of,
+    ratio,
+    whole,
+    words_of,
+)
+from kafkalike.model.schemas.strategies import STRATEGIES, TOPIC_NAME, Part
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+"""Values of `compression.type` that name a codec; `producer` keeps the producer's choice."""
+
+FOREIGN_WRITES: Final = "kafkalike.foreign.writes"
+"""Setting that says whether other Delta writers may change a topic's table."""
+
+_NO_BROKER = "there is no broker process, page cache or index file to tune"
+_NO_REPLICA = "replicas are copied by whoever writes, as fast as that goes"
+_NO_TIER = "the storage root itself is the remote tier"
+
+
+def strategy(text: str) -> str:
+    """Parser of a strategy's name, with or without the package of Confluent's class."""
+    return one_of(*STRATEGIES)(text.removeprefix("io.confluent.kafka.serializers.subject."))
+
+
+TOPIC_PROPERTIES: Final = PropertySet(
+    "topic",
+    [
+        Property(
+            name="cleanup.policy",
+            parse=words_of("delete", "compact", empty=True),
+            default="delete",
+            doc="What maintenance may do with old records: delete, compact, both (`compact,delete`), or nothing (the "
+            "empty text).",
+            is_list=True,
+        ),
+        Property(
+            name="compression.type",
+            parse=one_of("producer", "uncompressed", *CODECS),
+            default="producer",
+            doc="Codec of the data files; `producer` keeps the codec the producer asks for. `uncompressed`, Kafka's "
+            "word for topics, and `none` are the same.",
+        ),
+        Property(
+            name="delete.retention.ms",
+            parse=whole(0),
+            default="86400000",
+            doc="How long (ms) a tombstone stays readable after compaction.",
+        ),
+        Property(
+            name="file.delete.delay.ms",
+            parse=whole(0),
+            default="60000",
+            doc="How long (ms) a deleted segment's file stays on disk for readers that still need it.",
+        ),
+        Property(
+            name="kafkalike.flush",
+            parse=one_of("true", "false"),
+            default="false",
+            doc="Whether records and their table commit are forced to the disk (fsync) before they are acknowledged, "
+            "so that they survive a power failure. Kafka's default does not do it either.",
+        ),
+        Property(
+            name=FOREIGN_WRITES,
+            parse=one_of("reject", "allow"),
+            default="reject",
+            doc="Whether Delta writers other than kafkalike may change the topic's table. `reject` gives the table a "
+            "writer feature that they do not know, so Spark, delta-rs and others reject INSERT, UPDATE, DELETE, "
+            "OPTIMIZE and VACUUM by any path or name. All of them can still read it.",
+        ),
+        *(
+            prop
+            for part in ("key", "value")
+            for prop in (
+                Property(
+                    name=f"kafkalike.{part}.schema.validation",
+                    parse=one_of("true", "false"),
+                    default="false",
+                    doc=f"Whether a record's {part} must begin with the magic byte 0 and the id of a schema that the "
+                    "registry has under the topic's subject; null passes. Also as "
+                    f"confluent.{part}.schema.validation.",
+                ),
+                Property(
+                    name=f"kafkalike.{part}.subject.name.strategy",
+                    parse=strategy,
+                    default=TOPIC_NAME,
+                    doc=f"Which subject that is: {', '.join(STRATEGIES)}. Also as "
+                    f"confluent.{part}.subject.name.strategy, and with the package of Confluent's class.",
+                ),
+            )
+        ),
+        Property(
+            name="kafkalike.merge.bytes",
+            parse=whole(14, INT_MAX),
+            default="134217728",
+            doc="Bytes up to which maintenance merges small files; never more than segment.bytes.",
+        ),
+        Property(
+            name="kafkalike.merge.min.age.ms",
+            parse=whole(0),
+            default="60000",
+            doc="Age (ms, since its append) at which a file may be merged, so that the hot tail stays as it is.",
+        ),
+        Property(
+            name="kafkalike.replaced.file.delay.ms",
+            parse=whole(0),
+            default="86400000",
+            doc="How long (ms) a file whose records were merged or compacted into another one stays on disk, for Spark "
+            "queries and native Delta streams that still read it.",
+        ),
+        Property(
+            name="kafkalike.maintenance.retention.clock",
+            parse=one_of("record", "append"),
+            default="record",
+            doc="What a segment's age counts from: its newest record's time, but never later than its append, or the "
+            "append.",
+        ),
+        Property(
+            name="kafkalike.retention.wait.groups",
+            parse=group_ids,
+            default="",
+            doc="Groups, separated by commas, that must have committed an offset past a record before retention by "
+            "time or size may delete it.",
+            is_list=True,
+        ),
+        Property(
+            name="kafkalike.retention.wait.max.bytes",
+            parse=whole(-1),
+            default="-1",
+            doc="Bytes of a partition above which retention no longer waits for groups; -1 is no limit.",
+        ),
+        Property(
+            name="kafkalike.retention.wait.max.ms",
+            parse=whole(1),
+            default="2592000000",
+            doc="Age (ms) at which retention no longer waits for groups.",
+        ),
+        Property(
+            name="max.compaction.lag.ms",
+            parse=whole(1),
+            default=str(LONG_MAX),
+            doc="Longest time (ms) a record may wait for compaction.",
+        ),
+        Property(
+            name="max.message.bytes",
+            parse=whole(0, INT_MAX),
+            default="1048588",
+            doc="Largest record (bytes of key, value and headers with Kafka's per-record overhead).",
+        ),
+        Property(
+            name="message.timestamp.after.max.ms",
+            parse=whole(0),
+            default="3600000",
+            doc="How far (ms) a record's CreateTime may lie after the time of the append.",
+        ),
+        Property(
+            name="message.timestamp.before.max.ms",
+            parse=whole(0),
+            default=str(LONG_MAX),
+            doc="How far (ms) a record's CreateTime may lie before the time of the append.",
+        ),
+        Property(
+            name="message.timestamp.type",
+            parse=one_of("CreateTime", "LogAppendTime"),
+            default="CreateTime",
+            doc="Whether a record keeps its producer's time or gets the time of the append.",
+        ),
+        Property(
+            name="min.cleanable.dirty.ratio",
+            parse=ratio,
+            default="0.5",
+            doc="Share of uncompacted bytes from which compaction is worth it.",
+        ),
+        Property(
+            name="min.compaction.lag.ms",
+            parse=whole(0),
+            default="0",
+            doc="Time (ms) a record stays uncompacted at least.",
+        ),
+        Property(
+            name="min.insync.replicas",
+            parse=whole(1, INT_MAX),
+            default="1",
+            doc="Replicas in sync that there must be for a record to be taken.",
+        ),
+        Property(
+            name="unclean.leader.election.enable",
+            parse=boolean,
+            default="false",
+            doc="Whether a replica that may lack records may lead when no other one answers.",
+        ),
+        Property(
+            name="retention.bytes",
+            parse=whole(-1),
+            default="-1",
+            doc="Bytes a partition may have before its oldest segments go; -1 is no limit.",
+        ),
+        Property(
+            name="retention.ms",
+            parse=whole(-1),
+            default="604800000",
+            doc="Age (ms) at which a segment may go; -1 keeps it forever.",
+        ),
+        Property(
+            name="segment.bytes",
+            parse=whole(14, INT_MAX),
+            default="1073741824",
+            doc="Bytes up to which maintenance merges small segments.",
+        ),
+        Property(
+            name="segment.ms",
+            parse=whole(1),
+            default="604800000",
+            doc="Age (ms) after which a segment is sealed even when it is small.",
+        ),
+    ],
+    meaningless={
+        "flush.messages": _NO_BROKER,
+        "flush.ms": _NO_BROKER,
+        "index.interval.bytes": _NO_BROKER,
+        "preallocate": _NO_BROKER,
+        "segment.index.bytes": _NO_BROKER,
+        "segment.jitter.ms": _NO_BROKER,
+        "message.downconversion.enable": "there is no wire format to convert to",
+        "message.format.version": "there is no wire format",
+        "message.timestamp.difference.max.ms": "Kafka 4 dropped it; use message.timestamp.before/after.max.ms",
+        "follower.replication.throttled.replicas": _NO_REPLICA,
+        "leader.replication.throttled.replicas": _NO_REPLICA,
+        "remote.storage.enable": _NO_TIER,
+        "local.retention.ms": _NO_TIER,
+        "local.retention.bytes": _NO_TIER,
+        "remote.log.copy.disable": _NO_TIER,
+        "remote.log.delete.on.disable": _NO_TIER,
+        "compression.gzip.level": "the codec's own default level is used",
+        "compression.lz4.level": "the codec's own default level is used",
+        "compression.zstd.level": "the codec's own default level is used",
+    },
+    aliases={
+        f"confluent.{part}.{name}": f"kafkalike.{part}.{name}"
+        for part in ("key", "value")
+        for name in ("schema.validation", "subject.name.strategy")
+    },
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChecks:
+    """Which schemas the keys and values of a topic's records must have."""
+
+    key: str | None = None
+    """Strategy that names the subject of keys; None where keys are not looked at."""
+    value: str | None = None
+    """The same for values."""
+
+    @property
+    def parts(self) -> Mapping[Part, str]:
+        """Strategies of the parts of a record that are looked at."""
+        found: dict[Part, str] = {}
+        if self.key is not None:
+            found["key"] = self.key
+        if self.value is not None:
+            found["value"] = self.value
+        return found
+
+
+NO_CHECKS: Final = SchemaChecks()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The settings that the append path needs, in effect for one topic: the topic's own, else the server's."""
+
+    compression_type: str
+    """`producer` or a codec; see `CODECS`."""
+    max_message_bytes: int
+    """Bytes; a larger record is refused with `MessageSizeTooLargeError`."""
+    log_append_time: bool
+    """True when records get the time of the append."""
+    timestamp_before_max_ms: int
+    """How far in the past (ms) a record's time may lie."""
+    timestamp_after_max_ms: int
+    """How far in the future (ms) a record's time may lie."""
+    cleanup_policy: tuple[str, ...]
+    """`delete`, `compact`, both, or neither."""
+    flush: bool = False
+    """Whether an append is on the disk, and not only in the page cache, when it is acknowledged."""
+    schemas: SchemaChecks = NO_CHECKS
+    """Which schemas records must have."""
+    min_isr: int = 1
+    """Replicas in sync that there must be for a record to be taken."""
+    closed: bool = True
+    """Whether the topic's table is closed to foreign writers."""
+
+    @classmethod
+    def from_properties(cls, effective: Mapping[str, str]) -> TopicConfig:
+        """Build from the settings in effect, in text form; missing ones take Kafka's default."""
+
+        def get(name: str) -> Value:
+            text = effective.get(name, TOPIC_PROPERTIES.properties[name].default)
+            return TOPIC_PROPERTIES.check(name, text)
+
+        codec = get("compression.type")
+        return cls(
+            compression_type="none" if codec == "uncompressed" else cast("str", codec),
+            max_message_bytes=cast("int", get("max.message.bytes")),
+            log_append_time=get("message.timestamp.type") == "LogAppendTime",
+            timestamp_before_max_ms=cast("int", get("message.timestamp.before.max.ms")),
+            timestamp_after_max_ms=cast("int", get("message.timestamp.after.max.ms")),
+            cleanup_policy=cast("tuple[str, ...]", get("cleanup.policy")),
+            flush=get("kafkalike.flush") == "true",
+            schemas=_schema_checks(get),
+            min_isr=cast("int", get("min.insync.replicas")),
+            closed=get(FOREIGN_WRITES) == "reject",
+        )
+
+    @property
+    def compacted(self) -> bool:
+        """Whether compaction may remove records, so that offsets may have holes and keys are needed."""
+        return "compact" in self.cleanup_policy
+
+
+def _schema_checks(get: Callable[[str], Value]) -> SchemaChecks:
+    key, value = (
+        cast("str", get(f"kafkalike.{part}.subject.name.strategy"))
+        if get(f"kafkalike.{part}.schema.validation") == "true"
+        else None
+        for part in ("key", "value")
+    )
+    return NO_CHECKS if key is None and value is None else SchemaChecks(key=key, value=value)

@@ -1,0 +1,1 @@
+"""Replication: the same tables at several roots: brokers, replicas, controllers, mirrors."""

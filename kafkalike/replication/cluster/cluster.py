@@ -1,0 +1,487 @@
+"""ReplicatedCluster: several storage roots whose topics are Delta tables, each on one or more of them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.delta.control_log import DeltaControlLog
+from kafkalike.delta.layout import CONTROL_TABLES, METADATA_TABLE_PROPERTIES
+from kafkalike.delta.replica_files import mark_replica
+from kafkalike.delta.root_format import ROOT_FORMAT, SEVERAL_ROOTS, check_root_format
+from kafkalike.errors import (
+    InvalidConfigurationError,
+    InvalidReplicationFactorError,
+    KafkaConnectionError,
+    KafkaStorageError,
+)
+from kafkalike.log.cluster.delta_cluster import DeltaCluster, spark_uri
+from kafkalike.log.cluster.root_tables import RootTables
+from kafkalike.log.cluster.server_defaults import ServerFiles, environments_file
+from kafkalike.log.cluster.topic_folders import location_of
+from kafkalike.model.brokers import Broker, ReplicatedTable, first_replicas
+from kafkalike.model.brokers.reading import LEADER, ReadFrom
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, broker_row, replicas_row
+from kafkalike.model.names import TopicId, TopicName
+from kafkalike.replication.cluster.broker_store import BrokerRoot, Founding, Sign
+from kafkalike.replication.cluster.brokers import Brokers
+from kafkalike.replication.cluster.controller import MetadataController, Place
+from kafkalike.replication.cluster.founding import find_cluster, found_cluster
+from kafkalike.replication.cluster.home import BrokerHome
+from kafkalike.replication.cluster.metadata import PatientControlLog
+from kafkalike.replication.cluster.mirrored import mirror_at, mirrors_broker
+from kafkalike.replication.cluster.placement import Placement
+from kafkalike.replication.cluster.places import Places, is_folder
+from kafkalike.replication.cluster.roots import SeveralRoots
+from kafkalike.replication.cluster.sealing import configuration_in, seal_table
+from kafkalike.replication.cluster.topic_tables import RefusingRootError, TopicTables
+from kafkalike.replication.cluster.voters import first_voters, metadata_root
+from kafkalike.storage.bounded.calls import calls_of
+
+if TYPE_CHECKING:
+    from kafkalike.model.config.storage import StorageOptions
+    from kafkalike.model.mirrored import Mirrored
+    from kafkalike.model.topic import TopicInfo
+    from kafkalike.storage.port import Store
+
+LAG: Final = "replica.lag.time.max.ms"
+"""Server setting: how long a root may give no answer before its replicas are out of sync."""
+
+
+class ReplicatedCluster(DeltaCluster):
+    """A cluster at several roots.
+
+    Args:
+        roots: by broker id; the first one has the metadata.
+        founding: whether the cluster was made.
+        places: opens roots.
+        reopen: the roots' URIs, joined by commas, and what their storages need → their store, in another process.
+        server: settings that seed the cluster's defaults; those of the roots' own files when None.
+        clock: time and waiting.
+        read_from: where data files are read first.
+    """
+
+    store: SeveralRoots
+    metadata: PatientControlLog[ClusterState, MetadataRow]
+    metadata_properties = METADATA_TABLE_PROPERTIES | {ROOT_FORMAT: SEVERAL_ROOTS}
+    several = True
+
+    def __init__(
+        self,
+        roots: Mapping[int, str],
+        founding: Founding,
+        *,
+        places: Places,
+        reopen: Callable[[str, StorageOptions | None], Store],
+        server: ServerConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        read_from: ReadFrom = LEADER,
+    ) -> None:
+        self._roots = dict(roots)
+        self._read_from = read_from
+        self._reopen = reopen
+        self._founding = founding
+        self._found_mutex = threading.RLock()
+        self._adopt_mutex = threading.Lock()
+        self._founded = False
+        self._adopted = founding.done
+        """Whether `roots` are those of the cluster that was made."""
+        self._places = places
+        stores = {broker: places.broker(root, founding) for broker, root in roots.items()}
+        self._given = server
+        settings = self._first_settings()
+        lag_ms = int(settings.get(LAG))
+        if not founding.done:
+            self._choose_voters(settings)
+        for root in filter(is_folder, roots.values()):
+            calls_of(root).allow(lag_ms)
+        several = SeveralRoots(
+            stores,
+            metadata_root(stores, lambda uri: places.broker(uri, founding), clock),
+            clock=clock,
+            lag_ms=lag_ms,
+            controller_of=self._controller_of,
+            opened=self._open_root,
+            is_out=self._is_out,
+            reopen=reopen,
+            to_send=places.to_send,
+            is_near=self._is_near if read_from.rack else None,
+            striped=read_from.striped,
+            known=lambda: self.metadata.state,
+            refreshed=self._refreshed,
+        )
+        self._placement = Placement(lambda: self.server, lambda broker: several.root_of(broker).is_there())
+        self._topic_tables = TopicTables(several, clock)
+        root = ",".join(root for _, root in sorted(roots.items()))
+        super().__init__(several, server=server, clock=clock, root=root)
+
+    def _server_files(self) -> ServerFiles:
+        """The files at all roots; a root that is not there, or hangs, is silent."""
+        known = {broker.id: broker.uri for broker in self.metadata.state.brokers.values()}
+        found: dict[str, ServerConfig] = {}
+        silent: list[str] = []
+        for broker, uri in sorted((known or self._roots).items()):
+            try:
+                own = self._places.server_file(uri)
+                if not own:
+                    # After it was looked for: a root that goes has no files either.
+                    self.store.root_of(broker).check_there()
+                found.update(own)
+            except (OSError, KafkaStorageError):
+                silent.append(uri)
+        return ServerFiles(found=found or environments_file(), silent=silent)
+
+    def _first_settings(self) -> ServerConfig:
+        """Return the settings until the metadata are read. A bad file is refused before a cluster is made of it.
+
+        Those of a cluster that was made are judged where a default is needed, beside what the metadata say.
+        """
+        try:
+            return self._settings_of_folders()
+        except InvalidConfigurationError:
+            if not self._founding.done:
+                raise
+            return ServerConfig()
+
+    def _settings_of_folders(self) -> ServerConfig:
+        """What the files at folders say that answer: these cost nothing to read."""
+        if self._given is not None:
+            return self._given
+        found: dict[str, ServerConfig] = {}
+        for uri in filter(is_folder, self._roots.values()):
+            with contextlib.suppress(OSError):
+                found.update(self._places.server_file(uri))
+        return ServerFiles(found=found or environments_file()).merged()
+
+    def _choose_voters(self, settings: ServerConfig) -> None:
+        self._founding.voters = first_voters(self._roots, settings.get("controller.quorum.voters"))
+
+    def _took(self, server: ServerConfig) -> None:
+        self.store.wait_for(int(server.get(LAG)))
+
+    def reading(self, read_from: ReadFrom) -> ReplicatedCluster:
+        """The same cluster for a client that says where its data files are read.
+
+        What is published is what the leader shows, whoever is asked for files.
+        """
+        if read_from == self._read_from:
+            return self
+        return ReplicatedCluster(
+            self._roots,
+            self._founding,
+            places=self._places,
+            reopen=self._reopen,
+            server=self._given,
+            clock=self.clock,
+            read_from=read_from,
+        )
+
+    def _refreshed(self) -> ClusterState:
+        return self.metadata.refresh()
+
+    def _is_near(self, broker: int) -> bool:
+        known = self.metadata.state.brokers.get(broker)
+        return known is not None and known.rack == self._read_from.rack
+
+    def _check_format(self, properties: Mapping[str, str]) -> None:
+        check_root_format(self.root, properties, several=True)
+
+    def _refuse_seal(self) -> None:
+        """Nothing is refused."""
+
+    def _check_new_table(self) -> None:
+        """Nothing is refused: the roots are signed before the first table is made."""
+
+    def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
+        return PatientControlLog(
+            self._control.metadata_rows(),
+            helpers=self.helpers,
+            properties=self.metadata_properties,
+            before_change=self._found,
+            before_look=self._look_again,
+        )
+
+    def _controller_of(self, location: str) -> MetadataController:
+        place: Place | None = self._placement.of_control if location in CONTROL_TABLES else None
+        return MetadataController(self.metadata, location, self.clock, place)
+
+    def _open_root(self, broker: int) -> BrokerRoot:
+        known = self.metadata.state.brokers.get(broker)
+        if known is None:
+            known = self.metadata.refresh().brokers.get(broker)
+        if known is None:
+            message = f"there is no broker {broker} any more"
+            raise KafkaStorageError(message)
+        return self._places.broker(known.uri, self._founding)
+
+    def _found(self) -> None:
+        """Make the cluster, unless it is. Caller: before the first change of its metadata."""
+        if not self._founded:
+            with self._found_mutex:
+                self._found_once()
+        self.defaults.record()
+
+    def _found_once(self) -> None:
+        if self._founded:
+            return
+        if self._founding.growing:
+            return
+        self._look_again()
+        if not self._founding.done:
+            files = self._server_files().merged() if self._given is None else self._given
+            self._choose_voters(files)
+            made = found_cluster(self._places, self._roots, self._founding.voters)
+            with self._adopt_mutex:
+                self._adopt(made)
+        self._founded = True
+        try:
+            # Whoever has signed the roots may have been killed before this.
+            self.metadata.transact(self._first_brokers)
+        except BaseException:
+            self._founded = False
+            raise
+
+    def _look_again(self) -> None:
+        """Adopt the cluster that others have made of the roots since these were opened.
+
+        What the roots said then is no reason to take them for unused: the first one may have been lost since.
+
+        Raises:
+            KafkaConfigurationError: the roots are not of one cluster any more.
+        """
+        if self._adopted or self._founding.growing:
+            return
+        with self._adopt_mutex:
+            found = find_cluster(self._places, [root for _, root in sorted(self._roots.items())])
+            if found is not None and found.done:
+                self._adopt(found.sign)
+
+    def _adopt(self, made: Sign) -> None:
+        """Go on with the broker ids that a cluster was made with. Caller: holds the mutex, and has seen no table yet.
+
+        One that is interrupted is done again: each step comes before what says that it was done.
+        """
+        if dict(made.roots) != self._roots:
+            self.store.replace_roots({b: self._places.broker(uri, self._founding) for b, uri in made.roots.items()})
+            self._roots = dict(made.roots)
+        self._founding.cluster, self._founding.voters = made.cluster, made.voters
+        self._founding.done = True
+        self._adopted = True
+
+    def _first_brokers(self, state: ClusterState) -> Sequence[MetadataRow]:
+        if state.last_broker:
+            return []
+        now = self.clock.now_ms()
+        rows = [
+            broker_row(state.seq + at, now, Broker(id=broker, uri=root, rack=self._places.rack_of(root)), "added")
+            for at, (broker, root) in enumerate(sorted(self._roots.items()), start=1)
+        ]
+        return [*rows, *self.defaults.first_rows(state, after=len(rows), founding=True)]
+
+    # --- brokers -------------------------------------------------------------------------------
+
+    @cached_property
+    def replication(self) -> Brokers:
+        """Brokers and replicas."""
+        return Brokers(self.home)
+
+    @property
+    def home(self) -> BrokerHome:
+        """What those who work for its brokers and replicas need of it."""
+        return BrokerHome(
+            root=self.root,
+            store=self.store,
+            places=self._places,
+            metadata=self.metadata,
+            defaults=self.defaults,
+            clock=self.clock,
+            usable=self._placement.usable,
+            controller_of=self._controller_of,
+        )
+
+    def create_topic(
+        self,
+        name: str,
+        num_partitions: int,
+        configs: Mapping[str, str],
+        *,
+        validate_only: bool = False,
+        replication_factor: int = -1,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        begins: LogStartsMoved | None = None,
+    ) -> TopicInfo:
+        """Create a topic. A root that does not take its table, as it is full or read-only, is passed over for others.
+
+        Raises:
+            RefusingRootError: there are too few others, or it was named; nothing is left of the table.
+        """
+        return self._passing_over(
+            lambda: super(ReplicatedCluster, self).create_topic(
+                name,
+                num_partitions,
+                configs,
+                validate_only=validate_only,
+                replication_factor=replication_factor,
+                assignments=assignments,
+                begins=begins,
+            ),
+            by_hand=bool(assignments),
+        )
+
+    def _passing_over(self, create: Callable[[], TopicInfo], *, by_hand: bool = False) -> TopicInfo:
+        """Make a topic where roots take its table."""
+        refused: dict[int, RefusingRootError] = {}
+        while True:
+            try:
+                with self._placement.passing_over(refused):
+                    return create()
+            except RefusingRootError as cause:
+                if by_hand or cause.broker is None or cause.broker in refused:
+                    raise
+                refused[cause.broker] = cause
+            except InvalidReplicationFactorError:
+                if refused:
+                    raise next(iter(refused.values())) from None
+                raise
+
+    def _is_out(self, broker: int) -> bool:
+        """Whether a broker is out of sync with some table that it shall have, as far as is known."""
+        tables = self.metadata.state.replicas.values()
+        return any(broker in table.assigned and broker not in table.isr for table in tables)
+
+    def _place(
+        self,
+        state: ClusterState,
+        location: str,
+        partitions: int,
+        factor: int,
+        assignments: Mapping[int, Sequence[int]] | None,
+    ) -> ReplicatedTable:
+        return self._placement.of_topic(state, location, partitions, factor, assignments)
+
+    # --- tables --------------------------------------------------------------------------------
+
+    @property
+    def there(self) -> bool:
+        """Whether some root answers, and the cluster was made."""
+        return bool(self.store.alive()) and bool(self.metadata.refresh().seq)
+
+    def roots_by_broker(self) -> Mapping[int, Store]:
+        """The roots that answer, each for itself."""
+        return {broker: self.store.roots[broker] for broker in self.store.alive()}
+
+    def check_there(self) -> None:
+        """Refuse a cluster none of whose roots is there.
+
+        Raises:
+            KafkaConnectionError: none is.
+        """
+        if not self._founding.done or not self.store.alive():
+            message = f"none of the roots {self.root} is there"
+            raise KafkaConnectionError(message)
+
+    def table_uri(self, info: TopicInfo) -> str:
+        """Where Spark finds a topic's table: at its leader."""
+        return spark_uri(self.files_of(info).uri)
+
+    def near_table(self, info: TopicInfo) -> tuple[str, int] | None:
+        """See `DeltaCluster.near_table`: of a replica in sync, which has all that is published, and maybe more."""
+        if not self._read_from.rack:
+            return None
+        # Before the look at who is in sync: that one has this version.
+        version = self.log(info.name).version
+        self.metadata.refresh()
+        replicas = self.store.replicas(info.location)
+        leader, *others = replicas.in_sync()
+        if self._is_near(leader.broker):
+            return None
+        for replica in others:
+            if self._is_near(replica.broker) and self.store.root_of(replica.broker).is_there():
+                return spark_uri(replicas.store_of(replica).uri), version
+        return None
+
+    def _location(self, name: TopicName, *, used_before: bool) -> str:
+        # Two creators may choose different roots: no two of them ever choose one folder.
+        del used_before
+        return location_of(name, used_before=True)
+
+    def _create_table(
+        self, name: TopicName, location: str, placed: ReplicatedTable | None = None, *, closed: bool = True
+    ) -> TopicId:
+        del location
+        assert placed is not None
+        return self._topic_tables.create(name, placed, closed=closed)
+
+    def _discard_table(self, info: TopicInfo) -> None:
+        self._topic_tables.discard(info)
+
+    def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
+        self._topic_tables.drop(info, forget)
+
+    # --- mirrors -------------------------------------------------------------------------------
+
+    def _place_mirror(self, state: ClusterState, location: str) -> ReplicatedTable | None:
+        """All mirrors are at one root: what a pass stages lies beside its tables."""
+        broker = mirrors_broker(state)
+        if broker is None:
+            broker = self._placement.of_topic(state, location, 1, 1, None).leader
+        return first_replicas(location, (broker,))
+
+    def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
+        """See `DeltaCluster.create_mirror`. The first mirror passes over roots that do not take it."""
+        return self._passing_over(lambda: super(ReplicatedCluster, self).create_mirror(source, mirrored, first))
+
+    def _make_mirror(
+        self, source: TopicInfo, location: str, first: bytes | None, placed: ReplicatedTable | None
+    ) -> TopicId:
+        assert placed is not None
+        root = self.store.root_of(placed.leader)
+        files = root.at(location)
+        try:
+            mark_replica(files, placed.registration.leader)
+            tables = RootTables(root.uri, root, self.clock, self.metadata, self.metadata_on_disk)
+            return tables.make(source.name, location, source.table_id, first)
+        except (OSError, KafkaStorageError) as cause:
+            message = f"the mirror {source.name!r} cannot be made: broker {placed.leader} does not take it: {cause}"
+            raise RefusingRootError(message, placed.leader) from cause
+
+    def _placed_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
+        assert placed is not None
+        now = self.clock.now_ms()
+        return [replicas_row(seq, now, placed, "is a mirror", topic=info.name, topic_id=info.topic_id)]
+
+    @property
+    def mirror_root(self) -> Store:
+        """The root where mirrors are; any where there are none."""
+        broker = mirrors_broker(self.metadata.state)
+        return self.store.first() if broker is None else self.store.root_of(broker)
+
+    def mirror_files(self, info: TopicInfo) -> Store:
+        """Files of a mirror's table, at the root where mirrors are."""
+        state = self.metadata.state
+        table = state.replicas.get(info.location)
+        if mirror_at(state, info.location) is None or table is None:
+            return self.files_of(info)
+        return self.store.root_of(table.leader).at(info.location)
+
+    def adopt_mirror(self, info: TopicInfo) -> None:
+        """Make the table of a mirror that is being promoted one with a replica."""
+        controller = self._controller_of(info.location)
+        while True:
+            registered = controller.look()
+            if mirror_at(self.metadata.state, info.location) is None:
+                # Another promotion has ended.
+                return
+            files = self.mirror_files(info)
+            # Its source may have had replicas: their epochs are in the table.
+            known = configuration_in(files, info.location)
+            if known is None or known.epoch < registered.epoch or known == registered.configuration:
+                break
+            controller.change(registered, registered._replace(epoch=known.epoch + 1))
+        seal_table(files, info.location, registered.configuration, self.clock)

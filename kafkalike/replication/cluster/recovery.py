@@ -1,0 +1,365 @@
+"""Recovery: roots that are lost in; other voters, leaders as the logs of the tables say, and what is lost, out.
+
+It is never run by itself: whoever starts it says that the roots that do not answer are lost for good.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.layout import is_folder_of
+from kafkalike.delta.row_files import ROWS
+from kafkalike.delta.version_file import newest_configuration
+from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError, PolicyViolationError
+from kafkalike.model.replication.membership import without
+from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember, Recovery
+from kafkalike.model.replication.registers import (
+    NoMajorityError,
+    UnreachableVoterError,
+    VotersReplacedError,
+    majority,
+)
+from kafkalike.model.replication.takeover import OtherTakeoverError, Taken, VoterSet, taking_over
+from kafkalike.model.replication.values import Registration, Replica
+from kafkalike.replication.cluster.broker_store import sign_of
+from kafkalike.replication.cluster.controller import registered_row
+from kafkalike.replication.cluster.mirrored import mirror_at
+from kafkalike.replication.cluster.roots import replica_in
+from kafkalike.replication.cluster.sealing import state_in
+from kafkalike.replication.cluster.unregistered import is_unregistered
+from kafkalike.replication.tables.voter_files import Voter
+from kafkalike.replication.tables.voter_roots import VoterRoots
+
+if TYPE_CHECKING:
+    from kafkalike.model.brokers import ReplicatedTable
+    from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.metadata_rows import MetadataRow
+    from kafkalike.replication.cluster.home import BrokerHome
+    from kafkalike.replication.tables.quorum_store import QuorumStore
+    from kafkalike.storage.port import Store
+
+
+class _End(NamedTuple):
+    """How far a replica's log is."""
+
+    epoch: int
+    """Of the last configuration that it knows."""
+    is_member: bool
+    """Whether it is in the chain of that one."""
+    version: int
+    replica: Replica
+    ends: str
+    """Offsets after the last records, for people."""
+
+
+def _has_more(whole: Sequence[_End], copy: _End) -> bool:
+    """Whether a root has all that a copy was made of, as long as nobody has removed that."""
+    return any(
+        end.replica.broker == copy.replica.broker and end.replica != copy.replica and end.version >= copy.version - 1
+        for end in whole
+    )
+
+
+class Recoveries:
+    """Describes the voters of a cluster, and has others take over.
+
+    Args:
+        cluster: whose.
+    """
+
+    def __init__(self, cluster: BrokerHome) -> None:
+        self._cluster = cluster
+        self._store: QuorumStore = cluster.store.metadata_root.table
+        self._known = self._store.voters
+        self._folders: dict[int, Sequence[str]] = {}
+        """What roots have, by broker: nobody else changes anything while others take over."""
+
+    def describe(self) -> MetadataQuorum:
+        """Who votes, and how far each is, asked now.
+
+        Raises:
+            KafkaStorageError: no root in reach says who votes.
+        """
+        voters = self._voters()
+        members = [self._member(voter, votes=True) for voter in voters.voters]
+        members += [self._member(voter, votes=False) for voter in voters.observers]
+        signs = (sign_of(self._cluster.store.roots[broker].plain()) for broker in self._cluster.store.alive())
+        cluster = next((sign.cluster for sign in signs if sign is not None), "")
+        return MetadataQuorum(cluster_id=cluster, epoch=voters.epoch, members=members)
+
+    def _voters(self) -> VoterSet:
+        # Who gave no answer a moment ago must not count as lost for that.
+        self._cluster.store.ask_again()
+        found = self._known.look()
+        if found is None:
+            message = f"no root of {self._cluster.root} in reach says who votes"
+            raise KafkaStorageError(message)
+        return found
+
+    def _member(self, voter: Voter, *, votes: bool) -> QuorumMember:
+        version = self._known.last_of(voter)
+        time_ms = None
+        if version is not None and version >= 0:
+            listed = self._known.folder_of(voter).list("_delta_log", after=log_name(version - 1).rpartition("/")[2])
+            time_ms = next((entry.modified_ms for entry in listed), None)
+        return QuorumMember(
+            broker=voter.broker, uri=voter.uri, id=voter.id, votes=votes, version=version, time_ms=time_ms
+        )
+
+    # --- others take over ----------------------------------------------------------------------
+
+    def recover(
+        self, source: str | None = None, voters: Collection[int] | None = None, *, dry_run: bool = False
+    ) -> Recovery:
+        """Have other voters take over from those that do not answer, and say what is lost.
+
+        Args:
+            source: a root that is left, to say which cluster is meant, and that one looked at it; None: whichever is.
+            voters: brokers that are to vote, one, three or five; by default as many of those in reach as voted before.
+            dry_run: whether to say only what would be done.
+
+        Returns:
+            What was done. Where all voters answer, and no others are wanted: nothing.
+
+        Raises:
+            KafkaConfigurationError: the source is none of the cluster's roots, or the voters cannot be these.
+            KafkaStorageError: a root that was in reach is not any more; it is to be run again.
+        """
+        before = self._voters()
+        alive = self._cluster.store.alive()
+        self._folders.clear()
+        if source is not None and all(self._cluster.store.roots[broker].uri != source for broker in alive):
+            message = f"{source} is no root of this cluster that answers"
+            raise KafkaConfigurationError(message)
+        silent = [voter for voter in before.voters if self._known.last_of(voter) is None]
+        after = self._wanted(before, alive, voters)
+        lost = [voter.broker for voter in silent]
+        known = [
+            last for voter in (*before.voters, *before.observers) if (last := self._known.last_of(voter)) is not None
+        ]
+        sure = len(silent) <= len(before.voters) - majority(len(before.voters))
+        planned = Recovery(
+            lost=lost,
+            voters=[voter.broker for voter in after.voters],
+            version=max(known, default=-1),
+            sure=sure,
+            findings=self._findings(before, silent, alive, sure=sure),
+        )
+        if not silent and voters is None and self._known.is_open(before):
+            return planned
+        if dry_run:
+            return planned
+        taken = self._taken(before, after, planned)
+        self._known.look()
+        self._store.mark_observers()
+        self._cluster.metadata.reload()
+        self._register(alive, sure=planned.sure)
+        return Recovery(
+            lost=lost,
+            voters=planned.voters,
+            version=taken.version,
+            sure=taken.sure,
+            adopted=taken.adopted,
+            findings=planned.findings,
+            done=True,
+        )
+
+    def _wanted(self, before: VoterSet, alive: Sequence[int], named: Collection[int] | None) -> VoterSet:
+        if named is None:
+            kept = [voter.broker for voter in before.voters if voter.broker in alive]
+            spare = [broker for broker in alive if broker not in kept]
+            size = max((n for n in (1, 3, 5) if n <= min(len(alive), max(len(before.voters), 1))), default=1)
+            named = sorted((*kept, *spare)[:size])
+        if len(set(named)) not in {1, 3, 5} or not set(named) <= set(alive):
+            message = f"one, three or five roots that answer are to vote; these do: {', '.join(map(str, alive))}"
+            raise KafkaConfigurationError(message)
+        epoch = before.epoch + 1
+        life = secrets.token_hex(4)
+
+        def of(broker: int) -> Voter:
+            return Voter(broker, f"{epoch}.{broker}.{life}", self._cluster.store.root_of(broker).uri)
+
+        others = [broker for broker in alive if broker not in named]
+        return VoterSet(epoch, tuple(of(broker) for broker in named), tuple(of(broker) for broker in others))
+
+    def _taken(self, before: VoterSet, after: VoterSet, planned: Recovery) -> Taken:
+        why = "; ".join(planned.findings)
+        roots = VoterRoots(self._known.folder_of, self._cluster.clock, why)
+        if before.epoch and not self._known.is_open(before):
+            # Somebody began, and stopped: nobody has voted for these yet.
+            earlier = self._known.set_of(before.epoch - 1)
+            if earlier is None:
+                message = f"no root in reach says who voted in epoch {before.epoch - 1}"
+                raise KafkaStorageError(message)
+            before, after = earlier, before
+        try:
+            try:
+                return roots.carry_out(taking_over(before, after, lossy=True))
+            except OtherTakeoverError as other:
+                return roots.carry_out(taking_over(before, other.after, lossy=True))
+        except (NoMajorityError, UnreachableVoterError, VotersReplacedError) as cause:
+            message = f"others did not take over, and the voters decide nothing until this is run again: {cause!r}"
+            raise KafkaStorageError(message) from cause
+        except OtherTakeoverError as other:
+            message = f"two others are taking over at once: {other.after}"
+            raise PolicyViolationError(message) from other
+
+    # --- what is lost --------------------------------------------------------------------------
+
+    def _findings(self, before: VoterSet, silent: Sequence[Voter], alive: Sequence[int], *, sure: bool) -> list[str]:
+        found = [self._of_metadata(before, silent)] if silent else []
+        state = self._cluster.metadata.refresh()
+        for table in sorted(state.replicas.values(), key=lambda table: table.location):
+            found += self._of_table(table, alive, sure=sure)
+        found += self._of_strangers(state, alive)
+        return found
+
+    def _of_metadata(self, before: VoterSet, silent: Sequence[Voter]) -> str:
+        kept = {v.broker: self._known.last_of(v) for v in (*before.voters, *before.observers) if v not in silent}
+        gone = ", ".join(str(voter.broker) for voter in silent)
+        last = max((version for version in kept.values() if version is not None), default=-1)
+        if len(before.voters) - len(silent) >= majority(len(before.voters)):
+            return f"metadata: nothing is missing, as a majority of the voters answers; brokers {gone} are lost"
+        return (
+            f"metadata: versions after {last} may be missing: brokers {gone} may have decided some by themselves. "
+            "Topics, settings, leaders and brokers are as of that version"
+        )
+
+    def _ends(self, table: ReplicatedTable, alive: Collection[int], *, sure: bool) -> list[_End]:
+        """Of replicas that roots have.
+
+        Where metadata may be lost, those of names that the ones which are left do not know are among them.
+        """
+        found: list[_End] = []
+        whole: list[_End] = []
+        copies: list[_End] = []
+        registered = table.registration
+        known = {*registered.chain, *(registered.name(broker) for broker in table.assigned)}
+        for replica, store in self._there(table.location, alive):
+            if sure and replica not in known:
+                continue
+            try:
+                state = state_in(store, table.location)
+            except (OSError, KafkaError):
+                # It has no replica, or none that can be read.
+                continue
+            configuration = newest_configuration(state.txns)
+            if configuration is None:
+                continue
+            ends = ", ".join(f"{p}: {state.end(p)}" for p in self._partitions(table))
+            files = {entry.name for entry in store.list(deep=True)}
+            if lost := sum(segment.path not in files for segment in state.index):
+                ends += f"; {lost} of its data files are gone"
+            end = _End(configuration.epoch, replica in configuration.chain, state.version, replica, ends)
+            found.append(end)
+            whole += [] if lost else [end]
+            copies += [end] if replica not in known and is_unregistered(store, state, replica) else []
+        return [end for end in found if end not in copies or not _has_more(whole, end)]
+
+    def _is_mirror_there(self, table: ReplicatedTable, alive: Collection[int]) -> bool:
+        if mirror_at(self._cluster.metadata.state, table.location) is None or table.leader not in alive:
+            return False
+        # A replica anywhere else: it was promoted, and the metadata that are left do not know it.
+        return all(replica == table.registration.leader for replica, _ in self._there(table.location, alive))
+
+    def _there(self, location: str, alive: Collection[int]) -> Iterator[tuple[Replica, Store]]:
+        for broker in sorted(alive):
+            root = self._cluster.store.root_of(broker)
+            if broker not in self._folders:
+                self._folders[broker] = root.folders()
+            for folder in self._folders[broker]:
+                if is_folder_of(folder, location):
+                    yield replica_in(folder, location, broker), root.at(folder)
+
+    def _partitions(self, table: ReplicatedTable) -> Sequence[int]:
+        topics = self._cluster.metadata.state.topics.values()
+        return next((info.partitions for info in topics if info.location == table.location), (ROWS,))
+
+    def _of_table(self, table: ReplicatedTable, alive: Sequence[int], *, sure: bool) -> list[str]:
+        registered, ends = table.registration, self._ends(table, alive, sure=sure)
+        if self._is_mirror_there(table, alive):
+            return []
+        said: list[str] = []
+        newest = max(ends, default=None)
+        if newest is not None and newest.epoch > registered.epoch:
+            said.append(
+                f"{table.location}: the metadata that are left say epoch {registered.epoch}, its log says "
+                f"{newest.epoch}: broker {newest.replica.broker} leads from here on, in a new epoch"
+            )
+        elif all(replica.broker not in alive for replica in registered.in_sync):
+            who = ", ".join(str(replica.broker) for replica in registered.in_sync)
+            # An unclean election looks at names that the metadata do not know, too, where no other one is left.
+            newest = newest or max(self._ends(table, alive, sure=False), default=None)
+            if newest is None:
+                said.append(f"{table.location}: no replica is left; its records are lost")
+            else:
+                said.append(
+                    f"{table.location}: no replica in sync is left (brokers {who} were); "
+                    f"broker {newest.replica.broker} has records up to version {newest.version}"
+                    + (f", log ends by partition {newest.ends}" if newest.ends else "")
+                    + ": later ones are lost once it is elected unclean"
+                )
+        return said
+
+    def _of_strangers(self, state: ClusterState, alive: Sequence[int]) -> list[str]:
+        """Tables that roots have and the metadata do not name: made, or deleted, by what may be missing."""
+        known = {table.location for table in state.replicas.values()}
+        known |= {info.location for info in (*state.topics.values(), *state.gone.values())}
+        said: dict[str, list[int]] = {}
+        for broker in alive:
+            root = self._cluster.store.root_of(broker)
+            for name in root.folders():
+                if name.startswith("_") or any(is_folder_of(name, location) for location in known):
+                    continue
+                if root.at(name).list("_delta_log"):
+                    said.setdefault(name, []).append(broker)
+        return [
+            f"{name}: a table on brokers {', '.join(map(str, brokers))} that no topic of the metadata left is about"
+            for name, brokers in sorted(said.items())
+        ]
+
+    # --- leaders -------------------------------------------------------------------------------
+
+    def _register(self, alive: Sequence[int], *, sure: bool) -> None:
+        """Take the lost roots out, and register whoever a table's own log says was in sync where that is newer.
+
+        Args:
+            alive: brokers whose roots answer.
+            sure: whether nothing that was decided can be lost.
+        """
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            rows: list[MetadataRow] = []
+            for table in state.replicas.values():
+                after = self._recovered(table, alive, sure=sure)
+                if after == table.registration:
+                    continue
+                row = registered_row(state, self._cluster.clock.now_ms(), table, after, "recovered: roots are lost")
+                rows.append(replace(row, seq=state.seq + 1 + len(rows)))
+            return rows
+
+        self._cluster.metadata.transact(plan)
+
+    def _recovered(self, table: ReplicatedTable, alive: Collection[int], *, sure: bool) -> Registration:
+        before, newest = table.registration, max(self._ends(table, alive, sure=sure), default=None)
+        if self._is_mirror_there(table, alive):
+            # Its log is its source's.
+            return before
+        if not sure and any(replica.broker in alive for replica in before.in_sync):
+            # Nobody knows which names were given up since: others come back under new ones, made anew.
+            before = before._replace(life=secrets.randbits(62) + 1, renamed=())
+        if newest is not None and newest.epoch > before.epoch:
+            # It has the seal of that epoch, so it has all that was acknowledged; the others come back.
+            life = before.life if sure else secrets.randbits(62) + 1
+            renamed = before.renamed if sure else ()
+            return Registration(newest.epoch + 1, (newest.replica,), None, life, before.losses, renamed)
+        after = before
+        if any(replica.broker in alive for replica in before.in_sync):
+            for replica in before.chain:
+                if replica.broker not in alive:
+                    after = without(after, replica)
+        return after

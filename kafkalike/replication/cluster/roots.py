@@ -1,0 +1,427 @@
+"""SeveralRoots: the roots of a cluster as one store: a table is where it is registered, all else where it fits."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+import pyarrow as pa
+
+from kafkalike.delta.layout import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    CONTROL_TABLES,
+    DAMAGED,
+    DELETED,
+    LEASES,
+    LOCKS,
+    STAGING,
+)
+from kafkalike.delta.layout import TRANSACTIONS as STAGED_TRANSACTIONS
+from kafkalike.errors import (
+    KafkaConfigurationError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaStorageError,
+    TopicAuthorizationFailedError,
+)
+from kafkalike.model.clock import Clock
+from kafkalike.model.config.storage import SentOptions, StorageOptions
+from kafkalike.model.leases import Leases
+from kafkalike.model.replication.values import Replica
+from kafkalike.replication.cluster.broker_store import BrokerRoot
+from kafkalike.replication.cluster.mirrored import MirrorStore, mirror_at
+from kafkalike.replication.cluster.several_leases import SeveralLeases
+from kafkalike.replication.cluster.voters import Voters
+from kafkalike.replication.tables.controllers import TableController
+from kafkalike.replication.tables.replicated_store import ReplicatedStore
+from kafkalike.replication.tables.spread import Spread
+from kafkalike.replication.tables.table_replicas import TableReplicas
+from kafkalike.storage.near import NearStore
+from kafkalike.storage.port import NOW, Entry, Pace, Reach, Store
+
+if TYPE_CHECKING:
+    from kafkalike.model.clock import Deadline
+    from kafkalike.model.cluster_state import ClusterState
+
+T = TypeVar("T")
+
+AT_ONE: Final = frozenset({STAGING, DELETED, DAMAGED, LEASES, LOCKS})
+"""Folders that are not the same on all roots: what is in them is of this moment, or of one root."""
+
+SURE_MS: Final = 1000
+"""How long a root must be away, ms, before it counts that it was taken out of another table."""
+
+
+class SeveralRoots(NearStore):
+    """The roots of a cluster. Thread-safe.
+
+    Args:
+        roots: by broker id.
+        metadata_root: where `__cluster_metadata` is.
+        clock: time and waiting.
+        lag_ms: `replica.lag.time.max.ms`.
+        controller_of: what is registered of the table in a folder.
+        opened: a broker id → its root, where it was added since.
+        is_out: whether a broker is out of sync with some table that it shall have, as far as is known.
+        reopen: URIs, joined by commas, and what their storages need → such a store in another process.
+        to_send: URIs → what other processes need to open them; None where these are folders.
+        is_near: whether a broker is in the rack of those who read here; None: nobody has said where they are.
+        striped: whether replicas take turns to give them data files.
+        known: the cluster's metadata, as this process remembers them.
+        refreshed: the same, looked up.
+    """
+
+    def __init__(
+        self,
+        roots: Mapping[int, BrokerRoot],
+        metadata_root: Voters,
+        *,
+        clock: Clock,
+        lag_ms: int,
+        controller_of: Callable[[str], TableController],
+        opened: Callable[[int], BrokerRoot],
+        is_out: Callable[[int], bool],
+        reopen: Callable[[str, StorageOptions | None], Store],
+        to_send: Callable[[list[str]], SentOptions | None],
+        is_near: Callable[[int], bool] | None = None,
+        striped: bool = False,
+        known: Callable[[], ClusterState],
+        refreshed: Callable[[], ClusterState],
+    ) -> None:
+        self.roots = dict(roots)
+        self._known = known
+        self._refreshed = refreshed
+        self.metadata_root = metadata_root
+        self._clock = clock
+        self.lag_ms = lag_ms
+        self._controller_of = controller_of
+        self._opened = opened
+        self._reopen = reopen
+        self._to_send = to_send
+        self._sent = False
+        self._is_out = is_out
+        self._is_near = is_near
+        self._striped = striped
+        self._down_since: dict[int, int] = {}
+        """Since when, ms, roots have not been there."""
+        self._tables: dict[str, TableReplicas] = {}
+
+    def replace_roots(self, roots: Mapping[int, BrokerRoot]) -> None:
+        """Go on with other broker ids. Caller: nothing was read by the former ones.
+
+        Args:
+            roots: by broker id.
+        """
+        self.metadata_root.replace_roots(roots)
+        self._down_since = {}
+        self.roots = dict(roots)
+
+    def __repr__(self) -> str:
+        """For error messages."""
+        return f"SeveralRoots({[root.uri for root in self.roots.values()]!r})"
+
+    def wait_for(self, lag_ms: int) -> None:
+        """Take note of a changed `replica.lag.time.max.ms`."""
+        self.lag_ms = lag_ms
+        for table in tuple(self._tables.values()):
+            table.wait_for(lag_ms)
+        for root in tuple(self.roots.values()):
+            if root.bounded_calls is not None:
+                root.bounded_calls.allow(lag_ms)
+
+    def root_of(self, broker: int) -> BrokerRoot:
+        """The root of a broker."""
+        found = self.roots.get(broker)
+        if found is None:
+            found = self.roots[broker] = self._opened(broker)
+        return found
+
+    def down_ms(self, broker: int) -> int:
+        """For how long a root has not been there, ms; 0 where it is.
+
+        Where it was taken out of the chain of another table, somebody else has waited for it already.
+        """
+        root = self.root_of(broker)
+        if root.is_there():
+            self._down_since.pop(broker, None)
+            return 0
+        now = self._clock.now_ms()
+        down_ms = now - self._down_since.setdefault(broker, now - int(1000 * root.silent_seconds()))
+        return max(down_ms, self.lag_ms) if down_ms >= SURE_MS and self._is_out(broker) else down_ms
+
+    def alive(self) -> list[int]:
+        """Brokers whose roots answer, in order."""
+        return [broker for broker, root in sorted(self.roots.items()) if root.is_there()]
+
+    def ask_again(self) -> None:
+        """Ask roots anew that are not asked any more, for those who must know which ones are there."""
+        calls = [root.ask_again for root in self.roots.values()]
+        next((root for root in self.roots.values() if root.far), self).beside(calls)
+
+    def first(self) -> BrokerRoot:
+        """The first root that answers: a folder, if there is one.
+
+        Raises:
+            KafkaConnectionError: none does.
+        """
+        for root in self._folders_first():
+            if root.is_there():
+                return root
+        raise self._none()
+
+    def _folders_first(self) -> list[BrokerRoot]:
+        """All roots: those that keep several processes of this machine in turns come first."""
+        return [root for _, root in sorted(self.roots.items(), key=lambda each: (each[1].far, each[0]))]
+
+    def _none(self) -> KafkaConnectionError:
+        return KafkaConnectionError(f"none of the roots {', '.join(r.uri for r in self.roots.values())} is there")
+
+    def replicas(self, location: str) -> TableReplicas:
+        """The replicas of the table in a folder."""
+        found = self._tables.get(location)
+        if found is None:
+            made = TableReplicas(
+                location,
+                lambda replica: self.root_of(replica.broker).at(folder_of(location, replica)),
+                self._controller_of(location),
+                self._clock,
+                lag_ms=self.lag_ms,
+                down_before=lambda replica: self.down_ms(replica.broker),
+            )
+            found = self._tables.setdefault(location, made)
+        return found
+
+    def forget(self, location: str) -> None:
+        """Forget a table that is gone."""
+        self._tables.pop(location, None)
+
+    # --- a store -------------------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        """The first root that answers; the first one where none does."""
+        with contextlib.suppress(KafkaConnectionError):
+            return self.first().uri
+        return self._folders_first()[0].uri
+
+    @property
+    def reach(self) -> Reach:
+        """That of the first root that answers: what Spark's tasks stage lies there."""
+        if all(root.far for root in self.roots.values()):
+            return "everywhere"
+        with contextlib.suppress(KafkaConnectionError):
+            return self.first().reach
+        return "machine"
+
+    @property
+    def far(self) -> bool:
+        """Whether a root is."""
+        return any(root.far for root in self.roots.values())
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Those of all roots in object stores."""
+        found: Counter[str] = Counter()
+        for root in self.roots.values():
+            found.update(root.requests)
+        return found
+
+    def check_writable(self) -> None:
+        """Refuse one that does not keep several writers apart; one that gives no answer may come back."""
+        for root in self.roots.values():
+            with contextlib.suppress(KafkaConnectionError, TopicAuthorizationFailedError):
+                root.check_writable()
+
+    def try_out(self) -> None:
+        """Each that answers is tried out."""
+        for root in self.roots.values():
+            if root.far or root.is_there():
+                root.try_out()
+
+    def at(self, folder: str) -> Store:
+        """The store of a folder."""
+        first, _, rest = folder.partition("/")
+        if first == CLUSTER_METADATA:
+            return self.metadata_root.at(folder)
+        if first in AT_ONE:
+            return self.first().at(folder)
+        if first == STAGED_TRANSACTIONS:
+            return Spread(
+                self.replicas(CONSUMER_OFFSETS), lambda replica: self.root_of(replica.broker).at(folder), self._clock
+            )
+        table = self._table(first)
+        return table.at(rest) if rest else table
+
+    def _table(self, location: str) -> Store:
+        table = ReplicatedStore(self.replicas(location), self, self._is_near, striped=self._striped)
+        state = self._known()
+        mirror = None if location in CONTROL_TABLES else mirror_at(state, location)
+        placed = state.replicas.get(location)
+        if mirror is None or placed is None:
+            return table
+        plain = self.root_of(placed.leader).at(location)
+        return cast("Store", MirrorStore(mirror, plain, table, self._known, self._refreshed))
+
+    def _split(self, name: str) -> tuple[Store, str]:
+        """The store that a name is in, and the name there."""
+        first, _, rest = name.partition("/")
+        return (self.at(first), rest) if rest else (self.first(), name)
+
+    def for_tasks(self) -> SeveralRoots:
+        """This store, opened anew in the other process with what the storages need."""
+        sent = object.__new__(SeveralRoots)
+        sent.__dict__.update(self.__dict__, _sent=True)
+        return sent
+
+    def __reduce__(self) -> tuple[Callable[..., Store], tuple[str, SentOptions | None]]:
+        """Elsewhere it is opened anew. Options hold secrets, so they go along only where somebody has asked for it."""
+        uris = [root.uri for _, root in sorted(self.roots.items())]
+        return self._reopen, (",".join(uris), self._to_send(uris) if self._sent else None)
+
+    def sent_options(self) -> SentOptions | None:
+        """What the storages need."""
+        return self._to_send([root.uri for root in self.roots.values()])
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """Those of all roots.
+
+        Raises:
+            KafkaConfigurationError: two roots want different ones for buckets of one name; Hadoop keeps them by name.
+        """
+        found: dict[str, str] = {}
+        for root in self.roots.values():
+            for name, value in root.hadoop_settings().items():
+                if found.setdefault(name, value) != value:
+                    bucket = name.removeprefix("fs.s3a.bucket.").partition(".")[0]
+                    message = (
+                        f"several roots are in buckets called {bucket}, which are asked in different ways; Hadoop, "
+                        'with which Delta reads, knows a bucket by its name alone: read with format("kafkalike"), or '
+                        "give buckets names of their own"
+                    )
+                    raise KafkaConfigurationError(message)
+        return found
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        store, rest = self._split(name)
+        return store.read(rest)
+
+    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
+        """Content of a file that may not be there yet."""
+        store, rest = self._split(name)
+        return store.look(rest, pace)
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        """Create a file."""
+        store, rest = self._split(name)
+        return store.put_if_absent(rest, content, durable=durable)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file."""
+        store, rest = self._split(name)
+        store.replace(rest, content)
+
+    def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
+        """Open a file for reading."""
+        store, rest = self._split(name)
+        return store.open_input(rest, buffer_size)
+
+    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
+        """Bytes of a file."""
+        store, rest = self._split(name)
+        return store.read_range(rest, start, stop)
+
+    def open_output(self, name: str) -> pa.NativeFile:
+        """A stream that makes a new file."""
+        store, rest = self._split(name)
+        return store.open_output(rest)
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        store, rest = self._split(name)
+        return store.size(rest)
+
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
+        """Files of a folder."""
+        first, _, rest = folder.partition("/")
+        if first:
+            return self.at(first).list(rest, deep=deep, after=after)
+        return self.first().list("", deep=deep, after=after)
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders of all roots that answer."""
+        return sorted({name for broker in self.alive() for name in self.roots[broker].folders()})
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder; tables and roots are made otherwise."""
+        first, _, rest = folder.partition("/")
+        if first and rest:
+            self.at(first).make_folder(rest)
+
+    def copy(self, source: str, target: Store, name: str) -> bool:
+        """Give a file to another store."""
+        store, rest = self._split(source)
+        return store.copy(rest, target, name)
+
+    def discard(self, name: str) -> None:
+        """Try to remove a file."""
+        store, rest = self._split(name)
+        store.discard(rest)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        store, rest = self._split(name)
+        store.remove(rest)
+
+    def sync(self, name: str) -> None:
+        """Make a file survive a power failure."""
+        store, rest = self._split(name)
+        store.sync(rest)
+
+    @contextlib.contextmanager
+    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """Queue at the first root that takes it: for fairness alone, so that two who see different ones do no harm."""
+        with contextlib.ExitStack() as held:
+            self._queue(held, name, deadline, meanwhile)
+            yield
+
+    def _queue(
+        self, held: contextlib.ExitStack, name: str, deadline: Deadline, meanwhile: Callable[[], object]
+    ) -> None:
+        refused: KafkaError | OSError | None = None
+        for root in self._folders_first():
+            try:
+                held.enter_context(root.turn(name, deadline, meanwhile))
+            except (TopicAuthorizationFailedError, KafkaStorageError, OSError) as cause:
+                # It is read-only, or full, or was lost just now: its replicas are taken out when they are written.
+                if root.far or root.is_there():
+                    refused = refused or cause
+            else:
+                return
+        raise refused or self._none()
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """Remove what queues have left at the roots that answer."""
+        wanted = list(names)
+        return sum(self.roots[broker].forget_turns(wanted) for broker in self.alive())
+
+    def leases(self) -> Leases:
+        """Heartbeats at several roots."""
+        return SeveralLeases(self.alive, lambda broker: self.roots[broker].leases())
+
+    def now_ns(self) -> int:
+        """The machine's clock."""
+        return self._clock.now_ms() * 1_000_000
+
+
+def folder_of(location: str, replica: Replica) -> str:
+    """Folder of a replica below its root."""
+    return f"{location}~{replica.life}" if replica.life else location
+
+
+def replica_in(folder: str, location: str, broker: int) -> Replica:
+    """The replica of a table that has a folder, which is one of that table."""
+    return Replica(broker, int(folder.removeprefix(location).removeprefix("~") or 0))

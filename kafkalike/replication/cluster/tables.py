@@ -1,0 +1,318 @@
+"""TableHelper: what a helper does for the replicas of one table: in, out, another leader, an unclean election."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.commit_file import Commit
+from kafkalike.delta.layout import CONSUMER_OFFSETS, TRANSACTIONS, is_folder_of
+from kafkalike.delta.state import FENCE
+from kafkalike.delta.version_file import VersionFile
+from kafkalike.errors import (
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    KafkaError,
+    KafkaStorageError,
+)
+from kafkalike.model.replication import joining
+from kafkalike.model.replication.acts import Act, End, NewLife
+from kafkalike.model.replication.course import Seen, appending
+from kafkalike.model.replication.values import (
+    FellBehindError,
+    NoReplicaLeftError,
+    Registration,
+    Replica,
+    ReplicaError,
+    UnreachableError,
+    View,
+)
+from kafkalike.replication.cluster.roots import replica_in
+from kafkalike.replication.cluster.sealing import configuration_in
+
+if TYPE_CHECKING:
+    from kafkalike.model.brokers import ReplicatedTable
+    from kafkalike.replication.cluster.home import BrokerHome
+
+T = TypeVar("T")
+
+TRIES: Final = 10
+"""How often a replica is let in again that the log was faster than, or whose log is to be gone past."""
+
+
+class _End(NamedTuple):
+    """How far a replica's log is."""
+
+    epoch: int
+    version: int
+    replica: Replica
+
+
+class TableHelper:
+    """Works for one table of a cluster.
+
+    Args:
+        cluster: whose.
+        location: the table's folder.
+    """
+
+    def __init__(self, cluster: BrokerHome, location: str) -> None:
+        self._cluster = cluster
+        self._location = location
+        self._replicas = cluster.store.replicas(location)
+        self._roots = self._replicas.roots
+        self._controller = cluster.controller_of(location)
+
+    def _table(self) -> ReplicatedTable:
+        return self._cluster.metadata.refresh().replicas[self._location]
+
+    def _alive(self, broker: int) -> bool:
+        return self._cluster.store.root_of(broker).is_there()
+
+    def end_of(self, broker: int) -> tuple[int | None, int | None, int | None]:
+        """The last version of a broker's replica, bytes of its data files, and when that version was made.
+
+        None where it gives no answer; the time also where the log has a checkpoint in that version's place.
+        """
+        registered = self._table().registration
+        replica = next((r for r in registered.chain if r.broker == broker), registered.name(broker))
+        store = self._replicas.store_of(replica)
+        try:
+            version: int = self._roots.do(End(replica))
+            last = store.look(log_name(version))
+            size = sum(entry.size for entry in store.list(deep=True) if entry.name.endswith(".parquet"))
+            return version, size, None if last is None else VersionFile(last).commit.timestamp_ms
+        except OSError:
+            # It is there, and has no replica yet.
+            return (-1, 0, None) if self._alive(broker) else (None, None, None)
+
+    # --- one run -------------------------------------------------------------------------------
+
+    def replicate(self) -> list[str]:
+        """Do what is to be done now; returns what could not be done and why."""
+        failed: list[str] = []
+        for step in (self._evict, self._let_in, self._let_out, self._lead_back):
+            try:
+                step(failed)
+            except (KafkaError, OSError, ReplicaError, FellBehindError, NoReplicaLeftError) as cause:
+                failed.append(str(cause) or type(cause).__name__)
+        return failed
+
+    def _evict(self, failed: list[str]) -> None:
+        """Take out who gives no answer; where nobody in sync does, elect who may lack records, if that is wanted."""
+        registered = self._table().registration
+        gone = [replica for replica in registered.chain if not self._alive(replica.broker)]
+        if set(registered.in_sync) <= set(gone):
+            if all(self._roots.note_down(replica) >= self._cluster.store.lag_ms for replica in registered.in_sync):
+                if self._is_unclean_allowed():
+                    self.elect_unclean(self._location)
+                else:
+                    failed.append("no replica in sync gives an answer")
+            return
+        for replica in gone:
+            self._replicas.published.report(replica)
+
+    def _is_unclean_allowed(self) -> bool:
+        settings = self._cluster.settings(self._cluster.metadata.state, self._location)
+        return settings is not None and settings["unclean.leader.election.enable"] == "true"
+
+    def _let_in(self, failed: list[str]) -> None:
+        for broker in self._table().assigned:
+            if broker in self._table().isr:
+                continue
+            if not self._alive(broker):
+                failed.append(f"the root of broker {broker} gives no answer")
+                continue
+            self.join(broker, leads=broker == self._table().assigned[0])
+
+    def _let_out(self, failed: list[str]) -> None:
+        """Take out who is not assigned, once all are in sync that are."""
+        del failed
+        table = self._table()
+        if not set(table.assigned) <= set(table.isr):
+            return
+        for replica in table.registration.chain:
+            if replica.broker not in table.assigned:
+                self.take_out(replica.broker)
+
+    def _lead_back(self, failed: list[str]) -> None:
+        del failed
+        table = self._table()
+        preferred = table.assigned[0]
+        if table.leader == preferred or preferred not in table.isr or not self._alive(preferred):
+            return
+        if self._cluster.server.get("auto.leader.rebalance.enable") == "true" and len(table.isr) > self._min_isr():
+            self.lead(preferred)
+
+    def _min_isr(self) -> int:
+        settings = self._cluster.settings(self._cluster.metadata.state, self._location)
+        return 1 if settings is None else int(settings["min.insync.replicas"])
+
+    # --- steps ---------------------------------------------------------------------------------
+
+    def join(self, broker: int, *, leads: bool) -> None:
+        """Let a broker's replica in.
+
+        Raises:
+            KafkaStorageError: it cannot be now.
+            OSError: its root gives no answer.
+        """
+        for _ in range(TRIES):
+            registered = self._controller.look()
+            if any(replica.broker == broker for replica in registered.in_sync):
+                return
+            self._roots.make_replica(registered.name(broker))
+            if self._location == CONSUMER_OFFSETS:
+                self._copy_staged(broker)
+            view = self._fresh_view()
+            registered = self._controller.look()
+            seen: Seen = {}
+            try:
+                done = self._roots.carry_out(joining.joining(broker, registered, view, seen, leads=leads))
+            except FellBehindError:
+                self._replicas.published.forget()
+                continue
+            except ReplicaError as failed:
+                if failed.replica.broker == broker and failed.replica not in registered.chain:
+                    message = f"broker {broker} gives no answer, or has something else: {failed}"
+                    raise KafkaStorageError(message) from failed
+                self._replicas.published.mend(failed)
+                continue
+            finally:
+                self._roots.logs.forget_proven()
+            self._replicas.published.forget()
+            if done is None:
+                # The log must go on, past what only that replica has.
+                self._go_on()
+        message = f"broker {broker} could not be let in {TRIES} times; the next run goes on"
+        raise KafkaStorageError(message)
+
+    def _fresh_view(self) -> View:
+        self._replicas.published.forget()
+        view = self._replicas.published.view()
+        if view is None:
+            raise KafkaStorageError(f"{self._location} has no table yet")
+        return view
+
+    def _go_on(self) -> None:
+        empty = Commit(
+            version=0, time_ms=self._cluster.clock.now_ms(), operation=FENCE, append_id=uuid.uuid4().hex
+        ).content()
+        with contextlib.suppress(FellBehindError):
+            self._roots.carry_out(appending(self._fresh_view(), VersionFile(empty), {}))
+
+    def _copy_staged(self, broker: int) -> None:
+        """Give a broker the staged records of transactions, which decisions in the table name."""
+        here = self._cluster.store.root_of(broker).at(TRANSACTIONS)
+        every = self._cluster.store.at(TRANSACTIONS)
+        for entry in every.list(deep=True):
+            with contextlib.suppress(FileNotFoundError):
+                content = every.read(entry.name)
+                here.make_folder(entry.name.rpartition("/")[0])
+                here.put_if_absent(entry.name, content, durable=True)
+
+    def take_out(self, broker: int) -> None:
+        """Take a broker's replica out of the chain, if it is there."""
+        registered = self._controller.look()
+        for replica in registered.chain:
+            if replica.broker == broker:
+                self._left(replica, registered)
+
+    def _left(self, replica: Replica, registered: Registration) -> None:
+        view = self._fresh_view()
+        seen: Seen = {}
+        try:
+            self._roots.carry_out(joining.leaving(replica, registered, view, seen))
+        except NoReplicaLeftError:
+            message = f"broker {replica.broker} has the only replica in sync"
+            raise KafkaStorageError(message) from None
+        except ReplicaError as failed:
+            self._replicas.published.mend(failed)
+        self._replicas.published.forget()
+
+    def lead(self, broker: int) -> None:
+        """Let a broker's replica lead that is in sync: it leaves, and comes back as the last one."""
+        registered = self._controller.look()
+        if registered.leader.broker == broker:
+            return
+        if len(registered.in_sync) > 1:
+            for replica in registered.in_sync:
+                if replica.broker == broker:
+                    self._left(replica, registered)
+        self.join(broker, leads=True)
+
+    def elect_unclean(self, topic: str) -> None:
+        """Make the replica with the longest log the leader, as nobody in sync answers; others are made anew.
+
+        Raises:
+            ElectionNotNeededError: somebody in sync answers.
+            EligibleLeadersNotAvailableError: nobody answers that has a replica.
+        """
+        table = self._table()
+        registered = table.registration
+        if any(self._alive(replica.broker) for replica in registered.in_sync):
+            raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: somebody in sync answers")
+        out = [broker for broker in table.assigned if all(broker != member.broker for member in registered.chain)]
+        found = [end for broker in out for end in self._ends_at(registered.name(broker))]
+        if not found:
+            # A recovery may have named all of them anew; whoever was given up by name may be losing its files.
+            named = {replica.broker for replica in registered.renamed}
+            found = [end for broker in out if broker not in named for end in self._former_ends_at(broker)]
+        if not found:
+            message = f"Failed to elect a leader of topic {topic}: no replica answers"
+            raise EligibleLeadersNotAvailableError(message)
+        chosen = max(found).replica
+
+        def prepare(life: int) -> None:
+            self._roots.make_replica(Replica(chosen.broker, life))
+
+        if (
+            self._roots.carry_out(_prepared(joining.choosing_unclean(chosen, registered.name(chosen.broker)), prepare))
+            is None
+        ):
+            raise ElectionNotNeededError(f"topic {topic}: somebody else was faster")
+        self._replicas.published.forget()
+
+    def _ends_at(self, replica: Replica) -> Iterator[_End]:
+        """How far a replica's log is that is registered by that name; nothing where it gives no answer, or has none."""
+        with contextlib.suppress(OSError, ReplicaError):
+            if self._alive(replica.broker) and (end := self._roots.do(End(replica))) >= 0:
+                yield _End(0, end, replica)
+
+    def _former_ends_at(self, broker: int) -> Iterator[_End]:
+        """The same of all that a broker has of the table. Their logs may be different ones: the epoch says which."""
+        folders: Sequence[str] = ()
+        with contextlib.suppress(OSError):
+            folders = self._cluster.store.root_of(broker).folders() if self._alive(broker) else ()
+        for folder in folders:
+            if not is_folder_of(folder, self._location):
+                continue
+            replica = replica_in(folder, self._location, broker)
+            with contextlib.suppress(OSError, ReplicaError, KafkaError):
+                files = self._replicas.store_of(replica)
+                known = configuration_in(files, self._location)
+                yield _End(-1 if known is None else known.epoch, self._roots.do(End(replica)), replica)
+
+
+def _prepared(course: Generator[Act, Any, T], prepare: Callable[[int], object]) -> Generator[Act, Any, T]:
+    """A course whose new replica is made before it is written to."""
+    try:
+        act = course.send(None)
+        while True:
+            if isinstance(act, NewLife):
+                life = secrets.randbits(62) + 1
+                prepare(life)
+                act = course.send(life)
+                continue
+            try:
+                found = yield act
+            except (UnreachableError, ReplicaError) as failed:
+                act = course.throw(failed)
+            else:
+                act = course.send(found)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]

@@ -1,0 +1,137 @@
+"""Data files: what versions of a source's table add, copied below its mirror's folder before a version names them."""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from kafkalike.delta.actions import Add
+from kafkalike.delta.layout import MIRRORS
+from kafkalike.errors import CorruptRecordError, KafkaStorageError
+from kafkalike.model import faults
+from kafkalike.storage.port import Store
+
+WHOLE_BYTES: Final = 64 * 1024 * 1024
+"""A file up to this size is held in memory while it is copied."""
+
+STEP_BYTES: Final = 8 * 1024 * 1024
+"""How much of a larger one is."""
+
+FRESH_MS: Final = 86_400_000
+"""Age up to which a file that an earlier run has copied is taken as it is: maintenance removes what no version of a
+mirror names after `LEFT_MS`, so that no file goes between the look and the version that names it."""
+
+LEFT_MS: Final = 7 * 86_400_000
+"""Age from which on maintenance removes a file of a mirror that no version has named."""
+
+BESIDE: Final = 16
+"""Files that are copied side by side, where that saves time."""
+
+_MAGIC: Final = b"PAR1"
+
+
+class MissingSourceFileError(KafkaStorageError):
+    """A data file of the source is not there; the caller finds out whether it is needed."""
+
+    def __init__(self, where: str, path: str) -> None:
+        self.path = path
+        super().__init__(f"{where}/{path} is gone")
+
+
+@dataclass(slots=True)
+class DataFiles:
+    """Copies data files of one topic.
+
+    Args:
+        source: files of the source's table.
+        target: files of its mirror's table.
+        root: files of the mirror's cluster.
+    """
+
+    source: Store
+    target: Store
+    root: Store
+    copied: int = 0
+    """Bytes that were copied."""
+    _known: dict[str, int] | None = field(default=None, init=False)
+    """Bytes of the files that are there, by path."""
+
+    def bring(self, adds: Iterable[Add], *, durable: bool) -> Iterator[str]:
+        """Copy those that are not there.
+
+        Args:
+            adds: which ones.
+            durable: they must survive a power failure before anything names them.
+
+        Yields:
+            A word after each round.
+
+        Raises:
+            MissingSourceFileError: the source has one no more.
+            CorruptRecordError: one is damaged there; it is not copied.
+            OSError: a storage did not answer as asked.
+        """
+        known = self._there()
+        missing = [add for add in {a.path: a for a in adds}.values() if known.get(add.path) != add.size]
+        for at in range(0, len(missing), BESIDE):
+            part = missing[at : at + BESIDE]
+            self.target.beside([partial(self._copy, add, durable=durable) for add in part])
+            known |= {add.path: add.size for add in part}
+            self.copied += sum(add.size for add in part)
+            yield "copied"
+
+    def forget(self) -> None:
+        """Look anew what is there."""
+        self._known = None
+
+    def _there(self) -> dict[str, int]:
+        if self._known is None:
+            since = self.root.now_ns() // 1_000_000 - FRESH_MS
+            self._known = {e.name: e.size for e in self.target.list(deep=True) if e.modified_ms >= since}
+        return self._known
+
+    def _copy(self, add: Add, *, durable: bool) -> None:
+        faults.point("mirror.before_file")
+        try:
+            if add.size > WHOLE_BYTES:
+                self._copy_in_steps(add)
+            else:
+                content = self.source.read(add.path)
+                self._check(add, len(content), content[:4], content[-4:])
+                self.target.make_folder(posixpath.dirname(add.path))
+                # Whole or not at all: another mirror may write the same.
+                self.target.replace(add.path, content)
+        except FileNotFoundError as cause:
+            raise MissingSourceFileError(self.source.uri, add.path) from cause
+        if durable:
+            self.target.sync(add.path)
+
+    def _check(self, add: Add, size: int, first: bytes, last: bytes) -> None:
+        if size != add.size or first != _MAGIC or last != _MAGIC:
+            message = f"{self.source.uri}/{add.path} is damaged: it has {size} bytes, its table's log says {add.size}"
+            raise CorruptRecordError(message)
+
+    def _copy_in_steps(self, add: Add) -> None:
+        size = self.source.size(add.path)
+        ends = (self.source.read_range(add.path, at, at + 4).to_pybytes() for at in (0, size - 4))
+        self._check(add, size, *ends)
+        self.target.make_folder(posixpath.dirname(add.path))
+        if self.target.reach != "machine":
+            # There a file is there when it is whole.
+            self._stream(add, self.target, add.path)
+            return
+        waiting = f"{MIRRORS}/{uuid.uuid4().hex}.file"
+        try:
+            self._stream(add, self.root, waiting)
+            self.root.copy(waiting, self.target, add.path)
+        finally:
+            self.root.discard(waiting)
+
+    def _stream(self, add: Add, store: Store, name: str) -> None:
+        with store.open_output(name) as stream:
+            for at in range(0, add.size, STEP_BYTES):
+                stream.write(self.source.read_range(add.path, at, min(at + STEP_BYTES, add.size)))

@@ -1,0 +1,335 @@
+"""Mirroring: a source and a target cluster in, passes that bring the target to moments of the source out.
+
+A pass is one moment of all transactions of the source: a cut. What it needs is copied first, where nobody looks for it;
+then one version of the target's metadata decides it, for all topics at once; then it is brought to all topics, and to
+the committed offsets, by whoever comes. So a target that is promoted at any moment is a moment of its source.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.delta.damage import storage_errors
+from kafkalike.delta.layout import MIRRORS
+from kafkalike.delta.log_cleaner import LogCleaner
+from kafkalike.errors import (
+    KafkaError,
+    KafkaStorageError,
+    KafkaTimeoutError,
+    MirrorError,
+    TopicDeletedError,
+)
+from kafkalike.model import faults
+from kafkalike.model.clock import Deadline
+from kafkalike.model.config.topic import TopicConfig
+from kafkalike.model.metadata_rows import MetadataRow
+from kafkalike.model.mirrors.offsets import Copied, Due, offsets_due
+from kafkalike.replication.mirrors.data_files import DataFiles
+from kafkalike.replication.mirrors.decision import as_seen, decision, differs
+from kafkalike.replication.mirrors.finishing import find_lost, finish, finish_all
+from kafkalike.replication.mirrors.making import MirrorMaking
+from kafkalike.replication.mirrors.manifest import Manifest, Part, pass_name
+from kafkalike.replication.mirrors.passed import Passed, TopicPass, note
+from kafkalike.replication.mirrors.reading import CutTooOldError, Reading, UnfinishedError, new_run
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.topic import TopicInfo
+    from kafkalike.model.transactions.views import Cut
+
+TRIES: Final = 5
+"""How often a cut is taken anew when the source has gone on past it."""
+
+CUT_TIMEOUT_MS: Final = 60_000
+
+CLEAN_EVERY: Final = 100
+"""Versions after which a mirror's log is looked at, whether it is to be shortened."""
+
+STALE_MS: Final = 86_400_000
+"""Age from which on what a pass has staged is removed when nothing names it."""
+
+
+class Mirroring:
+    """Mirrors topics of one cluster to another one. One thread at a time; several processes may do the same.
+
+    Args:
+        source: the cluster that is copied. Nothing is written there, but decided transactions are brought into their
+            topics if need be.
+        target: the cluster with the copies.
+        topics: which topics, by name.
+        groups: which groups' committed offsets, by id.
+
+    Raises:
+        MirrorError: both are the same cluster.
+    """
+
+    def __init__(
+        self,
+        source: DeltaCluster,
+        target: DeltaCluster,
+        topics: Callable[[str], bool],
+        groups: Callable[[str], bool],
+    ) -> None:
+        if source.root == target.root:
+            message = f"source and target are the same cluster, {source.root}"
+            raise MirrorError(message)
+        self._source = source
+        self._target = target
+        self._topics = topics
+        self._groups = groups
+        self._making = MirrorMaking(source, target)
+        self._data: dict[str, DataFiles] = {}
+        self._cleaned: dict[str, int] = {}
+
+    def run(self) -> Passed:
+        """Make one pass, to its end.
+
+        Raises:
+            KafkaError: a cluster cannot be read or written; what single topics met is in the result.
+            UnknownOutcomeError: the pass may be decided; the next one goes on from what is.
+        """
+        steps = self.steps()
+        try:
+            while True:
+                next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def steps(self) -> Generator[str, None, Passed]:
+        """The same, act by act: it may end after any of them, and another one goes on."""
+        with storage_errors(self._target.store.uri):
+            passed = Passed()
+            yield from self._make_mirrors(passed)
+            for left in reversed(range(TRIES)):
+                problems: dict[str, KafkaError] = {}
+                yield from finish_all(self._target, problems)
+                note(passed, problems)
+                yield "finished"
+                try:
+                    yield from self._pass(passed)
+                    break
+                except CutTooOldError as cause:
+                    lost: dict[str, KafkaError] = {}
+                    if isinstance(cause, UnfinishedError):
+                        find_lost(self._target, lost)
+                        note(passed, lost)
+                    if not left and not lost:
+                        message = f"{self._source.root} removes what its mirror needs faster than it can be copied"
+                        raise KafkaTimeoutError(message) from cause
+            yield from self._look_after(passed)
+            return passed
+
+    # --- which topics --------------------------------------------------------------------------
+
+    def _make_mirrors(self, passed: Passed) -> Generator[str, None, None]:
+        """Make the mirrors that are missing, and say which topics cannot be mirrored."""
+        theirs, mine = self._source.topics(), self._target.topics()
+        gone = {name for name, info in mine.items() if self._making.is_mine(info) and name not in theirs}
+        for name in sorted({name for name in theirs if self._topics(name)} | {n for n in gone if self._topics(n)}):
+            topic = passed.topics[name] = TopicPass(name)
+            try:
+                if name not in theirs:
+                    message = f"{name}: the topic was deleted at {self._source.root}; its mirror stays as it was"
+                    raise MirrorError(message)
+                if name not in mine:
+                    faults.point("mirror.before_create")
+                    self._making.create(theirs[name])
+                    yield "created"
+                    continue
+                self._making.check(theirs[name], mine[name])
+                assert mine[name].mirror is not None
+                topic.before = topic.version = mine[name].mirror.version  # type: ignore[union-attr]
+            except KafkaError as error:
+                topic.problem = str(error)
+
+    # --- one pass ------------------------------------------------------------------------------
+
+    def _pass(self, passed: Passed) -> Generator[str, None, None]:
+        # What the decision rests on.
+        mirrors = {
+            name: info
+            for name, info in self._target.topics().items()
+            if name in passed.topics and not passed.topics[name].problem and self._making.is_mine(info)
+        }
+        before = self._target.clock.now_ms()
+        cut = self._cut(mirrors, passed)
+        if cut is None:
+            return
+        passed.cut_ms = before
+        yield "cut"
+        source_groups = self._source.groups.state
+        if source_groups.seq != cut.seq:
+            source_groups = self._source.groups.state_at(cut.groups_version)
+        # After the cut: what its versions have removed lies below these log starts.
+        theirs = self._source.topics()
+        run, now = new_run(), self._target.clock.now_ms()
+        parts: list[Part] = []
+        for number, (name, info) in enumerate(mirrors.items()):
+            if name not in cut.topics:
+                continue
+            topic = passed.topics[name]
+            try:
+                reading = self._reading(info, theirs[name], run=run, number=number, now_ms=now)
+                with storage_errors(reading.source.uri):
+                    part = yield from reading.part(cut.topics[name].version)
+            except (KafkaError, KeyError) as error:
+                topic.problem = str(error) if isinstance(error, KafkaError) else f"{name} was deleted at the source"
+                continue
+            topic.bytes = self._data[info.topic_id].copied
+            if part is not None:
+                parts.append(part)
+                topic.restarted = bool(part.checkpoint)
+        sound = {name: info for name, info in mirrors.items() if name in cut.topics and not passed.topics[name].problem}
+        due = self._offsets(sound, cut, {p.name: p.last for p in parts})
+        passed.held = due.held
+        manifest = Manifest(run=run, parts=parts, offsets=due.offsets, groups_version=cut.groups_version)
+        yield from self._decide(passed, sound, {name: theirs[name] for name in sound}, manifest)
+
+    def _cut(self, mirrors: Mapping[str, TopicInfo], passed: Passed) -> Cut | None:
+        """One moment of all transactions; topics that cannot be read are left out, and said."""
+        names = sorted(mirrors)
+        while names:
+            try:
+                return self._source.transactions.cut(names, Deadline(self._source.clock, CUT_TIMEOUT_MS))
+            except KafkaError as cause:
+                if isinstance(cause, (KafkaStorageError, KafkaTimeoutError)) and len(names) == len(mirrors):
+                    self._source.metadata.refresh()
+                sound = [name for name in names if self._can_be_cut(name, passed)]
+                if sound == names:
+                    raise
+                names = sound
+        return None
+
+    def _can_be_cut(self, name: str, passed: Passed) -> bool:
+        try:
+            self._source.transactions.cut([name], Deadline(self._source.clock, CUT_TIMEOUT_MS))
+        except KafkaError as cause:
+            passed.topics[name].problem = str(cause)
+            return False
+        return True
+
+    def _reading(self, info: TopicInfo, theirs: TopicInfo, *, run: str, number: int, now_ms: int) -> Reading:
+        if theirs.table_id != info.table_id:
+            raise TopicDeletedError(info.name, info.table_id, theirs.table_id)
+        source, target = self._source.files_of(theirs), self._target.mirror_files(info)
+        data = self._data.get(info.topic_id)
+        if data is None or data.target.uri != target.uri:
+            data = self._data[info.topic_id] = DataFiles(source, target, self._target.mirror_root)
+        data.copied = 0
+        effective = self._target.server.effective(theirs.configs)
+        return Reading(
+            info=info,
+            source=source,
+            target=target,
+            root=self._target.mirror_root,
+            data=data,
+            run=run,
+            number=number,
+            now_ms=now_ms,
+            durable=TopicConfig.from_properties(effective).flush,
+        )
+
+    def _offsets(self, mirrors: Mapping[str, TopicInfo], cut: Cut, last: Mapping[str, int]) -> Due:
+        known = self._source.groups.state
+        source = known if known.seq == cut.seq else self._source.groups.state_at(cut.groups_version)
+        topics = {
+            name: Copied(
+                topic_id=info.topic_id,
+                source_id=cut.topics[name].topic_id,
+                began_ms=info.mirror.began_ms,
+                ends=cut.topics[name].ends,
+            )
+            for name, info in mirrors.items()
+            if info.mirror is not None and max(last.get(name, -1), info.mirror.version, 0) >= cut.topics[name].version
+        }
+        wanted = [group_id for group_id in source.groups if self._groups(group_id)]
+        return offsets_due(source, self._target.groups.refresh(), topics, wanted, cut.groups_version)
+
+    # --- deciding ------------------------------------------------------------------------------
+
+    def _decide(
+        self, passed: Passed, mirrors: Mapping[str, TopicInfo], theirs: Mapping[str, TopicInfo], manifest: Manifest
+    ) -> Generator[str, None, None]:
+        """Let one version of the metadata decide a pass, then bring it to its end."""
+        last = {part.name: part.last for part in manifest.parts}
+        touched = set(last) | {offset.topic for offset in manifest.offsets}
+        changed = {n for n, info in mirrors.items() if n in touched or differs(info, theirs[n])}
+        if not changed:
+            return
+        mirror_files, name = self._target.mirror_root.at(MIRRORS), pass_name(manifest.run)
+        if touched:
+            mirror_files.make_folder("")
+            faults.point("mirror.before_manifest")
+            mirror_files.put_if_absent(name, manifest.dump(), durable=True)
+            yield "manifest"
+        decided: Sequence[MetadataRow] = ()
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            nonlocal decided
+            seen = {topic: mirrors[topic] for topic in sorted(changed)}
+            now = self._target.clock.now_ms()
+            decided = decision(state, seen, theirs, manifest, now) if as_seen(state, seen) else ()
+            return decided
+
+        faults.point("mirror.before_decision")
+        self._target.metadata.transact(plan)
+        faults.point("mirror.after_decision")
+        yield "decided"
+        if not decided:
+            passed.overtaken = True
+            for part in manifest.parts:
+                if part.checkpoint:
+                    mirror_files.discard(part.checkpoint)
+            mirror_files.discard(name)
+            return
+        problems: dict[str, KafkaError] = {}
+        yield from finish(self._target, manifest, problems)
+        for topic, version in last.items():
+            if topic not in problems:
+                passed.topics[topic].version = version
+        passed.offsets = len(manifest.offsets)
+        note(passed, problems)
+
+    # --- afterwards ----------------------------------------------------------------------------
+
+    def _look_after(self, passed: Passed) -> Generator[str, None, None]:
+        """Shorten logs that have grown, forget what stale passes have staged, say how far the source was seen."""
+        state = self._target.metadata.refresh()
+        for name, topic in passed.topics.items():
+            info = state.topics.get(name)
+            if info is None or info.mirror is None or topic.problem:
+                continue
+            if topic.restarted or topic.version - self._cleaned.get(info.topic_id, -CLEAN_EVERY) >= CLEAN_EVERY:
+                cleaner = LogCleaner(self._target.store, info.location, self._target.helpers, self._target.clock)
+                cleaner.clean(info.table_id)
+                self._cleaned[info.topic_id] = topic.version
+                yield "cleaned"
+        self._say_seen(passed)
+        yield "seen"
+        self._forget_stale({mirrored.run for mirrored in state.mirrors.values()})
+
+    def _say_seen(self, passed: Passed) -> None:
+        """Leave word how far the source was seen; for people and figures, nothing rests on it."""
+        now_ms = self._target.clock.now_ms()
+        sound = {name: [topic.version, passed.cut_ms] for name, topic in passed.topics.items() if not topic.problem}
+        failed = {name: topic.problem for name, topic in passed.topics.items() if topic.problem}
+        said = {"source": self._source.root, "time_ms": now_ms, "topics": sound, "problems": failed}
+        if not passed.topics or passed.overtaken:
+            return
+        key = zlib.crc32("\n".join([self._source.root, *sorted(passed.topics)]).encode())
+        files = self._target.mirror_root.at(MIRRORS)
+        files.make_folder("")
+        files.replace(f"{key:08x}.seen", json.dumps(said).encode())
+
+    def _forget_stale(self, named: Iterable[str]) -> None:
+        """Remove what passes have staged that were never decided."""
+        files, kept = self._target.mirror_root.at(MIRRORS), set(named)
+        horizon = self._target.mirror_root.now_ns() // 1_000_000 - STALE_MS
+        stale = [e.name for e in files.list() if not e.name.endswith(".seen") and e.modified_ms < horizon]
+        due = [name for name in stale if name.partition(".")[0] not in kept]
+        files.beside([partial(files.discard, name) for name in due])

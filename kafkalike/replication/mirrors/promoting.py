@@ -1,0 +1,112 @@
+"""Promoting: mirrors in, topics like any others out. What was decided comes first, and nothing of the source after."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.delta.damage import storage_errors
+from kafkalike.errors import KafkaError, MirrorError
+from kafkalike.model import faults
+from kafkalike.model.clock import Deadline
+from kafkalike.model.metadata_rows import MetadataRow, mirror_row
+from kafkalike.model.mirrored import SEAL, Phase
+from kafkalike.replication.mirrors.finishing import find_lost, finish_all
+from kafkalike.replication.mirrors.reading import new_run
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.topic import TopicInfo
+
+TIMEOUT_MS: Final = 60_000
+
+
+def promote(target: DeltaCluster, names: Collection[str], *, force: bool = False) -> dict[str, int]:
+    """Make mirrors topics that can be written. See `promoting`."""
+    steps = promoting(target, names, force=force)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def promoting(
+    target: DeltaCluster, names: Collection[str], *, force: bool = False
+) -> Generator[str, None, dict[str, int]]:
+    """The same, act by act; one that was cut off is ended by the next one.
+
+    From the first act on no pass can be decided for these topics. What was decided before comes into all topics of its
+    pass, so they are one moment of their source. Then a version without content ends each table's life as a copy: a
+    mirror that wakes up late meets it. Then the topics are like any others.
+
+    Args:
+        target: the cluster with the mirrors; their source is not asked.
+        names: topics.
+        force: also where what was decided cannot be brought, as somebody has written to the mirror: then it goes on
+            from what it has.
+
+    Returns:
+        The last version of the source that each of them has.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such topic; nothing was done.
+        MirrorError: a topic is none that was mirrored here, or what was decided cannot be brought to it; it stays a
+            mirror, as those do that were to be promoted with it.
+    """
+    with storage_errors(target.store.uri):
+        state = target.metadata.refresh()
+        wanted = {name: state.require(name) for name in sorted(names)}
+        for name, info in wanted.items():
+            if info.mirror is None:
+                message = f"topic {name!r} is no mirror"
+                raise MirrorError(message)
+        seal = new_run()
+        yield from _mark(target, wanted, Phase.PROMOTING, seal)
+        problems: dict[str, KafkaError] = {}
+        yield from finish_all(target, problems)
+        find_lost(target, problems)
+        for name, problem in problems.items():
+            if name in wanted and not force:
+                message = f"{name} cannot be promoted as a moment of its source; --force takes it as it is: {problem}"
+                raise MirrorError(message) from problem
+        versions: dict[str, int] = {}
+        for name, info in wanted.items():
+            mirror = target.metadata.refresh().require(name).mirror
+            if mirror is None or target.metadata.state.require(name).topic_id != info.topic_id:
+                continue
+            faults.point("mirror.before_seal")
+            log = target.log(name)
+            # By force it may have less than what was decided.
+            versions[name] = max(min(mirror.version, log.version) if name in problems else mirror.version, 0)
+            log.seal_mirror(SEAL + mirror.seal, Deadline(target.clock, TIMEOUT_MS))
+            yield "sealed"
+            faults.point("mirror.before_adoption")
+            target.adopt_mirror(info)
+            yield "adopted"
+        faults.point("mirror.before_promoted")
+        yield from _mark(target, wanted, Phase.PROMOTED, "")
+        return versions
+
+
+def _mark(target: DeltaCluster, wanted: dict[str, TopicInfo], phase: Phase, seal: str) -> Generator[str, None, None]:
+    """Say in one version of the metadata how all of these stand now."""
+
+    def plan(state: ClusterState) -> Sequence[MetadataRow]:
+        rows: list[MetadataRow] = []
+        now = target.clock.now_ms()
+        for name, info in wanted.items():
+            known = state.topics.get(name)
+            if known is None or known.topic_id != info.topic_id or known.mirror is None:
+                continue
+            if known.mirror.phase is phase:
+                # A promotion that was cut off goes on under its name.
+                continue
+            after = replace(known.mirror, phase=phase, seal=known.mirror.seal or seal, time_ms=now)
+            rows.append(mirror_row(state.seq + len(rows) + 1, known, after, phase.value))
+        return rows
+
+    target.metadata.transact(plan)
+    yield phase.value

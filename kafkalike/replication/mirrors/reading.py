@@ -1,0 +1,261 @@
+"""Reading: a source's table and what its mirror has in, the part of a pass that brings the mirror further out."""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkalike.delta.actions import Add, TableCommit, log_name, parse_commit
+from kafkalike.delta.checkpoints.make import checkpoint_of
+from kafkalike.delta.layout import MIRRORS
+from kafkalike.delta.log_files import LogFiles
+from kafkalike.delta.snapshot import Snapshot, load_snapshot
+from kafkalike.delta.state import REPAIR
+from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.model import faults
+from kafkalike.model.mirrors.steps import AT_ONCE, Step, next_step
+from kafkalike.replication.mirrors.data_files import DataFiles, MissingSourceFileError
+from kafkalike.replication.mirrors.finishing import diverged, has_version
+from kafkalike.replication.mirrors.manifest import Part, checkpoint_file
+
+if TYPE_CHECKING:
+    from kafkalike.model.topic import TopicInfo
+    from kafkalike.storage.port import Store
+
+AHEAD = 16
+"""Versions that are read side by side."""
+
+
+class CutTooOldError(Exception):
+    """The source has gone on and removed what a cut of it needs: a new one is to be taken."""
+
+
+class UnfinishedError(CutTooOldError):
+    """The mirror lacks what another mirror has just decided: that comes first."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Reading:
+    """Reads one topic for one pass."""
+
+    info: TopicInfo
+    """The mirror."""
+    source: Store
+    """Files of the source's table."""
+    target: Store
+    """Files of the mirror's table."""
+    root: Store
+    """Files of the mirror's cluster."""
+    data: DataFiles
+    run: str
+    number: int
+    """Of the topic in the pass."""
+    now_ms: int
+    durable: bool
+
+    def part(self, wanted: int) -> Generator[str, None, Part | None]:
+        """Copy what is needed, and say what the pass brings.
+
+        Args:
+            wanted: version of the source that the mirror is to have.
+
+        Yields:
+            A word after each act.
+
+        Returns:
+            The part; None when there is nothing to bring.
+
+        Raises:
+            MirrorError: the mirror has what its source does not have.
+            LogCorruptError, CorruptRecordError: the source is damaged; nothing of the damage is brought.
+            CutTooOldError, UnfinishedError: see there.
+            OSError: a storage did not answer as asked.
+        """
+        assert self.info.mirror is not None
+        end = max(self.info.mirror.version, 0)
+        if not has_version(self.target, end):
+            raise UnfinishedError
+        if wanted == end and self.info.mirror.version >= 0:
+            self._check_next(wanted)
+            return None
+        contents: dict[int, bytes] = {}
+        if end < wanted <= end + AT_ONCE:
+            contents = self._contents(end + 1, wanted)
+            yield "read"
+        newest = wanted if wanted > end else max(LogFiles.listed(self.source, max(wanted, 0)).commits, default=wanted)
+        step = next_step(end=end, wanted=wanted, there=contents.keys(), same=self._same(end), newest=newest)
+        if step is Step.DIVERGED or (step is not Step.NOTHING and self._written_to(end, contents)):
+            raise diverged(self.info, min(end, newest) + 1)
+        if step is Step.FOLLOW:
+            return (yield from self._follow(contents))
+        return (yield from self._restart(wanted)) if step is Step.RESTART else None
+
+    def _check_next(self, version: int) -> None:
+        """Say it when the version after the last good one is damaged: nothing will come until that is repaired.
+
+        Raises:
+            LogCorruptError: it is.
+        """
+        content = self.source.look(log_name(version + 1))
+        if content is not None:
+            parse_commit(version + 1, content, self.source.uri)
+
+    def _contents(self, first: int, last: int) -> dict[int, bytes]:
+        """The versions that the source's log has, up to the first that is missing."""
+        found: dict[int, bytes] = {}
+        for at in range(first, last + 1, AHEAD):
+            versions = range(at, min(at + AHEAD, last + 1))
+            self.source.look_ahead([log_name(version) for version in versions])
+            for version in versions:
+                content = self.source.look(log_name(version))
+                if content is None:
+                    return found
+                found[version] = content
+        return found
+
+    def _same(self, end: int) -> bool | None:
+        """Whether the mirror's last version is the source's; None when the source's log no longer has it."""
+        theirs = self.source.look(log_name(end))
+        if theirs is None:
+            return None
+        mine = self.target.look(log_name(end))
+        # A mirror's own log keeps less of what it jumped over.
+        return None if mine is None and end > 0 else mine == theirs
+
+    def _written_to(self, end: int, contents: Mapping[int, bytes]) -> bool:
+        """Whether the mirror has a version after its last one that is not the source's."""
+        theirs = contents.get(end + 1)
+        if theirs is None:
+            # Not known; another mirror may have brought something meanwhile.
+            return False
+        return self.target.look(log_name(end + 1)) not in {None, theirs}
+
+    def _follow(self, contents: Mapping[int, bytes]) -> Generator[str, None, Part | None]:
+        commits = [parse_commit(version, content, self.source.uri) for version, content in sorted(contents.items())]
+        if any(commit.operation == REPAIR for commit in commits):
+            self._check_all_the_same()
+        # A version that is gone by the last one may name files that are gone, too: then nobody can read it.
+        removed = {path for commit in commits for path in commit.removes}
+        try:
+            yield from self.data.bring((add for commit in commits for add in commit.adds), durable=self.durable)
+        except MissingSourceFileError as cause:
+            self._check_removed(cause, commits, removed)
+            return (yield from self._restart(commits[-1].version))
+        self._check_still_the_same(contents)
+        return Part(
+            name=self.info.name,
+            topic_id=self.info.topic_id,
+            location=self.info.location,
+            first=commits[0].version,
+            versions=tuple(contents[commit.version].decode() for commit in commits),
+            durable=self.durable,
+        )
+
+    def _check_still_the_same(self, contents: Mapping[int, bytes]) -> None:
+        """Refuse versions that were repaired or restored while they were read."""
+        last = max(contents)
+        content = self.source.look(log_name(last))
+        if content is not None and content != contents[last]:
+            raise CutTooOldError
+
+    def _check_removed(self, cause: MissingSourceFileError, commits: list[TableCommit], removed: set[str]) -> None:
+        """Refuse a file that is gone, unless a later one of these versions takes it out of the table.
+
+        Raises:
+            LogCorruptError: it is part of the source's newest version: the source is damaged.
+            CutTooOldError: it has left the table since the cut.
+        """
+        gone = {add.path for commit in commits for add in commit.adds} & {cause.path}
+        if not gone <= removed:
+            self._check_left(cause)
+            raise CutTooOldError from cause
+
+    def _check_left(self, cause: MissingSourceFileError) -> None:
+        """Refuse a source whose newest version names a file that is gone."""
+        if cause.path in {add.path for add in live_adds(load_snapshot(self.source))}:
+            message = f"{cause}, and its table's newest version names it: the source is damaged"
+            raise LogCorruptError(message) from cause
+
+    def _check_all_the_same(self) -> None:
+        """Look at all versions that both logs have: a repair may have put another one in the place of a damaged one.
+
+        Raises:
+            MirrorError: one differs.
+        """
+        mine, theirs = LogFiles.listed(self.target).commits, set(LogFiles.listed(self.source).commits)
+        for version in mine:
+            if version in theirs and version > 0:
+                before, now = self.target.look(log_name(version)), self.source.look(log_name(version))
+                if before is None or now is None or before == now:
+                    continue
+                # In the place of what a mirror has jumped over stands what says so.
+                if parse_commit(version, before, self.target.uri).operation != REPAIR:
+                    raise diverged(self.info, version)
+
+    def _restart(self, wanted: int) -> Generator[str, None, Part | None]:
+        """Bring a checkpoint of a version, and the files that are live in it."""
+        try:
+            snapshot = load_snapshot(self.source, wanted)
+        except LogCorruptError as cause:
+            newest = max(LogFiles.listed(self.source).commits, default=-1)
+            if newest > wanted:
+                raise CutTooOldError from cause
+            raise
+        content = self.source.look(log_name(wanted))
+        if content is None:
+            raise CutTooOldError
+        parse_commit(wanted, content, self.source.uri)
+        adds = live_adds(snapshot)
+        try:
+            yield from self.data.bring(adds, durable=self.durable)
+        except MissingSourceFileError as cause:
+            self._check_left(cause)
+            raise CutTooOldError from cause
+        checkpoint, actions = checkpoint_of(snapshot, self.now_ms)
+        name = checkpoint_file(self.run, self.number)
+        faults.point("mirror.before_stage")
+        mirrors = self.root.at(MIRRORS)
+        mirrors.make_folder("")
+        mirrors.put_if_absent(name, checkpoint, durable=True)
+        yield "staged"
+        return Part(
+            name=self.info.name,
+            topic_id=self.info.topic_id,
+            location=self.info.location,
+            first=wanted,
+            versions=(content.decode(),),
+            checkpoint=name,
+            checksum=zlib.crc32(checkpoint),
+            actions=actions,
+            after=max(self.info.mirror.version, 0) if self.info.mirror is not None else 0,
+            durable=self.durable,
+        )
+
+
+def live_adds(snapshot: Snapshot) -> list[Add]:
+    """The data files of a version."""
+    found = {add.path: add for add in snapshot.adds()}
+    for commit in snapshot.committed:
+        for path in commit.removes:
+            found.pop(path, None)
+        found |= {add.path: add for add in commit.adds}
+    return list(found.values())
+
+
+def new_run() -> str:
+    """An id that nobody else has."""
+    return uuid.uuid4().hex
+
+
+def first_version(files: Store) -> bytes | None:
+    """The first version of a source's table, if its log still has it and it is sound."""
+    content = files.look(log_name(0))
+    try:
+        if content is not None:
+            parse_commit(0, content, files.uri)
+    except KafkaError:
+        return None
+    return content

@@ -1,0 +1,144 @@
+"""Standing: a cluster with mirrors in, and perhaps their source; how far each of them is behind out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.delta.actions import log_name, parse_commit
+from kafkalike.delta.damage import storage_errors
+from kafkalike.delta.layout import MIRRORS
+from kafkalike.delta.log_files import LogFiles
+from kafkalike.errors import KafkaError
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.model.topic import TopicInfo
+    from kafkalike.storage.port import Store
+
+COUNTED: Final = 2_000
+"""Versions whose bytes are counted at most: each is read for it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Standing:
+    """How a mirror stands."""
+
+    topic: str
+    source: str
+    """Root of the cluster that it is a copy of."""
+    phase: str
+    """`following` or `promoting`."""
+    version: int
+    """Version of the source's table that it has; -1 before the first pass."""
+    changed_ms: int
+    """When it got that, ms."""
+    seen_ms: int | None
+    """When a pass last found that it has all that its source had then: a promotion now loses what came later."""
+    problem: str
+    """What the last pass said of it; empty when all was well."""
+    source_version: int | None = None
+    """Newest version of the source; None where that was not asked, or does not answer."""
+    lag_versions: int | None = None
+    lag_bytes: int | None = None
+    """Bytes of data files that those versions added; None where there are more than `COUNTED`."""
+    lag_seconds: float | None = None
+    """Age of the oldest version that it lacks; 0 when it lacks none."""
+
+
+def standings(
+    target: DeltaCluster, source: DeltaCluster | None = None, wanted: Callable[[str], bool] = lambda _: True
+) -> list[Standing]:
+    """How mirrors stand, by name.
+
+    Args:
+        target: the cluster that has them.
+        source: asked how far it is, if it is what they are copies of; None asks none.
+        wanted: which topics.
+
+    Raises:
+        KafkaStorageError, LogCorruptError: the target cannot be read.
+    """
+    seen, problems, away = dict[str, int](), dict[str, str](), ""
+    try:
+        seen, problems = _seen(target.mirror_root.at(MIRRORS))
+    except KafkaError as error:
+        # Of several roots the mirrors' may be away: that is to be said of them, and everything else too.
+        away = str(error)
+    found = []
+    for name, info in sorted(target.topics().items()):
+        mirror = info.mirror
+        if mirror is None or not wanted(name):
+            continue
+        standing = Standing(
+            topic=name,
+            source=mirror.source,
+            phase=mirror.phase.value,
+            version=mirror.version,
+            changed_ms=mirror.time_ms,
+            seen_ms=seen.get(name),
+            problem=problems.get(name, away),
+        )
+        if source is not None and source.root == mirror.source:
+            _ask(standing, source, info, target.clock.now_ms())
+        found.append(standing)
+    return found
+
+
+def _seen(files: Store) -> tuple[dict[str, int], dict[str, str]]:
+    """When passes last found each mirror to have all, and what the newest pass of each said was wrong."""
+    seen: dict[str, int] = {}
+    said: dict[str, tuple[int, str]] = {}
+    with storage_errors(files.uri):
+        entries = [entry for entry in files.list() if entry.name.endswith(".seen")]
+        contents = [files.look(entry.name) for entry in entries]
+    for content in contents:
+        try:
+            found = json.loads(content or b"")
+            when = int(found["time_ms"])
+            for name, (_, time_ms) in found["topics"].items():
+                seen[name] = max(seen.get(name, 0), int(time_ms))
+                said[name] = max(said.get(name, (0, "")), (when, ""))
+            for name, problem in found["problems"].items():
+                said[name] = max(said.get(name, (0, "")), (when, str(problem)))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            # It is for people only, and the next pass writes it anew.
+            continue
+    return seen, {name: problem for name, (_, problem) in said.items() if problem}
+
+
+def _ask(standing: Standing, source: DeltaCluster, info: TopicInfo, now_ms: int) -> None:
+    """Ask the source how far it is; where it gives no answer, that is the problem."""
+    try:
+        theirs = source.topics().get(info.name)
+        if theirs is None or theirs.table_id != info.table_id:
+            standing.problem = standing.problem or "the topic was deleted at the source"
+            return
+        files = source.files_of(theirs)
+        with storage_errors(files.uri):
+            newest = max(LogFiles.listed(files, max(standing.version, 0)).commits, default=standing.version)
+            standing.source_version = newest
+            standing.lag_versions = max(newest - standing.version, 0)
+            _measure(standing, files, newest, now_ms)
+    except KafkaError as error:
+        standing.problem = standing.problem or f"the source gives no answer: {error}"
+
+
+def _measure(standing: Standing, files: Store, newest: int, now_ms: int) -> None:
+    standing.lag_bytes, standing.lag_seconds = 0, 0.0
+    first = standing.version + 1
+    for version in range(first, min(newest, first + COUNTED) + 1):
+        content = files.look(log_name(version))
+        if content is None:
+            # The source's log no longer has it.
+            standing.lag_bytes = None
+            continue
+        commit = parse_commit(version, content, files.uri)
+        if not standing.lag_seconds:
+            standing.lag_seconds = max(now_ms - commit.timestamp_ms, 1) / 1000
+        if standing.lag_bytes is not None:
+            standing.lag_bytes += sum(add.size for add in commit.adds)
+    if newest >= first + COUNTED:
+        standing.lag_bytes = None

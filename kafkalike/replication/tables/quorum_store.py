@@ -1,0 +1,335 @@
+"""QuorumStore: the table of metadata on several voters as one store: a version is what a majority of them has decided.
+
+`put_if_absent` of a version's file is a decision (`kafkalike.model.replication.quorum`). What is shown, or told to be
+done, is at a majority. Data files are at a majority before a version can name them. Checkpoints and clean-up are each
+voter's own. Any other file is at each voter that answers, a majority at least.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pyarrow as pa
+
+from kafkalike.delta.actions import log_name, version_of
+from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
+from kafkalike.model.clock import Clock
+from kafkalike.model.config.storage import SentOptions
+from kafkalike.model.leases import Leases
+from kafkalike.model.replication.quorum import LastVersion, confirming, looking, putting
+from kafkalike.model.replication.registers import UnreachableVoterError, majority
+from kafkalike.replication.tables.known_voters import KnownVoters
+from kafkalike.replication.tables.voter_files import QUORUM, MetadataVersion, Voter, identity_name
+from kafkalike.storage.bounded.foreseen import Ahead, foreseeing
+from kafkalike.storage.near import NearStore
+from kafkalike.storage.port import NOW, Entry, Pace, Reach, Store
+
+if TYPE_CHECKING:
+    from kafkalike.model.clock import Deadline
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOG: Final = "_delta_log/"
+
+
+class QuorumStore(NearStore):
+    """The folder `__cluster_metadata` of a cluster with several voters. Thread-safe.
+
+    Args:
+        folders: the folder on each root that is known, by broker id; where none of them knows a set of voters, there is
+            no table yet.
+        opened: a voter on a root that is not among them → its folder.
+        clock: time and waiting.
+    """
+
+    def __init__(self, folders: Mapping[int, Store], opened: Callable[[Voter], Store], clock: Clock) -> None:
+        self.voters = KnownVoters(folders, opened, clock)
+
+    def __repr__(self) -> str:
+        """For error messages."""
+        return f"QuorumStore({[folder.uri for folder in self.voters.folders.values()]!r})"
+
+    def mark_observers(self) -> None:
+        """Tell those that have no vote, and answer, who votes, and give them a copy."""
+        self.voters.mark_observers()
+        last = max((version_of(entry.name) or 0 for entry in self.list("_delta_log")), default=0)
+        content = self.look(log_name(last))
+        if content is not None:
+            self.voters.inform(last, MetadataVersion(content))
+
+    # --- versions ------------------------------------------------------------------------------
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        """Have a version decided, or put another file at a majority of the voters."""
+        version = _version(name)
+        if version is None:
+            made = self.voters.at_majority(lambda folder: folder.put_if_absent(name, content, durable=durable))
+            return made[0]
+        wanted = MetadataVersion(content)
+        found = self.voters.decide(lambda voters: putting(version, wanted, voters))
+        self.voters.inform(version, found)
+        return bool(found == wanted)
+
+    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
+        """Content of a file that may not be there yet."""
+        del pace
+        version = _version(name)
+        if version is None:
+            try:
+                return self.read(name)
+            except FileNotFoundError:
+                return None
+        if self.voters.now is None:
+            return None
+        found: Any = self.voters.decide(lambda voters: looking(version, voters))
+        return None if found is None else bytes(found.data)
+
+    def ahead(self, following: str, known: str = "") -> Sequence[Ahead]:
+        """Looks at a majority of the voters."""
+        version, voters = _version(following), self.voters.known
+        if known or version is None or voters is None:
+            return ()
+        asked = [voter for voter in voters.voters if not self.voters.roots.is_passed_over(voter)]
+        looks = [self.voters.roots.ahead(voter, version) for voter in asked[: majority(len(voters.voters))]]
+        return () if None in looks else [look for look in looks if look is not None]
+
+    def foreseeing(
+        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
+    ) -> T:
+        """Do something in which calls may be made ahead."""
+        return foreseeing(work, calls, by_turn=by_turn)
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        return self.voters.first(lambda folder: folder.read(name), name)
+
+    def elsewhere(self) -> Sequence[Store]:
+        """Each voter, and those that have a copy."""
+        return self.voters.each()
+
+    # --- other files ---------------------------------------------------------------------------
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file; a checkpoint, and what names it, only at voters that have its version."""
+        if name == LAST_CHECKPOINT:
+            self.voters.wherever(lambda folder: self._name_checkpoint(folder, content))
+        elif ".checkpoint." in name:
+            self._checkpoint(name, content)
+        else:
+            self.voters.at_majority(lambda folder: folder.replace(name, content))
+
+    def _checkpoint(self, name: str, content: bytes) -> None:
+        version, made = int(name.removeprefix(LOG)[:20]), 0
+        voters = self.voters.now
+        for voter in () if voters is None else voters.voters:
+            try:
+                if self.voters.roots.do(LastVersion(voter)) < version:
+                    continue
+                folder = self.voters.folder_of(voter)
+                folder.replace(name, content)
+                # Before registers go: it says that they are over.
+                folder.sync(name)
+                self.voters.roots.sweep(voter, version)
+                made += 1
+            except (OSError, UnreachableVoterError) as cause:
+                _log.debug("%s: no checkpoint: %s", voter.uri, cause)
+        if not made:
+            message = f"{self.uri}: no voter could take {name}"
+            raise OSError(message)
+
+    @staticmethod
+    def _name_checkpoint(folder: Store, content: bytes) -> None:
+        named = LogFiles.listed(folder).checkpoints
+        if named and max(named) == _checkpoint_in(content):
+            folder.replace(LAST_CHECKPOINT, content)
+
+    def open_output(self, name: str) -> pa.NativeFile:
+        """A stream that makes a new file at a majority when it is closed."""
+        return pa.PythonFile(_Output(self, name), "w")
+
+    def write(self, name: str, content: bytes) -> None:
+        """Make a data file at a majority.
+
+        Raises:
+            OSError: it is not.
+        """
+        # Whole or not at all: what a full disk cut off would be read before what others have.
+        self.voters.at_majority(lambda folder: folder.replace(name, content))
+
+    def sync(self, name: str) -> None:
+        """Make a file survive a power failure, at a majority."""
+        self.voters.at_majority(lambda folder: folder.sync(name))
+
+    def remove(self, name: str) -> None:
+        """Remove a file at the voters that answer; of the log, where a checkpoint is above it."""
+        number = name.removeprefix(LOG)[:20]
+        if not (name.startswith(LOG) and number.isdigit()):
+            self.voters.wherever(lambda folder: folder.remove(name))
+            return
+
+        def covered(folder: Store) -> None:
+            newest = max(LogFiles.listed(folder, int(number)).checkpoints, default=-1)
+            if newest > int(number) or (newest == int(number) and ".checkpoint." not in name):
+                folder.remove(name)
+
+        self.voters.wherever(covered)
+
+    def discard(self, name: str) -> None:
+        """Try to remove a file that nobody names."""
+        self.voters.wherever(lambda folder: folder.discard(name))
+
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
+        """Files that any voter in reach has; without registers."""
+        voters = self.voters.now
+        while voters is not None:
+            found, answers = self._listed(voters.voters, folder, deep=deep, after=after)
+            enough = answers >= majority(len(voters.voters))
+            if not enough:
+                newer = self.voters.look()
+                if newer != voters:
+                    voters = newer
+                    continue
+            if not answers:
+                # What those without a vote have is known, if it is not the newest.
+                found, answers = self._listed(voters.observers, folder, deep=deep, after=after)
+            if not answers:
+                raise OSError(self.voters.why(voters))
+            if enough and f"{folder}/" == LOG:
+                newest = max((version for name in found if (version := version_of(name)) is not None), default=-1)
+                if newest >= 0:
+                    # Who lists it shows it.
+                    self.voters.decide(partial(confirming, newest))
+            return list(found.values())
+        return []
+
+    def _listed(self, voters: Sequence[Voter], folder: str, *, deep: bool, after: str) -> tuple[dict[str, Entry], int]:
+        """Files by name, and how many voters answered."""
+        found: dict[str, Entry] = {}
+        answers = 0
+        for voter in voters:
+            try:
+                each = self.voters.folder_of(voter)
+                entries = each.list(folder, deep=deep, after=after)
+                # After the list: a root that is gone is not empty.
+                each.size(identity_name(voter))
+            except OSError as cause:
+                self.voters.roots.failures[voter] = cause
+                continue
+            answers += 1
+            for entry in entries:
+                if not entry.name.startswith(f"{QUORUM}/"):
+                    found.setdefault(entry.name, entry)
+        return found, answers
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders below."""
+        found = self.voters.first(lambda folder: folder.folders(), "")
+        return [name for name in found if name != QUORUM]
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder."""
+        if self.voters.now is not None:
+            self.voters.at_majority(lambda each: each.make_folder(folder))
+
+    def copy(self, source: str, target: Store, name: str) -> bool:
+        """Give a file to another store."""
+        with target.open_output(name) as stream:
+            stream.write(self.read(source))
+        return False
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        return self.voters.first(lambda folder: folder.size(name), name)
+
+    def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
+        """Open a file for reading."""
+        return self.voters.first(lambda folder: folder.open_input(name, buffer_size), name)
+
+    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
+        """Bytes of a file."""
+        return self.voters.first(lambda folder: folder.read_range(name, start, stop), name)
+
+    # --- the rest of a store -------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        """Where the first voter has it."""
+        return self.voters.uri
+
+    @property
+    def reach(self) -> Reach:
+        """That of the roots, which are of one kind."""
+        return self.voters.first_folder.reach
+
+    def check_writable(self) -> None:
+        """Anything may be written here."""
+
+    def try_out(self) -> None:
+        """The roots were."""
+
+    def at(self, folder: str) -> Store:
+        """The store of a folder below, on the first voter: for those who look."""
+        return self.voters.each()[0].at(folder)
+
+    def for_tasks(self) -> Store:
+        """Tasks do not read the metadata."""
+        return self
+
+    def sent_options(self) -> SentOptions | None:
+        """None."""
+        return None
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """Nothing."""
+        return {}
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Queue at the first root."""
+        return self.voters.first_folder.turn(name, deadline, meanwhile)
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """Remove what queues have left at the first root."""
+        return self.voters.first_folder.forget_turns(names)
+
+    def leases(self) -> Leases:
+        """Those of the first root."""
+        return self.voters.first_folder.leases()
+
+    def now_ns(self) -> int:
+        """The clock of the first root."""
+        return self.voters.first_folder.now_ns()
+
+
+class _Output(io.BytesIO):
+    """A file that is being written."""
+
+    def __init__(self, store: QuorumStore, name: str) -> None:
+        super().__init__()
+        self._store = store
+        self._name = name
+
+    def close(self) -> None:
+        """Make the file, at a majority."""
+        if not self.closed:
+            content = self.getvalue()
+            super().close()
+            self._store.write(self._name, content)
+
+
+def _version(name: str) -> int | None:
+    """The version that a file commits; None for any other."""
+    return version_of(name.removeprefix(LOG)) if name.startswith(LOG) else None
+
+
+def _checkpoint_in(content: bytes) -> int:
+    return int(json.loads(content)["version"])

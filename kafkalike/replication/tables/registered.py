@@ -1,0 +1,47 @@
+"""RegisteredReplicas: what is registered of a table in; who has it, and the folders in which they do, out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kafkalike.model.replication.values import Registration, Replica
+from kafkalike.replication.tables.controllers import TableController
+from kafkalike.storage.port import Store
+
+
+class RegisteredReplicas:
+    """The replicas of one table. Thread-safe.
+
+    Args:
+        uri: what the table is called in errors.
+        make_store: a replica → the folder of its table.
+        controller: what is registered of it.
+    """
+
+    def __init__(self, uri: str, make_store: Callable[[Replica], Store], controller: TableController) -> None:
+        self.uri = uri
+        self.controller = controller
+        self._make_store = make_store
+        self._stores: dict[Replica, Store] = {}
+
+    def store_of(self, replica: Replica) -> Store:
+        """The folder of a replica."""
+        found = self._stores.get(replica)
+        if found is None:
+            found = self._stores[replica] = self._make_store(replica)
+        return found
+
+    @property
+    def registered(self) -> Registration | None:
+        """What is registered of it, as far as is known; None when there is no such table."""
+        return self.controller.known() or self.controller.registered()
+
+    def in_sync(self) -> Sequence[Replica]:
+        """Who has all that is published, the leader first; empty when there is no such table."""
+        registered = self.registered
+        return () if registered is None else tuple(reversed(registered.in_sync))
+
+    def members(self) -> Sequence[Replica]:
+        """Who must take the next version, in the order in which they do."""
+        registered = self.registered
+        return () if registered is None else registered.chain

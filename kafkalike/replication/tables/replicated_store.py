@@ -1,0 +1,413 @@
+"""ReplicatedStore: a table's replicas on several roots as one store, which `Table` and all that read it take for one.
+
+A version is made and seen by the courses of `kafkalike.model.replication`. A data file is kept in memory until its
+version is put: then each member gets it before the first one says that the version is there. What is published can be
+read from any member in sync: the leader is asked first, and another one where it has no answer. Data files of those who
+say in which rack they are come from a member there, if one is in sync (Kafka's KIP-392). Those who want reads striped
+get each file from the member whose turn it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import pyarrow as pa
+
+from kafkalike.delta.actions import version_of
+from kafkalike.delta.damage import DamagedFileError
+from kafkalike.delta.replica_files import MARK
+from kafkalike.model.brokers.reading import by_turns, nearest_first
+from kafkalike.model.config.storage import SentOptions
+from kafkalike.model.leases import Leases
+from kafkalike.model.replication.values import Replica
+from kafkalike.replication.tables.copies import Copies
+from kafkalike.replication.tables.table_replicas import TableReplicas
+from kafkalike.storage.bounded.foreseen import Ahead, foreseeing
+from kafkalike.storage.near import NearStore
+from kafkalike.storage.port import NOW, Entry, Pace, Reach, Store
+
+if TYPE_CHECKING:
+    from kafkalike.model.clock import Deadline
+
+T = TypeVar("T")
+
+Entries = list[Entry]
+
+LOG: Final = "_delta_log"
+_MARK: Final = MARK.rpartition("/")[2]
+
+
+class Made(io.BytesIO):
+    """A data file in the making; it is handed over when it is closed."""
+
+    def __init__(self, done: Callable[[bytes], object]) -> None:
+        super().__init__()
+        self._done = done
+
+    def close(self) -> None:
+        """Hand it over, once."""
+        if not self.closed:
+            self._done(self.getvalue())
+        super().close()
+
+
+class ReplicatedStore(NearStore):
+    """One table with replicas.
+
+    Args:
+        replicas: the table's.
+        root: the cluster's files, for turns and heartbeats.
+        is_near: whether a broker is in the rack of who reads; None: it has none.
+        striped: whether replicas take turns to give data files; see `ReadFrom`.
+    """
+
+    def __init__(
+        self,
+        replicas: TableReplicas,
+        root: Store,
+        is_near: Callable[[int], bool] | None = None,
+        *,
+        striped: bool = False,
+    ) -> None:
+        self.replicas = replicas
+        self._root = root
+        self._is_near = is_near
+        self._striped = striped
+        self._lineage: int | None = None
+        self._sent = False
+
+    def __repr__(self) -> str:
+        """For error messages."""
+        return f"ReplicatedStore({self.uri!r})"
+
+    @property
+    def uri(self) -> str:
+        """Where the leader's replica is."""
+        known = self.replicas.in_sync()
+        return self.replicas.store_of(known[0]).uri if known else self.replicas.uri
+
+    @property
+    def reach(self) -> Reach:
+        """That of the leader's root."""
+        known = self.replicas.in_sync()
+        return self.replicas.store_of(known[0]).reach if known else self._root.reach
+
+    @property
+    def far(self) -> bool:
+        """Whether the root is where data files are read first."""
+        known, _ = self._with_data()
+        return self.replicas.store_of(known[0]).far if known else self._root.far
+
+    def watch(self, folder: str, add: Callable[[str], object]) -> None:
+        """Name the leader's folder: what appears there is published."""
+        known = self.replicas.in_sync()
+        if known:
+            self.replicas.store_of(known[0]).watch(folder, add)
+
+    def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make calls, side by side where the root is far that is asked first."""
+        known = self._with_data()[0] if len(calls) > 1 else ()
+        return self.replicas.store_of(known[0]).beside(calls) if known else super().beside(calls)
+
+    def copies(self) -> Sequence[Store]:
+        """The replicas in sync that answer, each for itself; the leader first."""
+        found = []
+        for replica in self.replicas.in_sync():
+            store = self.replicas.store_of(replica)
+            with contextlib.suppress(OSError):
+                store.size(MARK)
+                found.append(store)
+        return found
+
+    def elsewhere(self) -> Sequence[Store]:
+        """The replicas in sync that answer."""
+        return self.copies()
+
+    def check_writable(self) -> None:
+        """See `Store.check_writable`."""
+        self._root.check_writable()
+
+    def try_out(self) -> None:
+        """See `Store.try_out`."""
+        self._root.try_out()
+
+    def at(self, folder: str) -> Store:
+        """A folder of the leader's replica."""
+        return self._reader().at(folder)
+
+    def for_tasks(self) -> Store:
+        """This store, with what its storages need; another process gets one that reads, see `__reduce__`."""
+        sent = object.__new__(ReplicatedStore)
+        sent.__dict__.update(self.__dict__, _sent=True)
+        return sent
+
+    def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Store], int]]:
+        """Elsewhere it is read only: data files, from the near one, the leader, or another one that has them."""
+        known, turns = self._with_data()
+        stores = map(self.replicas.store_of, known)
+        return Copies, ([store.for_tasks() if self._sent else store for store in stores], turns)
+
+    def _reader(self) -> Copies:
+        return Copies([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
+
+    def sent_options(self) -> SentOptions | None:
+        """The cluster's."""
+        return self._root.sent_options()
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """The cluster's."""
+        return self._root.hadoop_settings()
+
+    # --- versions ------------------------------------------------------------------------------
+
+    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
+        """Content of a file that may not be there yet."""
+        version = _version(name)
+        if version is None:
+            return super().look(name, pace)
+        found = self.replicas.published.look(version, pace)
+        if self._lineage is None:
+            self._lineage = self.replicas.published.lineage
+        elif self._lineage != self.replicas.published.lineage:
+            # What was read of the log that was given up does not count: all of it is read anew.
+            self._lineage = self.replicas.published.lineage
+            raise DamagedFileError(self.uri, name, "its log was given up by an unclean election")
+        return found
+
+    def is_past(self, name: str) -> bool:
+        """Whether a version is published: who leads by now may have begun at a checkpoint above it."""
+        version = _version(name)
+        return version is not None and self.replicas.published.has(version)
+
+    def ahead(self, following: str, known: str = "") -> Sequence[Ahead]:
+        """The look at the leader, and the size of the file there."""
+        version = _version(following)
+        look = None if version is None else self.replicas.published.ahead(version)
+        if look is None:
+            return ()
+        size = self.replicas.size_ahead(known) if known else None
+        return (look,) if size is None else (look, size)
+
+    def foreseeing(
+        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
+    ) -> T:
+        """Do something in which calls may be made ahead."""
+        return foreseeing(work, calls, by_turn=by_turn)
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        """Make a version with these bytes on all members of the chain, unless there is one."""
+        version = _version(name)
+        if version is None:
+            raise OSError(errno.EINVAL, f"{name} is no version of a table with replicas")
+        return self.replicas.put(version, content, durable=durable)
+
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
+        """Files of a folder: of a log, the leader's; of data, all that some replica has."""
+        if folder == LOG or folder.startswith(f"{LOG}/"):
+            return self._listed_log(folder, deep=deep, after=after)
+        found: dict[str, Entry] = {}
+        for store in self.copies():
+            for entry in store.list(folder, deep=deep, after=after):
+                found.setdefault(entry.name, entry)
+        return list(found.values())
+
+    def _listed_log(self, folder: str, *, deep: bool, after: str) -> Entries:
+        view = self.replicas.published.view()
+        self._lineage = self.replicas.published.lineage
+        if view is None:
+            return []
+        failed: OSError | None = None
+        for replica in self.replicas.in_sync():
+            store = self.replicas.store_of(replica)
+            try:
+                store.size(MARK)
+                listed = [e for e in store.list(folder, deep=deep, after=after) if e.name != _MARK]
+            except OSError as cause:
+                failed = failed or cause
+                continue
+            if replica == view.configuration.leader:
+                return listed
+            # What one of the others has beyond is not published.
+            return [entry for entry in listed if (version_of(entry.name) or 0) <= view.end]
+        if failed is not None:
+            raise failed
+        return []
+
+    # --- files ---------------------------------------------------------------------------------
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        made = self.replicas.roots.supplies.content_of(name)
+        if made is not None:
+            return made
+        version = _version(name)
+        if version is None:
+            return self._from_any(name, lambda store: store.read(name))
+        found = self.look(name)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no such version", f"{self.uri}/{name}")
+        return found
+
+    def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
+        """Open a file for reading."""
+        made = self.replicas.roots.supplies.content_of(name)
+        if made is not None:
+            return pa.BufferReader(made)
+        return self._from_any(name, lambda store: store.open_input(name, buffer_size))
+
+    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
+        """Bytes of a file."""
+        made = self.replicas.roots.supplies.content_of(name)
+        if made is not None:
+            return pa.py_buffer(made[start:stop])
+        return self._from_any(name, lambda store: store.read_range(name, start, stop))
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        made = self.replicas.roots.supplies.content_of(name)
+        if made is not None:
+            return len(made)
+        version = _version(name)
+        known = None if version is None else self.replicas.published.known(version)
+        if known is not None:
+            return len(known)
+        return self._from_any(name, lambda store: store.size(name))
+
+    def _with_data(self) -> tuple[Sequence[Replica], int]:
+        """Who is asked for a data file, in turn: who is near and in sync, the leader, others in sync, any member.
+
+        Data files have names of their own and do not change, so whoever has one has the right one.
+
+        Returns:
+            They, and how many of them take turns, file by file; 1: nobody but the first one.
+        """
+        is_near = self._is_near
+        known, turns = nearest_first(
+            self.replicas.in_sync(), None if is_near is None else lambda replica: is_near(replica.broker)
+        )
+        others = (replica for replica in self.replicas.members() if replica not in known)
+        return (*known, *others), turns if self._striped else 1
+
+    def _asked_for(self, name: str) -> Sequence[Replica]:
+        """Who is asked for a file, in turn."""
+        return self.replicas.in_sync() if name.startswith(LOG) else by_turns(*self._with_data(), name)
+
+    def _from_any(self, name: str, read: Callable[[Store], T]) -> T:
+        """Ask for a file: a log file of the leader, a data file as `_with_data` says; then whoever comes next."""
+        failed: OSError | None = None
+        for replica in self._asked_for(name):
+            store = self.replicas.store_of(replica)
+            try:
+                return read(store)
+            except OSError as cause:
+                failed = failed if isinstance(cause, FileNotFoundError) and failed is not None else cause
+                if name.startswith(LOG) and isinstance(cause, FileNotFoundError) and _is_there(store):
+                    # Log files are each replica's own.
+                    raise
+        raise failed or FileNotFoundError(errno.ENOENT, "there is no such table", f"{self.uri}/{name}")
+
+    def open_output(self, name: str) -> pa.NativeFile:
+        """A stream that makes a new data file, which members get with the version that names it."""
+        return pa.PythonFile(Made(lambda content: self.replicas.roots.supplies.made(name, content)), "w")
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Refused: what is not a version is each replica's own; see `copies`."""
+        del content
+        raise OSError(errno.EINVAL, f"{name} cannot be replaced on several roots")
+
+    def make_folder(self, folder: str) -> None:
+        """Nothing: a version's put makes what it needs."""
+
+    def copy(self, source: str, target: Store, name: str) -> bool:
+        """Give a file to another store; to another table with replicas, on each root beside this one's replica."""
+        if isinstance(target, ReplicatedStore):
+            return target._take(self, source, name)  # noqa: SLF001 - another of the same class
+        with target.open_output(name) as stream:
+            stream.write(self.read(source))
+        return False
+
+    def _take(self, origin: ReplicatedStore, source: str, name: str) -> bool:
+        """Give each member a file of another table: its root shares or copies it, or another root's is brought.
+
+        Returns:
+            Whether it takes no room of its own anywhere.
+        """
+        size = origin.size(source)
+        beside = {replica.broker: origin.replicas.store_of(replica) for replica in origin.replicas.members()}
+        shared = True
+        for replica in self.replicas.members():
+            store, near = self.replicas.store_of(replica), beside.get(replica.broker)
+            with contextlib.suppress(FileNotFoundError):
+                if near is not None and near.size(source) == size:
+                    shared = near.copy(source, store, name) and shared
+                    continue
+            shared = False
+            self.replicas.roots.supplies.put(replica, name, origin.read(source))
+        return shared
+
+    def discard(self, name: str) -> None:
+        """Try to remove a file that nobody names."""
+        self.replicas.roots.supplies.forget(name)
+        if _version(name) is not None:
+            # A version is never taken back.
+            return
+        for replica in self.replicas.members():
+            self.replicas.store_of(replica).discard(name)
+
+    def remove(self, name: str) -> None:
+        """Remove a file that nobody needs, on all roots that answer."""
+        self.replicas.roots.supplies.forget(name)
+        for replica in self.replicas.members():
+            store = self.replicas.store_of(replica)
+            if _is_there(store):
+                store.remove(name)
+
+    def sync(self, name: str) -> None:
+        """Make a file survive a power failure; one that is not put yet will, as its version does."""
+        if self.replicas.roots.supplies.content_of(name) is not None:
+            return
+        for store in self.copies():
+            with contextlib.suppress(FileNotFoundError):
+                store.sync(name)
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders below."""
+        return sorted({name for store in self.copies() for name in store.folders()})
+
+    # --- the cluster's -------------------------------------------------------------------------
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """See `Store.turn`."""
+        return self._root.turn(name, deadline, meanwhile)
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """See `Store.forget_turns`."""
+        return self._root.forget_turns(names)
+
+    def leases(self) -> Leases:
+        """The cluster's."""
+        return self._root.leases()
+
+    def now_ns(self) -> int:
+        """The machine's clock."""
+        return self._root.now_ns()
+
+
+def _version(name: str) -> int | None:
+    folder, _, base = name.rpartition("/")
+    return version_of(base) if folder == LOG else None
+
+
+def _is_there(store: Store) -> bool:
+    try:
+        store.size(MARK)
+    except OSError:
+        return False
+    return True

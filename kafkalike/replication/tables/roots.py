@@ -1,0 +1,413 @@
+"""Roots: a course of the rules in, its acts done to the stores of a table's replicas.
+
+Nothing here decides anything: what comes after what stands in `kafkalike.model.replication`, which is simulated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Final, TypeGuard, TypeVar
+
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.log_files import LogFiles
+from kafkalike.delta.replica_files import mark_replica, note_cleaned
+from kafkalike.delta.snapshot import load_snapshot
+from kafkalike.delta.version_file import LostFile, VersionFile, newest_configuration, seal
+from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.model import faults
+from kafkalike.model.clock import Clock
+from kafkalike.model.replication import acts
+from kafkalike.model.replication.values import Registration, Replica, UnreachableError, View
+from kafkalike.replication.tables.controllers import Controller
+from kafkalike.replication.tables.replica_logs import ReplicaLogs
+from kafkalike.replication.tables.supplies import Supplies, txns_of
+from kafkalike.storage.bounded.carried import carry, is_carried
+from kafkalike.storage.bounded.foreseen import Ahead, asker
+from kafkalike.storage.parquet import UNREADABLE
+from kafkalike.storage.port import NotStoredError, Store
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FIRST_WAIT_SECONDS: Final = 0.05
+"""Wait before a replica that gave no answer is asked again for the first time; it doubles with each try."""
+
+LONGEST_WAIT_SECONDS: Final = 1.0
+"""Longest wait between two tries; then it is asked, too, whether somebody else has taken the replica out."""
+
+
+Carried = acts.Read | acts.Put | acts.Supply | acts.Checkpoint
+"""Acts that another thread may do, several as one."""
+
+CARRIED: Final = (acts.Read, acts.Put, acts.Supply, acts.Checkpoint)
+
+
+class NotHereError(Exception):
+    """The controller is to be asked, by a thread that may not do that."""
+
+
+class _Way:
+    """How far a course has come.
+
+    Args:
+        act: that is to be done next.
+    """
+
+    def __init__(self, act: acts.Act) -> None:
+        self.act = act
+        self.ended: StopIteration | None = None
+
+
+class Landing:
+    """Whether a content may stand somewhere, whatever becomes of the course that is to put it.
+
+    Args:
+        content: what is put.
+    """
+
+    def __init__(self, content: VersionFile) -> None:
+        self.content = content
+        self.stored = False
+
+
+class ReplicaRoots:
+    """Carries courses out. Thread-safe, as far as its users do not change `durable` meanwhile.
+
+    Args:
+        store_of: a replica → the folder of its table.
+        controller: who decides what is registered.
+        clock: time and waiting.
+        lag_ms: `replica.lag.time.max.ms`: for how long one that does not answer is asked again.
+        durable: whether commits and data must survive a power failure.
+        down_before: for how long a replica is known to give no answer, ms, besides what is seen here.
+    """
+
+    def __init__(
+        self,
+        store_of: Callable[[Replica], Store],
+        controller: Controller,
+        clock: Clock,
+        *,
+        lag_ms: int = 30_000,
+        durable: bool = False,
+        down_before: Callable[[Replica], int] = lambda _: 0,
+    ) -> None:
+        self._down_before = down_before
+        self._store_of = store_of
+        self._controller = controller
+        self._clock = clock
+        self.lag_ms = lag_ms
+        self.durable = durable
+        self._seen_epoch = -1
+        """Of the registration that was seen last."""
+        self.logs = ReplicaLogs(store_of, self._registered)
+        self.supplies = Supplies(store_of, self.logs.there, lambda: self._registered().in_sync)
+        """Data files of this process's own versions, and those of replicas."""
+        self._down_since: dict[Replica, int] = {}
+        """Since when, ms, a replica has given no answer."""
+        self._carriers: Mapping[type, Callable[[Any], Any]] = {
+            acts.Read: self._read,
+            acts.Ahead: self._ahead,
+            acts.Put: self._put,
+            acts.Checkpoint: self._checkpoint,
+            acts.End: self._end,
+            acts.Load: self._load,
+            acts.Supply: self._supply,
+            acts.MakeCheckpoint: self._make_checkpoint,
+            acts.CopyCheckpoint: self._copy_checkpoint,
+            acts.Counts: lambda act: self.logs.counts(act.replica, act.version),
+            acts.Missing: self._missing,
+            acts.Fill: self._fill,
+            acts.Discard: self._discard,
+        }
+
+    def make_replica(self, replica: Replica) -> None:
+        """Make the place of a replica, unless it is there.
+
+        Raises:
+            OSError: the root cannot be reached.
+        """
+        mark_replica(self._store_of(replica), replica)
+
+    def down_ms(self, replica: Replica) -> int:
+        """For how long a replica has given no answer, ms; 0 when it has, or was not asked."""
+        since = self._down_since.get(replica)
+        return 0 if since is None else max(1, self._clock.now_ms() - since)
+
+    def carry_out(
+        self, course: Generator[acts.Act, Any, T], landing: Landing | None = None, after: Sequence[Ahead] = ()
+    ) -> T:
+        """Carry a course out, to its end.
+
+        Args:
+            course: what is to be done.
+            landing: notes whether its content may have been put.
+            after: calls that the caller makes when it has come to its end.
+
+        Raises:
+            Exception: what the course raises; and `OSError` where the controller gives no answer.
+        """
+        try:
+            act = course.send(None)
+            while True:
+                if self._is_carried(act):
+                    act = self._carried(course, act, landing, after)
+                try:
+                    found = self._done(act, landing)
+                except UnreachableError as failed:
+                    act = course.throw(failed)
+                else:
+                    act = course.send(found)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def read_out(self, course: Generator[acts.Act, Any, T]) -> T:
+        """Carry a course out that only reads: no replica is asked twice.
+
+        Args:
+            course: what is to be done; it raises `UnreachableError`, with its cause, where nobody gave an answer.
+
+        Raises:
+            Exception: what the course raises.
+        """
+        try:
+            act: Any = course.send(None)
+            while True:
+                try:
+                    found = self.do(act)
+                except OSError as cause:
+                    failed = UnreachableError(act.replica)
+                    failed.__cause__ = cause
+                    act = course.throw(failed)
+                else:
+                    act = course.send(found)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def _is_carried(self, act: acts.Act) -> TypeGuard[Carried]:
+        """Whether another thread is to do an act, as it may hang."""
+        return isinstance(act, CARRIED) and self._store_of(act.replica).bounded_calls is not None
+
+    def _carried(
+        self, course: Generator[acts.Act, Any, Any], act: acts.Act, landing: Landing | None, after: Sequence[Ahead]
+    ) -> acts.Act:
+        """Have another thread go on with a course, as far as all goes well.
+
+        Returns:
+            The act that is to be done here: one that failed is done again.
+
+        Raises:
+            StopIteration: with what the course came to.
+        """
+        way, ask = _Way(act), asker()
+
+        def go_on() -> None:
+            while self._is_carried(now := way.act):
+                try:
+                    found = self._noted(now, landing)
+                except (OSError, NotHereError):
+                    return
+                try:
+                    way.act = course.send(found)
+                except StopIteration as end:
+                    way.ended = end
+                    ask(after)
+                    return
+
+        with contextlib.suppress(OSError):
+            carry(go_on)
+        if way.ended is not None:
+            raise way.ended
+        return way.act
+
+    def note_epoch(self, epoch: int) -> None:
+        """Take note of the epoch that is registered. Of one that is new, what was seen before says nothing."""
+        if epoch != self._seen_epoch:
+            self._seen_epoch = epoch
+        self.logs.note_epoch(epoch)
+
+    def _noted(self, act: Carried, landing: Landing | None) -> Any:  # noqa: ANN401
+        """Do an act in a thread that nobody may wait for in the end."""
+        watched = landing if isinstance(act, acts.Put) and landing and act.content is landing.content else None
+        before = watched is not None and watched.stored
+        if watched is not None:
+            # Until it is known.
+            watched.stored = True
+        try:
+            found = self._whole(act.replica, act)
+        except NotStoredError:
+            if watched is not None:
+                watched.stored = before
+            raise
+        if watched is not None:
+            watched.stored = before or bool(found)
+        if self._down_since:
+            self._down_since.pop(act.replica, None)
+        return found
+
+    def _registered(self) -> Registration:
+        """Who has all that is published. Who carries acts out for others does not ask: they may hold locks of that."""
+        if is_carried():
+            raise NotHereError
+        return self._controller.look()
+
+    def do(self, act: acts.End) -> Any:  # noqa: ANN401 - what an act comes to
+        """Do one act, once.
+
+        Raises:
+            OSError: the replica gives no answer.
+        """
+        return self._whole(act.replica, act)
+
+    def _done(self, act: acts.Act, landing: Landing | None) -> Any:  # noqa: ANN401 - what an act comes to
+        if isinstance(act, acts.LookAtController):
+            registered = self._controller.look()
+            self.note_epoch(registered.epoch)
+            return registered
+        if isinstance(act, acts.Register):
+            return self._controller.change(act.before, act.after)
+        if isinstance(act, acts.NewSeal):
+            return seal(act.registration.configuration, self._clock.now_ms(), act.lost)
+        if isinstance(act, acts.NewLife):
+            return secrets.randbits(62) + 1
+        watched = landing if isinstance(act, acts.Put) and landing and act.content is landing.content else None
+        return self._asked(act.source if isinstance(act, acts.CopyCheckpoint) else act.replica, act, watched)
+
+    def _asked(self, replica: Replica, act: acts.Act, landing: Landing | None) -> Any:  # noqa: ANN401
+        """Ask a replica, again and again for as long as it may lag."""
+        wait = FIRST_WAIT_SECONDS
+        while True:
+            try:
+                found = self._whole(replica, act)
+            except OSError as cause:
+                if landing is not None and not isinstance(cause, NotStoredError):
+                    landing.stored = True
+                left = self.lag_ms - self.note_down(replica)
+                if left <= 0 or self._is_out(replica):
+                    raise UnreachableError(replica) from cause
+                self._clock.sleep(min(wait, left / 1000))
+                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+            except BaseException:
+                # An interrupt, in the middle of a put.
+                if landing is not None:
+                    landing.stored = True
+                raise
+            else:
+                if landing is not None and found:
+                    landing.stored = True
+                if self._down_since:
+                    self._down_since.pop(replica, None)
+                return found
+
+    def note_answer(self, replica: Replica) -> None:
+        """Begin anew to count for how long a replica gives no answer."""
+        self._down_since.pop(replica, None)
+
+    def note_down(self, replica: Replica) -> int:
+        """Note that a replica gives no answer; returns since how many ms."""
+        now = self._clock.now_ms()
+        return max(now - self._down_since.setdefault(replica, now), self._down_before(replica))
+
+    def _is_out(self, replica: Replica) -> bool:
+        """Whether somebody else has taken a replica out meanwhile."""
+        with contextlib.suppress(KafkaError, OSError):
+            registered = self._controller.look()
+            # One that is to be let in is not in the chain either, and is waited for.
+            return registered.epoch > self._seen_epoch and replica not in registered.chain
+        return False
+
+    def _whole(self, replica: Replica, act: acts.Act) -> Any:  # noqa: ANN401 - what an act comes to
+        """Do an act. A log that lacks something is damaged only where the replica is there still."""
+        try:
+            return self._carriers[type(act)](act)
+        except LogCorruptError:
+            self.logs.there(replica)
+            raise
+
+    def _read(self, act: acts.Read) -> VersionFile | None:
+        found = self.logs.look(act.replica, act.version)
+        return None if found is None else VersionFile(found)
+
+    def _ahead(self, act: acts.Ahead) -> None:
+        self.logs.prefetch(act.replica, act.since, act.most)
+
+    def _put(self, act: acts.Put) -> bool:
+        assert isinstance(act.content, VersionFile)
+        faults.point("replicas.before_put")
+        return self.logs.put(act.replica, act.version, act.content.data, durable=self.durable)
+
+    def _checkpoint(self, act: acts.Checkpoint) -> int:
+        return self.logs.checkpoint(act.replica, act.about)
+
+    def _end(self, act: acts.End) -> int:
+        return self.logs.end(act.replica)
+
+    def _load(self, act: acts.Load) -> View | None:
+        version = self.logs.checkpoint(act.replica)
+        if version < 0:
+            return None
+        store = self.logs.there(act.replica)
+        names = LogFiles.listed(store, version).checkpoints[version]
+        try:
+            txns = txns_of(store, names)
+        except UNREADABLE as cause:
+            txns = self._txns_elsewhere(act.replica, names, cause)
+        found = newest_configuration(txns)
+        if found is None:
+            message = f"checkpoint {version} of {store.uri} does not say where the table's replicas are"
+            raise LogCorruptError(message)
+        return View(found, version)
+
+    def _txns_elsewhere(self, replica: Replica, names: Sequence[str], cause: BaseException) -> dict[str, int]:
+        """Of the same checkpoint of another replica in sync: those of one version say the same."""
+        for other in self._controller.look().in_sync:
+            if other != replica:
+                with contextlib.suppress(*UNREADABLE):
+                    return txns_of(self.logs.there(other), names)
+        raise cause
+
+    def _supply(self, act: acts.Supply) -> None:
+        assert isinstance(act.content, VersionFile)
+        faults.point("replicas.before_supply")
+        adds = act.content.commit.adds
+        if not adds:
+            return
+
+        def supply() -> None:
+            self.supplies.supply(act.replica, adds, act.source, partly=act.partly, durable=self.durable)
+
+        if act.source is None and all(self.supplies.content_of(add.path) is not None for add in adds):
+            # No other root is asked.
+            self._store_of(act.replica).bounded(supply, long=True)
+        else:
+            supply()
+
+    def _missing(self, act: acts.Missing) -> tuple[LostFile, ...]:
+        return self.supplies.missing(act.replica)
+
+    def _fill(self, act: acts.Fill) -> None:
+        self.supplies.fill(act.replica, act.source, durable=self.durable)
+
+    def _make_checkpoint(self, act: acts.MakeCheckpoint) -> None:
+        store = self.logs.there(act.replica)
+        if self.logs.checkpoint(act.replica) < act.version:
+            make_checkpoint(store, load_snapshot(store, act.version), self._clock.now_ms())
+
+    def _copy_checkpoint(self, act: acts.CopyCheckpoint) -> int:
+        newest = self.logs.checkpoint(act.source)
+        known = self.logs.checkpoint(act.replica)
+        if known >= newest:
+            return known
+        return self.supplies.copy_checkpoint(act.source, act.replica, partly=act.partly, durable=self.durable)
+
+    def _discard(self, act: acts.Discard) -> None:
+        store = self.logs.there(act.replica)
+        note_cleaned(store, act.below)
+        for version in LogFiles.listed(store).present:
+            if version < act.below:
+                store.remove(log_name(version))

@@ -1,0 +1,241 @@
+"""Supplies: data files and checkpoints of a table, brought from the replicas that have them to those that shall.
+
+A data file has a name of its own and never changes, so whoever has one has the right one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from kafkalike.delta.actions import Add
+from kafkalike.delta.log_files import LAST_CHECKPOINT, READ_BESIDE, LogFiles
+from kafkalike.delta.replica_files import finish_notes, note_beginning
+from kafkalike.delta.snapshot import load_snapshot
+from kafkalike.delta.version_file import LostFile
+from kafkalike.model import faults
+from kafkalike.model.replication.values import Replica
+from kafkalike.replication.tables.live_files import live_files
+from kafkalike.storage.port import Store
+
+BYTES_BESIDE: Final = 64 << 20
+"""Bytes of data files that are in memory at the same time, unless one alone is larger."""
+
+
+class Supplies:
+    """The data files that a process has made, and those that replicas have.
+
+    Args:
+        store_of: a replica → the folder of its table.
+        there: the same, after a look whether the replica is there; `OSError` where it is not.
+        in_sync: who has all that is published.
+    """
+
+    def __init__(
+        self,
+        store_of: Callable[[Replica], Store],
+        there: Callable[[Replica], Store],
+        in_sync: Callable[[], Sequence[Replica]],
+    ) -> None:
+        self._store_of = store_of
+        self._there = there
+        self._in_sync = in_sync
+        self._made: dict[str, bytes] = {}
+        self._brought: set[tuple[Replica, str]] = set()
+        """Files of this process that replicas have got already."""
+
+    def made(self, path: str, content: bytes) -> None:
+        """Take a data file that a version of this process will add."""
+        self._made[path] = content
+
+    def forget(self, path: str) -> None:
+        """Forget a data file that was taken: its version is published, or will not be made."""
+        self._made.pop(path, None)
+        self._brought = {known for known in self._brought if known[1] != path}
+
+    def content_of(self, path: str) -> bytes | None:
+        """A data file that was taken, and is not forgotten."""
+        return self._made.get(path)
+
+    def bring_new(self, replicas: Sequence[Replica], adds: Sequence[Add]) -> None:
+        """Give files of this process to several replicas side by side, where requests take long.
+
+        What goes wrong is met again by `supply`.
+        """
+        stores = {replica: self._store_of(replica) for replica in replicas}
+        far = [replica for replica, store in stores.items() if store.far]
+        new = {add.path: self._made[add.path] for add in adds if add.path in self._made}
+        if not far or not new or len(far) * len(new) <= 1:
+            return
+
+        def bring(replica: Replica, path: str) -> None:
+            with contextlib.suppress(OSError):
+                stores[replica].replace(path, new[path])
+                self._brought.add((replica, path))
+
+        stores[far[0]].beside([partial(bring, replica, path) for replica in far for path in new])
+
+    def supply(
+        self, replica: Replica, adds: Sequence[Add], source: Replica | None, *, partly: bool, durable: bool
+    ) -> None:
+        """See that a replica has data files.
+
+        Args:
+            replica: who shall have them.
+            adds: the files.
+            source: who has them; None: this process.
+            partly: whether those that nobody has are left out.
+            durable: whether they must survive a power failure.
+
+        Raises:
+            OSError: the replica, or the source, gives no answer; or a file is lost.
+        """
+        store = self._store_of(replica)
+
+        def bring(add: Add) -> None:
+            # A new file has a name of its own: it is not looked for before it is brought.
+            new, brought = source is None and add.path in self._made, (replica, add.path) in self._brought
+            if new and brought and store.far:
+                return
+            if (new and (store.far or not brought)) or not _has(store, add):
+                content = self._content(add, replica, source, partly=partly)
+                if content is not None:
+                    self.put(replica, add.path, content)
+                    if durable:
+                        store.sync(add.path)
+                    if new and not store.far:
+                        self._brought.add((replica, add.path))
+
+        for some in beside_each_other(adds):
+            store.beside([partial(bring, add) for add in some])
+
+    def _content(self, add: Add, besides: Replica, source: Replica | None, *, partly: bool) -> bytes | None:
+        """A file's content; None where it need not be there."""
+        if source is None:
+            # Not of this process: a change of files that were made before it, copied ones or those of earlier versions.
+            return self._made.get(add.path) or self._held(add, besides)
+        try:
+            return self._store_of(source).read(add.path)
+        except FileNotFoundError:
+            # Maintenance removes files that no version names any more.
+            if add.path not in live_files(load_snapshot(self._there(source))):
+                return None
+        try:
+            return self._held(add, besides)
+        except OSError:
+            if partly:
+                return None
+            raise
+
+    def _held(self, add: Add, besides: Replica) -> bytes:
+        """The content of a file that some replica in sync has."""
+        for other in self._in_sync():
+            with contextlib.suppress(OSError):
+                if other != besides:
+                    return self._there(other).read(add.path)
+        raise FileNotFoundError(add.path)
+
+    def put(self, replica: Replica, path: str, content: bytes) -> None:
+        """Give a replica a file, whole or not at all: another helper may write the same.
+
+        Raises:
+            OSError: it gives no answer.
+        """
+        store = self._store_of(replica)
+        try:
+            store.replace(path, content)
+        except FileNotFoundError:
+            self._there(replica)
+            store.make_folder(posixpath.dirname(path))
+            store.replace(path, content)
+
+    def missing(self, replica: Replica) -> tuple[LostFile, ...]:
+        """Data files that a replica's log names, as of its last version, and that it lacks."""
+        store = self._there(replica)
+        snapshot = load_snapshot(store)
+        sizes = {entry.name: entry.size for entry in store.list(deep=True)}
+        lacking = [add for path, add in sorted(live_files(snapshot).items()) if sizes.get(path) != add.size]
+        if not lacking:
+            return ()
+        txns = {str(txn["appId"]): int(txn["version"]) for txn in snapshot.of_kind("txn")}
+        for commit in snapshot.committed:
+            txns |= commit.txns
+        return tuple(LostFile(add, txns) for add in lacking)
+
+    def copy_checkpoint(self, source: Replica, replica: Replica, *, partly: bool, durable: bool) -> int:
+        """Give a replica another one's newest checkpoint, and before it the data files that are live in it.
+
+        Args:
+            source: who has the checkpoint.
+            replica: who gets it.
+            partly: whether data files that nobody has are left out.
+            durable: whether the data files must survive a power failure.
+
+        Returns:
+            The checkpoint's version.
+        """
+        origin, target = self._there(source), self._there(replica)
+        files = LogFiles.listed(origin).checkpoints
+        version = max(files)
+        live = tuple(live_files(load_snapshot(origin, version)).values())
+        self.supply(replica, live, source, partly=partly, durable=durable)
+        note_beginning(target, version)
+        for name in files[version]:
+            target.replace(f"_delta_log/{name}", origin.read(f"_delta_log/{name}"))
+        # Readers of Delta begin where this says.
+        target.replace(LAST_CHECKPOINT, b'{"version":%d,"size":%d}' % (version, 1))
+        faults.point("replicas.before_finishing_notes")
+        finish_notes(target, origin)
+        return version
+
+    def fill(self, replica: Replica, source: Replica, *, durable: bool) -> None:
+        """Give a replica the data files that its log names and it lacks, and end what `copy_checkpoint` has begun.
+
+        Args:
+            replica: who gets them.
+            source: who has them; one that nobody has any more keeps nobody out.
+            durable: whether they must survive a power failure.
+        """
+        lacking = [lost.add for lost in self.missing(replica)]
+        self.supply(replica, lacking, source, partly=True, durable=durable)
+        finish_notes(self._there(replica), self._there(source))
+
+
+def beside_each_other(adds: Sequence[Add]) -> Iterator[Sequence[Add]]:
+    """Which files are brought at the same time, in order: few, and with so few bytes that memory takes them all.
+
+    Args:
+        adds: the files. One that is larger is brought alone.
+    """
+    some: list[Add] = []
+    for add in adds:
+        if some and (len(some) == READ_BESIDE or sum(other.size for other in some) + add.size > BYTES_BESIDE):
+            yield some
+            some = []
+        some.append(add)
+    if some:
+        yield some
+
+
+def _has(store: Store, add: Add) -> bool:
+    try:
+        return store.size(add.path) == add.size
+    except FileNotFoundError:
+        return False
+
+
+def txns_of(store: Store, names: Sequence[str]) -> dict[str, int]:
+    """The Delta transactions of a checkpoint's files."""
+    found: dict[str, int] = {}
+    for name in names:
+        with store.open_input(f"_delta_log/{name}") as stream:
+            read = pq.read_table(stream, columns=["txn"], use_threads=False, page_checksum_verification=True)
+            for txn in read.column("txn").to_pylist():
+                if txn is not None and txn["appId"] is not None:
+                    found[str(txn["appId"])] = int(txn["version"])
+    return found

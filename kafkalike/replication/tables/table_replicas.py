@@ -1,0 +1,172 @@
+"""TableReplicas: a table with replicas as one process has it: who has it, what is published, and the next version.
+
+All that decides is in `kafkalike.model.replication`. A version costs one put at each member.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.version_file import VersionFile
+from kafkalike.errors import KafkaError, UnknownOutcomeError
+from kafkalike.model.clock import Clock
+from kafkalike.model.replication.course import Seen, appending
+from kafkalike.model.replication.membership import without
+from kafkalike.model.replication.values import FellBehindError, NoReplicaLeftError, Registration, Replica, View
+from kafkalike.replication.tables.controllers import TableController
+from kafkalike.replication.tables.published_log import PublishedLog
+from kafkalike.replication.tables.registered import RegisteredReplicas
+from kafkalike.replication.tables.roots import FIRST_WAIT_SECONDS, Landing, ReplicaRoots
+from kafkalike.storage.bounded.foreseen import Ahead, size_key
+from kafkalike.storage.port import NotStoredError, Store
+
+
+class TableReplicas(RegisteredReplicas):
+    """The replicas of one table. Thread-safe.
+
+    Args:
+        uri: what the table is called in errors.
+        store_of: a replica → the folder of its table.
+        controller: what is registered of it.
+        clock: time and waiting.
+        lag_ms: `replica.lag.time.max.ms`.
+        down_before: see `ReplicaRoots`.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        store_of: Callable[[Replica], Store],
+        controller: TableController,
+        clock: Clock,
+        *,
+        lag_ms: int,
+        down_before: Callable[[Replica], int] = lambda _: 0,
+    ) -> None:
+        super().__init__(uri, store_of, controller)
+        self.roots = ReplicaRoots(self.store_of, controller, clock, lag_ms=lag_ms, down_before=down_before)
+        self.refused: int | None = None
+        """The broker that did not take the first version when it was to be made."""
+        self.published = PublishedLog(self, self.roots, lag_ms=lag_ms)
+        self._clock = clock
+        self._lag_ms = lag_ms
+
+    def wait_for(self, lag_ms: int) -> None:
+        """Take note of a changed `replica.lag.time.max.ms`."""
+        self._lag_ms = self.roots.lag_ms = self.published.lag_ms = lag_ms
+
+    def size_ahead(self, name: str) -> Ahead | None:
+        """The call that asks for the size of a file of the log, where it may be made ahead."""
+        for replica in self.in_sync()[:1]:
+            store = self.store_of(replica)
+            if store.bounded_calls is not None:
+                return Ahead(store.bounded_calls, size_key(store.uri, name), partial(store.size, name))
+        return None
+
+    def put(self, version: int, data: bytes, *, durable: bool) -> bool:
+        """Make a version, unless there is one.
+
+        Args:
+            version: its number.
+            data: the bytes of its file.
+            durable: whether it must survive a power failure at each replica when this returns.
+
+        Returns:
+            Whether it is this content; False when it is another one.
+
+        Raises:
+            NotStoredError: surely not there, and will not be.
+            UnknownOutcomeError: it may be there, or may still come.
+        """
+        self.roots.durable = durable
+        if version == 0:
+            return self._created(data)
+        view = self.published.view()
+        if view is not None and view.end < version - 1:
+            view = self.published.followed(view)
+        if view is None or view.end < version - 1:
+            raise NotStoredError(errno.ENOENT, f"{self.uri} has no version {version - 1}")
+        if view.end >= version:
+            return False
+        return self._appended(view, VersionFile(data))
+
+    def _appended(self, view: View, content: VersionFile) -> bool:
+        landing, seen = Landing(content), Seen()
+        try:
+            self.roots.supplies.bring_new(view.configuration.chain, content.commit.adds)
+            view, made = self.roots.carry_out(appending(view, content, seen), landing, self._size_of(view.end))
+        except BaseException as cause:
+            self.published.forget()
+            if not isinstance(cause, (FellBehindError, NoReplicaLeftError, KafkaError, OSError)):
+                self._forget_files(content)
+                raise
+            if landing.stored:
+                self._forget_files(content)
+                raise UnknownOutcomeError(f"commit to {self.uri}", content.append_id) from cause
+            if isinstance(cause, FellBehindError):
+                return False
+            raise NotStoredError(errno.EIO, f"no replica of {self.uri} takes it: {cause}") from cause
+        self.published.advance(view, {} if made and len(seen) == 1 else seen)
+        if made:
+            self._forget_files(content)
+            self.published.note_made(view, content.data)
+        return made
+
+    def _size_of(self, version: int) -> Sequence[Ahead]:
+        """What is asked after a version was put: whether the one before it is there still."""
+        size = self.size_ahead(log_name(version))
+        return () if size is None else (size,)
+
+    def _forget_files(self, content: VersionFile) -> None:
+        """Nobody puts this content again."""
+        for add in content.commit.adds:
+            self.roots.supplies.forget(add.path)
+
+    def _created(self, data: bytes) -> bool:
+        """Make the first version at all members; the seal that names them comes after it."""
+        stored, again, decided = False, True, data
+        while again:
+            again = False
+            registered = self.controller.registered() or self.controller.found()
+            decided = data
+            for replica in registered.chain:
+                try:
+                    self.roots.make_replica(replica)
+                    store = self.store_of(replica)
+                    stored = store.put_if_absent(log_name(0), decided, durable=self.roots.durable) or stored
+                    found = store.read(log_name(0))
+                except OSError as cause:
+                    self.refused = replica.broker
+                    if again := self._waited(replica, registered):
+                        break
+                    if stored:
+                        raise UnknownOutcomeError(
+                            f"creation of {self.uri} at broker {replica.broker}: {cause}", VersionFile(data).append_id
+                        ) from cause
+                    raise NotStoredError(errno.EIO, f"broker {replica.broker} does not take it: {cause}") from cause
+                if replica == registered.chain[0]:
+                    decided = found
+                elif found != decided:
+                    raise NotStoredError(errno.EEXIST, f"there is another table at broker {replica.broker}")
+        self.published.forget()
+        self.published.view()
+        return decided == data
+
+    def _waited(self, replica: Replica, registered: Registration) -> bool:
+        """Wait for a member that does not take the table; after `lag_ms` it is left out, so that the others have it.
+
+        Returns:
+            False where that is not to be.
+        """
+        left_ms = self._lag_ms - self.roots.note_down(replica)
+        if left_ms > 0:
+            self._clock.sleep(min(FIRST_WAIT_SECONDS, left_ms / 1000))
+            return True
+        try:
+            self.controller.change(registered, without(registered, replica))
+        except (NoReplicaLeftError, KafkaError, OSError):
+            return False
+        return True

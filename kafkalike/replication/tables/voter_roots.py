@@ -1,0 +1,389 @@
+"""Voter roots: a course of the voters' rules in, its acts done to the folders of the metadata on their roots.
+
+Nothing here decides anything: what comes after what stands in `kafkalike.model.replication`, which is simulated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+import uuid
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from kafkalike.delta.actions import Add, log_name
+from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
+from kafkalike.delta.snapshot import load_snapshot
+from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.model.clock import Clock
+from kafkalike.model.replication import quorum, registers, takeover
+from kafkalike.model.replication.registers import Standing, UnreachableVoterError
+from kafkalike.model.replication.takeover import VoterSet
+from kafkalike.replication.tables.live_files import live_files
+from kafkalike.replication.tables.voter_files import (
+    CLOSED,
+    MetadataVersion,
+    Voter,
+    epoch_of,
+    folder_of,
+    identity_name,
+    mark_name,
+    open_name,
+    record,
+    register_name,
+    request_content,
+    request_in,
+    set_content,
+    set_in,
+    slot_of,
+)
+from kafkalike.storage.bounded.foreseen import Ahead
+from kafkalike.storage.port import Store
+
+T = TypeVar("T")
+
+PAUSE_SECONDS: Final = 0.01
+"""Longest first wait of a proposer that met another one; it doubles with each try, up to a hundred times that."""
+
+SLOW_SECONDS: Final = 2.0
+"""A voter that takes so long for one act is passed over for a while, where the others are enough."""
+
+PASSED_OVER_SECONDS: Final = 30.0
+"""For how long a slow voter is passed over."""
+
+AT_ONE_VOTER: Final = frozenset(
+    {
+        registers.ReadRow,
+        registers.PutRequest,
+        registers.Stand,
+        quorum.ReadVersion,
+        quorum.PutVersion,
+        quorum.LastVersion,
+    }
+)
+"""Acts that ask one voter and no other one."""
+
+
+class VoterRoots:
+    """Carries courses out.
+
+    Args:
+        store_of: a voter → the folder of the metadata on its root.
+        clock: time and waiting.
+        why: what a version says that records a takeover.
+        jitter: random number from 0 to 1, for the wait after meeting another proposer.
+    """
+
+    def __init__(
+        self,
+        store_of: Callable[[Voter], Store],
+        clock: Clock,
+        why: str = "",
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._store_of = store_of
+        self._clock = clock
+        self._why = why
+        self._jitter = jitter
+        self._lasts: dict[Voter, int] = {}
+        """The last version that was seen at a voter; it only grows."""
+        self._slow_until: dict[Voter, float] = {}
+        """Voters that are passed over, and until when."""
+        self.failures: dict[Voter, OSError] = {}
+        """Why a voter gave no answer the last time that it did not."""
+        self._carriers: Mapping[type, Callable[[Any], Any]] = {
+            registers.ReadRow: self._read_row,
+            registers.PutRequest: self._put_request,
+            registers.Stand: self._stand,
+            quorum.ReadVersion: self._read_version,
+            quorum.PutVersion: self._put_version,
+            quorum.LastVersion: self._last_version,
+            quorum.SupplyVersion: self._supply_version,
+            quorum.CopyCheckpoint: self._copy_checkpoint,
+            takeover.PutMark: self._put_mark,
+            takeover.OpenVoter: self._open_voter,
+        }
+
+    def carry_out(self, course: Generator[Any, Any, T]) -> T:
+        """Carry a course out, to its end.
+
+        Raises:
+            Exception: what the course raises.
+        """
+        try:
+            act = course.send(None)
+            while True:
+                try:
+                    found = self.do(act)
+                except UnreachableVoterError as failed:
+                    act = course.throw(failed)
+                else:
+                    act = course.send(found)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def do(self, act: Any) -> Any:  # noqa: ANN401 - what an act comes to
+        """Do one act.
+
+        Raises:
+            UnreachableVoterError: the voter gives no answer.
+        """
+        if isinstance(act, registers.Pause):
+            self._clock.sleep(self._jitter() * PAUSE_SECONDS * 2 ** min(act.attempt, 7))
+            return None
+        if isinstance(act, quorum.NewProposer):
+            return uuid.uuid4().hex
+        if isinstance(act, takeover.NewRecord):
+            return record(act.after, act.reached, self._clock.now_ms(), self._why)
+        if self.is_passed_over(act.voter):
+            raise UnreachableVoterError("it was slow")
+        try:
+            return self._timed(act.voter, partial(self._done, act))
+        except (OSError, KafkaError) as cause:
+            failed = cause if isinstance(cause, OSError) else OSError(str(cause))
+            self.failures[act.voter] = failed
+            raise UnreachableVoterError(str(failed)) from cause
+
+    def _done(self, act: Any) -> Any:  # noqa: ANN401 - what an act comes to
+        carrier = self._carriers[type(act)]
+        if type(act) in AT_ONE_VOTER:
+            return self._store_of(act.voter).bounded(partial(carrier, act), long=True, key=act)
+        return carrier(act)
+
+    def _timed(self, voter: Voter, ask: Callable[[], T]) -> T:
+        """Ask a voter; one that is slow is passed over from then on."""
+        began = self._clock.monotonic()
+        try:
+            return ask()
+        finally:
+            ended = self._clock.monotonic()
+            if ended - began > SLOW_SECONDS:
+                self._slow_until[voter] = ended + PASSED_OVER_SECONDS
+
+    def is_passed_over(self, voter: Voter) -> bool:
+        """Whether a voter is not asked, as it was slow."""
+        return voter in self._slow_until and self._clock.monotonic() < self._slow_until[voter]
+
+    def ahead(self, voter: Voter, version: int) -> Ahead | None:
+        """The call that looks for a version at a voter, where it may be made ahead."""
+        calls, act = self._store_of(voter).bounded_calls, quorum.ReadVersion(voter, version)
+        if calls is None:
+            return None
+        return Ahead(calls, act, partial(self._timed, voter, partial(self._read_version, act)))
+
+    def forgive(self) -> bool:
+        """Ask those again that were slow; returns whether there are any."""
+        found = any(until > self._clock.monotonic() for until in self._slow_until.values())
+        self._slow_until.clear()
+        return found
+
+    # --- registers -----------------------------------------------------------------------------
+
+    def _read_row(self, act: registers.ReadRow) -> list[registers.Request]:
+        store = self._store_of(act.voter)
+        found: list[registers.Request] = []
+        while True:
+            content = store.look(register_name(act.voter, act.slot, act.since + len(found)))
+            if content is None:
+                return found
+            found.append(request_in(content))
+
+    def _put_request(self, act: registers.PutRequest) -> bool:
+        name = register_name(act.voter, act.slot, act.place)
+        return self._store_of(act.voter).put_if_absent(name, request_content(act.request), durable=True)
+
+    def _stand(self, act: registers.Stand) -> Standing:
+        store = self._store_of(act.voter)
+        if act.slot < 0:
+            self._known(act.voter)
+            return Standing()
+        closed = replaced = False
+        mine = self._epoch(act.voter)
+        for entry in store.list("_delta_log", after=f"{act.slot:020d}"):
+            epoch = epoch_of(entry.name)
+            replaced |= epoch is not None and epoch > mine
+            # Of a checkpoint in parts any one says that there was a version.
+            closed |= entry.name[:20].isdigit()
+        # After the list: whoever empties a root takes this away, too.
+        if act.opening or replaced:
+            self._check(store, act.voter, identity_name(act.voter))
+        else:
+            self._check_open(store, act.voter)
+        return Standing(closed, replaced)
+
+    def _known(self, voter: Voter) -> Store:
+        """A voter's folder.
+
+        Raises:
+            OSError: its root is not there, or another one is.
+        """
+        store = self._store_of(voter)
+        self._check(store, voter, identity_name(voter))
+        return store
+
+    @staticmethod
+    def _check(store: Store, voter: Voter, name: str) -> int:
+        """Bytes of a file that a voter must have."""
+        try:
+            return store.size(name)
+        except FileNotFoundError as cause:
+            raise _no_vote(store, voter) from cause
+
+    def _check_open(self, store: Store, voter: Voter) -> None:
+        if self._check(store, voter, open_name(voter)):
+            # It says that it is closed.
+            raise _no_vote(store, voter)
+
+    def _epoch(self, voter: Voter) -> int:
+        return int(voter.id.partition(".")[0])
+
+    # --- versions ------------------------------------------------------------------------------
+
+    def _read_version(self, act: quorum.ReadVersion) -> MetadataVersion | None:
+        store = self._store_of(act.voter)
+        failed: list[OSError] = []
+
+        def look() -> bytes | None:
+            return store.look(log_name(act.version))
+
+        def check() -> None:
+            try:
+                self._check_open(store, act.voter)
+            except OSError as cause:
+                failed.append(cause)
+
+        if store.far:
+            # That it voted while there was no such version is enough, so both may be asked at once.
+            found = store.beside([look, check])[0]
+        else:
+            found = look()
+            if found is None:
+                check()
+        if found is None and failed:
+            raise failed[0]
+        return None if found is None else MetadataVersion(found)
+
+    def _put_version(self, act: quorum.PutVersion) -> None:
+        store, name = self._known(act.voter), log_name(act.version)
+        assert isinstance(act.content, MetadataVersion)
+        if not store.put_if_absent(name, act.content.data, durable=True) and store.read(name) != act.content.data:
+            message = f"{store.uri}/{name} is not what was decided: the voter is damaged, and must be replaced"
+            raise OSError(message)
+        if self._lasts.get(act.voter) == act.version - 1:
+            self._lasts[act.voter] = act.version
+
+    def _last_version(self, act: quorum.LastVersion) -> int:
+        store, last = self._known(act.voter), self._lasts.get(act.voter, -1)
+        if last >= 0:
+            with contextlib.suppress(FileNotFoundError):
+                while True:
+                    store.size(log_name(last + 1))
+                    last += 1
+        else:
+            files = LogFiles.listed(store)
+            last = max((*files.commits, *files.checkpoints), default=-1)
+        self._lasts[act.voter] = last
+        return last
+
+    def _supply_version(self, act: quorum.SupplyVersion) -> None:
+        assert isinstance(act.content, MetadataVersion)
+        for add in act.content.commit.adds:
+            self._supply(self._store_of(act.voter), add, act.sources)
+
+    def _supply(self, store: Store, add: Add, sources: tuple[Any, ...]) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if store.size(add.path) == add.size:
+                return
+        failed: OSError | None = None
+        for source in sources:
+            try:
+                content = self._store_of(source).read(add.path)
+            except FileNotFoundError:
+                continue
+            except OSError as cause:
+                failed = cause
+                continue
+            # Whole or not at all: another helper may write the same.
+            store.replace(add.path, content)
+            store.sync(add.path)
+            return
+        if failed is not None:
+            raise failed
+        # Maintenance removes files that no version names any more.
+        for source in sources:
+            with contextlib.suppress(OSError, LogCorruptError):
+                if add.path not in live_files(load_snapshot(self._store_of(source))):
+                    return
+        message = f"{add.path} is on none of the voters that answer"
+        raise OSError(message)
+
+    def _copy_checkpoint(self, act: quorum.CopyCheckpoint) -> int:
+        source, target = self._store_of(act.source), self._known(act.voter)
+        files = LogFiles.listed(source).checkpoints
+        version = max(files, default=-1)
+        if version < 0 or max(LogFiles.listed(target).checkpoints, default=-1) >= version:
+            return version
+        for add in live_files(load_snapshot(source, version)).values():
+            self._supply(target, add, (act.source,))
+        for name in files[version]:
+            target.replace(f"_delta_log/{name}", source.read(f"_delta_log/{name}"))
+            target.sync(f"_delta_log/{name}")
+        # Readers of Delta begin where this says.
+        target.replace(LAST_CHECKPOINT, b'{"version":%d,"size":%d}' % (version, 1))
+        self._lasts.pop(act.voter, None)
+        return version
+
+    def sweep(self, voter: Voter, version: int) -> None:
+        """Remove a voter's registers up to a version that it has a checkpoint of.
+
+        Raises:
+            OSError: the storage refused.
+        """
+        store = self._store_of(voter)
+        for entry in store.list(folder_of(voter)):
+            slot = slot_of(entry.name)
+            if slot is not None and slot <= version:
+                store.remove(f"{folder_of(voter)}/{entry.name}")
+
+    # --- sets of voters ------------------------------------------------------------------------
+
+    def _put_mark(self, act: takeover.PutMark) -> VoterSet:
+        store, after, voter = self._store_of(act.voter), act.after, act.voter
+        if voter in {*after.voters, *after.observers}:
+            store.make_folder("_delta_log")
+            store.make_folder(folder_of(voter))
+            store.put_if_absent(identity_name(voter), str(voter.broker).encode(), durable=True)
+        self._known(voter)
+        store.put_if_absent(mark_name(after.epoch), set_content(after), durable=True)
+        found = set_in(store.read(mark_name(after.epoch)))
+        for known in self.sets_at(store):
+            for old in known.voters:
+                if known.epoch < found.epoch and old.broker == voter.broker:
+                    self._close(store, old)
+        return found
+
+    @staticmethod
+    def _close(store: Store, voter: Voter) -> None:
+        """Let a voter vote no more. The file stays, so that nobody who has slept opens it again."""
+        store.make_folder(folder_of(voter))
+        store.replace(open_name(voter), CLOSED)
+        store.sync(open_name(voter))
+
+    def _open_voter(self, act: takeover.OpenVoter) -> None:
+        self._known(act.voter).put_if_absent(open_name(act.voter), b"", durable=True)
+
+    @staticmethod
+    def sets_at(store: Store) -> list[VoterSet]:
+        """The sets of voters that a root knows, by epoch.
+
+        Raises:
+            OSError: it gives no answer.
+        """
+        names = [entry.name for entry in store.list("_delta_log", after="9") if epoch_of(entry.name) is not None]
+        return [set_in(store.read(f"_delta_log/{name}")) for name in sorted(names)]
+
+
+def _no_vote(store: Store, voter: Voter) -> OSError:
+    return OSError(errno.ESTALE, f"{store.uri} is not there, or does not vote as {voter.id} any more")

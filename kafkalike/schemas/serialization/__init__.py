@@ -1,0 +1,45 @@
+"""Serialisers: Python values in, bytes out, and back; kafka-python's interfaces and Kafka's own formats."""
+
+from __future__ import annotations
+
+from kafkalike.schemas.serialization.context import Field, MessageField, SerializationContext
+from kafkalike.schemas.serialization.formats import (
+    BytesSerializer,
+    DefaultSerializer,
+    DoubleSerializer,
+    FloatSerializer,
+    IntegerSerializer,
+    JsonSerializer,
+    LongSerializer,
+    StringSerializer,
+    deserializer_for,
+    serializer_for,
+)
+from kafkalike.schemas.serialization.functions import as_deserializer, as_serializer
+from kafkalike.schemas.serialization.interfaces import DeserializeFunction, Deserializer, SerializeFunction, Serializer
+
+__all__ = [
+    "BytesSerializer",
+    "DefaultSerializer",
+    "DeserializeFunction",
+    "Deserializer",
+    "DoubleSerializer",
+    "Field",
+    "FloatSerializer",
+    "IntegerSerializer",
+    "JsonSerializer",
+    "LongSerializer",
+    "MessageField",
+    "SerializationContext",
+    "SerializeFunction",
+    "Serializer",
+    "StringSerializer",
+    "as_deserializer",
+    "as_serializer",
+    "deserializer_for",
+    "serializer_for",
+]
+
+for _name in set(__all__) - {"DeserializeFunction", "Field", "SerializeFunction"}:
+    # A user sees one name, as in a pickle and in `repr`.
+    globals()[_name].__module__ = __name__

@@ -1,0 +1,312 @@
+"""Checkpoint: the folder of a Spark streaming query in; its id, and the source offsets of each of its batches, out.
+
+Spark writes a batch's offsets (`offsets/<batch>`) before it runs the batch and never changes them afterwards, which is
+what makes a batch that is run again the same batch; when the batch is done it writes `commits/<batch>`. Only what has
+been stable since Spark 2 is read: the id in `metadata`, and the lines of an offsets file, of which the first is a
+version, the second belongs to Spark (of it only the batch's time is taken) and each of the rest to one source.
+"""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalike.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaStorageError
+from kafkalike.model.offsets import MARK
+from kafkalike.model.row_value import UNREADABLE, as_text
+from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.jvm.remote import need_jvm
+from kafkalike.storage.object_root import object_root
+from kafkalike.storage.objects import open_objects
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafkalike.model.config.storage import StorageOptions
+    from kafkalike.storage.port import Store
+
+METADATA: Final = "metadata"
+OFFSETS: Final = "offsets"
+COMMITS: Final = "commits"
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+_HEAD_LINES: Final = 2
+"""Lines of an offsets file before those of the sources."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOffsets:
+    """What one batch reads: the text of `offsets/<batch>`."""
+
+    batch_id: int
+    """Number of the batch, from 0."""
+    text: str
+    """All of the file."""
+
+    @property
+    def fingerprint(self) -> bytes:
+        """32 bytes that differ for a batch that was planned anew: its time and its sources' offsets are in the text."""
+        return hashlib.sha256(self.text.encode()).digest()
+
+    @property
+    def planned_ms(self) -> int:
+        """When the batch's offsets had been asked for: ms by the clock of Spark's driver, 0 when the file does not say.
+
+        It is the time that `current_timestamp()` has in the batch, also when the batch is run again.
+        """
+        head = self.text.splitlines()[1:_HEAD_LINES]
+        try:
+            return max(0, int(json.loads(head[0])["batchTimestampMs"]))
+        except (IndexError, ValueError, KeyError, TypeError):
+            return 0
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """Next offset to read by partition, from all sources that write offsets as Spark's Kafka source does.
+
+        A partition that two sources read counts with the lower offset. Sources of other kinds add nothing.
+        """
+        found: dict[TopicPartition, int] = {}
+        for line in self.text.splitlines()[_HEAD_LINES:]:
+            for tp, offset in parse_ends(line).items():
+                found[tp] = min(offset, found.get(tp, offset))
+        return dict(sorted(found.items()))
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether a source is Delta's."""
+        return any('"reservoirId"' in line for line in self.text.splitlines()[_HEAD_LINES:])
+
+    @property
+    def tables(self) -> dict[str, int]:
+        """Delta tables that sources have read, by id: the newest version that is read to its end."""
+        found: dict[str, int] = {}
+        for line in self.text.splitlines()[_HEAD_LINES:]:
+            read = parse_table(line)
+            if read is not None:
+                found[read[0]] = min(read[1], found.get(*read))
+        return found
+
+
+def parse_table(line: str) -> tuple[str, int] | None:
+    """A Delta table that a source has read, and its newest version of which nothing is left to read.
+
+    A source that still reads the table as it found it has read no version to its end: those files stand in no order.
+
+    >>> head = '{"sourceVersion":1,"reservoirId":"t","index":-1,'
+    >>> parse_table(head + '"reservoirVersion":7,"isStartingVersion":false}')
+    ('t', 6)
+    >>> parse_table(head + '"reservoirVersion":7,"isStartingVersion":true}'), parse_table('{"orders": {"0": 23}}')
+    (None, None)
+    """
+    try:
+        given: Any = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(given, dict) or given.get("isStartingVersion") is not False:
+        return None
+    table, version = given.get("reservoirId"), given.get("reservoirVersion")
+    return (table, version - 1) if isinstance(table, str) and type(version) is int and version > 0 else None
+
+
+def parse_ends(line: str) -> dict[TopicPartition, int]:
+    """Offsets of one source: `{"orders": {"0": 23}}`; nothing for a source that writes something else.
+
+    >>> parse_ends('{"orders": {"0": 23}}')
+    {TopicPartition(topic='orders', partition=0): 23}
+    >>> parse_ends('{"orders": {"0": 23}, "kafkalike:offsets": {"version": 1}}')
+    {TopicPartition(topic='orders', partition=0): 23}
+    >>> parse_ends('{"logOffset": 3}'), parse_ends("-"), parse_ends("17")
+    ({}, {}, {})
+    """
+    try:
+        given: Any = json.loads(line)
+    except ValueError:
+        return {}
+    if isinstance(given, dict):
+        given.pop(MARK, None)
+    if not isinstance(given, dict) or not all(isinstance(partitions, dict) for partitions in given.values()):
+        return {}
+    found = {}
+    for topic, partitions in given.items():
+        for partition, offset in partitions.items():
+            if not str(partition).isdecimal() or type(offset) is not int or offset < 0:
+                return {}
+            found[TopicPartition(topic, int(partition))] = offset
+    return found
+
+
+class CheckpointFiles(abc.ABC):
+    """A query's checkpoint, wherever it is.
+
+    Args:
+        location: as the caller named it.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+
+    @abc.abstractmethod
+    def _read(self, *names: str) -> str | None:
+        """The text of a file, None when there is none.
+
+        Raises:
+            KafkaStorageError: it cannot be read, or is no text.
+        """
+
+    def _unreadable(self, cause: Exception) -> KafkaStorageError:
+        return KafkaStorageError(f"{self.location}: the checkpoint cannot be read: {cause}")
+
+    def query_id(self) -> str | None:
+        """Id of the query that owns the checkpoint: the same at each of its starts; None before the first one.
+
+        Raises:
+            KafkaStorageError: the checkpoint cannot be read, or is damaged.
+        """
+        text = self._read(METADATA)
+        if text is None:
+            return None
+        try:
+            return as_text(json.loads(text)["id"], "id")
+        except UNREADABLE as cause:
+            message = (
+                f"{self.location}: the checkpoint is damaged: its file {METADATA} holds no id of a query: {cause!r}. "
+                "Restore the checkpoint, or start the query with a new one"
+            )
+            raise KafkaStorageError(message) from cause
+
+    def offsets(self, batch_id: int) -> BatchOffsets:
+        """What a batch reads.
+
+        Raises:
+            IllegalStateError: the checkpoint has no such batch.
+        """
+        text = self._read(OFFSETS, str(batch_id))
+        if text is None:
+            raise IllegalStateError(f"{self.location}: the checkpoint has no offsets of batch {batch_id}")
+        return BatchOffsets(batch_id, text)
+
+
+def check_location(location: str) -> None:
+    """Refuse a place that cannot be read without Spark.
+
+    Raises:
+        IllegalArgumentError: it is neither a folder of this machine nor a place in an object store.
+    """
+    if not _in_objects(location):
+        LocalCheckpoint(location)
+
+
+def checkpoint_at(location: str, storage: StorageOptions | None) -> CheckpointFiles:
+    """A checkpoint that is read without Spark.
+
+    Args:
+        location: a path, or a URI of the scheme `file` or of an object store.
+        storage: who asks the object store; environment variables say what it does not.
+
+    Raises:
+        IllegalArgumentError: a URI of another scheme.
+        KafkaConfigurationError: nothing says who asks the object store.
+    """
+    store = open_objects(location, storage) if _in_objects(location) else None
+    return LocalCheckpoint(location) if store is None else StoredCheckpoint(location, store)
+
+
+def _in_objects(location: str) -> bool:
+    try:
+        return object_root(location) is not None
+    except KafkaError as cause:
+        raise IllegalArgumentError(f"the checkpoint {location} cannot be read: {cause}") from cause
+
+
+class StoredCheckpoint(CheckpointFiles):
+    """A checkpoint in an object store, read without Spark.
+
+    Args:
+        location: as the caller named it.
+        files: what is there.
+    """
+
+    def __init__(self, location: str, files: Store) -> None:
+        super().__init__(location)
+        self._files = files
+
+    def _read(self, *names: str) -> str | None:
+        try:
+            return self._files.read("/".join(names)).decode()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as cause:
+            raise self._unreadable(cause) from cause
+
+
+class LocalCheckpoint(CheckpointFiles):
+    """A checkpoint in a folder of this machine, read without Spark.
+
+    Args:
+        location: a path, or a URI of the scheme `file`.
+
+    Raises:
+        IllegalArgumentError: a URI of another scheme.
+    """
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        scheme, _, path = location.rpartition(":") if _URI.match(location) else ("file", "", location)
+        if scheme != "file":
+            raise IllegalArgumentError(
+                f"the checkpoint {location} is not in a folder of this machine, nor in an object store"
+            )
+        # Hadoop takes `file:/a` and `file:///a` for the same.
+        self._base = Path("/" + path.lstrip("/") if path.startswith("/") else path)
+
+    def _read(self, *names: str) -> str | None:
+        try:
+            return Path(self._base, *names).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as cause:
+            raise self._unreadable(cause) from cause
+
+
+class Checkpoint(CheckpointFiles):
+    """A query's checkpoint, read through Hadoop's file systems, as Spark itself does."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        super().__init__(location)
+        need_jvm(spark, "reading a checkpoint through Hadoop")
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public file system
+        session: Any = spark._jsparkSession  # noqa: SLF001
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._text = jvm.org.apache.commons.io.IOUtils.toString
+        self._base = self._path(location)
+        self._files = self._base.getFileSystem(session.sessionState().newHadoopConf())
+
+    def last_done(self) -> BatchOffsets | None:
+        """The newest batch that is done, None when none is."""
+        done = self._numbers(COMMITS)
+        return self.offsets(max(done)) if done else None
+
+    def _read(self, *names: str) -> str | None:
+        path = self._path(self._base, "/".join(names))
+        if not self._files.exists(path):
+            return None
+        stream = self._files.open(path)
+        try:
+            return str(self._text(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def _numbers(self, folder: str) -> Sequence[int]:
+        path = self._path(self._base, folder)
+        if not self._files.exists(path):
+            return []
+        names = [str(status.getPath().getName()) for status in self._files.listStatus(path)]
+        return [int(name) for name in names if name.isdecimal()]

@@ -1,0 +1,282 @@
+"""Staged commit: what the tasks of a Spark job have staged in, one table commit or one transaction out.
+
+For every job that writes: that of `kafkalike.spark.write`, whose commit is made by the process that
+called it, and those that write through the format, for which Spark calls in a Python process of its own on the driver's
+machine. Nothing here needs a Spark session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.errors import IllegalArgumentError, OutOfOrderSequenceNumberError
+from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.runs.payload import StagedPayload, Writing, in_threads, raise_told
+from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.maintenance.staging.folder import clear_staging
+from kafkalike.model import faults
+from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.spark.staged.naming import WHOLE, Naming
+from kafkalike.spark.staged.targets import open_log, target_of
+from kafkalike.spark.staged.together import Together
+from kafkalike.spark.staged.topics import MAX_TOPICS, TOO_MANY_TOPICS, Target, TaskResult
+from kafkalike.storage.port import Store
+
+if TYPE_CHECKING:
+    from kafkalike.model.transactions.claims import GroupOffsets
+    from kafkalike.model.transactions.values import Committed
+
+SETTLING_MS: Final = 120_000
+"""How long to wait, ms, until a decision of an earlier process is in all of its topics."""
+
+
+def begin(
+    cluster: DeltaCluster, topic: str | None, txn: TxnId | None = None, *, codec: str, timestamps: bool = True
+) -> Target:
+    """`target_of` for a job that writes through the format; removes what jobs that were killed have left.
+
+    Args:
+        cluster: where the records go.
+        topic: the topic of all records; None: each record names its own.
+        txn: names the write; with a topic of its own, the target says whether it is a rerun.
+        codec: compression, used when a topic says `producer`.
+        timestamps: whether a column `timestamp` is the time of the records.
+
+    Raises:
+        InvalidTopicError, UnknownTopicOrPartitionError: see `target_of`.
+        OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never written.
+    """
+    target = target_of(cluster, topic, codec=codec, timestamps=timestamps)
+    if cluster.store.reach == "machine":
+        # In an object store that would be a request for each micro-batch, and only maintenance makes it.
+        clear_staging(cluster.store, Deadline(SYSTEM_CLOCK, None))
+    if txn is None:
+        return target
+    written = written_before(cluster, Naming.of(txn), topic) is not None
+    if topic is not None and not written:
+        written = found_again(cluster.log(topic), txn) is not None
+    return replace(target, written=written)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """How the results of a job are to be committed."""
+
+    codec: str
+    """Compression, used when a topic says `producer`."""
+    timeout_ms: float
+    """How long to wait for other writers, ms."""
+    naming: Naming | None = None
+    """Names the write; all topics are asked before the first one is written."""
+    offsets: GroupOffsets = field(default_factory=dict)
+    """Offsets of groups that are committed with the records."""
+    together: Together | None = None
+    """Decides the writes of the application to several topics, if it lives on from write to write."""
+
+
+def commit_results(  # noqa: PLR0917
+    cluster: DeltaCluster,
+    target_topic: str | None,
+    results: Sequence[TaskResult],
+    staged: Store,
+    how: Commit,
+    write_all: Writing = in_threads,
+    write_kept: Writing | None = None,
+) -> Mapping[str, Appended]:
+    """Number and commit what the tasks of a job have staged: all of it or nothing.
+
+    Records of one topic, without offsets, are one commit of its table. Else one transaction is decided, which comes
+    into the topics then.
+
+    Args:
+        cluster: where the topics are.
+        target_topic: the topic of all records; None: what the tasks say.
+        results: one of each task.
+        staged: the job's folder.
+        how: see `Commit`.
+        write_all: writes the segments, and may use the staged files up.
+        write_kept: writes the segments, and changes no staged file; None: threads of this process.
+
+    Returns:
+        What was written, by topic.
+
+    Raises:
+        KafkaError: see `kafkalike.spark.write`.
+        OutOfOrderSequenceNumberError: tasks left out rows that the topic had, and has them no more; nothing was
+            written.
+        TopicAlreadyExistsError: a topic that was missing was created by somebody else with other settings; nothing
+            was written.
+    """
+    _check_results(results)
+    naming = how.naming
+    if naming is not None:
+        before = written_before(cluster, naming, target_topic)
+        if before is not None:
+            return before
+    targets = open_targets(cluster, target_topic, results)
+    logs = {str(log.info.name): log for log, _ in targets}
+    runs = {str(log.info.name): found for log, found in targets}
+    left_out = {name for result in results for name, put in result.topics.items() if put.left_out}
+    deadline = Deadline(SYSTEM_CLOCK, how.timeout_ms)
+    if len(logs) > 1 or how.offsets:
+        return _commit_together(cluster, logs, runs, left_out, staged, how, deadline, write_kept)
+    written = {}
+    for name, log in logs.items():
+        txn = None if naming is None else naming.check(name, log.txn_version(naming.app_id))
+        if name in left_out:
+            written[name] = _still_there(log, txn)
+            continue
+        payload = StagedPayload(staged, runs.get(name, []), write_all)
+        written[name] = log.append_payload(payload, codec=how.codec, deadline=deadline, txn=txn)
+    return written
+
+
+def open_targets(
+    cluster: DeltaCluster, target_topic: str | None, results: Sequence[TaskResult]
+) -> list[tuple[DeltaTopicLog, list[Run | LargeRun]]]:
+    """The topics of a job's records, and what was staged for each; creates those that were missing.
+
+    Raises: see `commit_results`.
+    """
+    _check_results(results)
+    runs = _runs(results)
+    names = sorted(runs) if target_topic is None else [target_topic]
+    if len(names) > MAX_TOPICS:
+        raise IllegalArgumentError(TOO_MANY_TOPICS)
+    faults.point("append.staged")
+    return [(open_log(cluster, name, results), runs.get(name, [])) for name in names]
+
+
+def _check_results(results: Sequence[TaskResult]) -> None:
+    """Raise what a task has met."""
+    for result in results:
+        if result.error is not None:
+            raise_told(result.refused_by or "the write", result.refusal, result.error)
+
+
+def _commit_together(  # noqa: PLR0917
+    cluster: DeltaCluster,
+    logs: Mapping[str, DeltaTopicLog],
+    runs: Mapping[str, Sequence[Run | LargeRun]],
+    left_out: Collection[str],
+    staged: Store,
+    how: Commit,
+    deadline: Deadline,
+    write_kept: Writing | None,
+) -> Mapping[str, Appended]:
+    """Commit records of several topics, or offsets with them, by one decision."""
+    naming = how.naming
+    own = None if naming is None else naming.transactional_id
+    together = Together(cluster, own, "spark") if how.together is None else how.together
+    together.begin(deadline)
+    try:
+        # Another process may have decided since the rows were computed; from here on nobody does.
+        before = None if naming is None else _decided_before(naming, together.last, logs)
+        if before is not None:
+            return before
+        # Of earlier writes to one topic each, which no decision knows.
+        written: dict[str, Appended] = {}
+        for name, log in logs.items():
+            log.refresh()
+            txn = None if naming is None else naming.check(name, log.txn_version(naming.app_id))
+            found = _still_there(log, txn) if name in left_out else log.already_appended(txn)
+            if found is not None:
+                written[name] = found
+            elif runs.get(name):
+                together.stage(log, staged, runs[name], how.codec, deadline, write_kept)
+    except BaseException:
+        together.abort()
+        raise
+    done = together.commit(how.offsets, deadline, None if naming is None else naming.name)
+    if own is None and how.together is None:
+        together.forget()
+    return {**written, **done}
+
+
+def written_before(cluster: DeltaCluster, naming: Naming, topic: str | None) -> Mapping[str, Appended] | None:
+    """The places of a write that was decided before, for several topics or with offsets; None when it was not.
+
+    What is decided and not yet in all topics comes there first. Nothing is looked up about writes to one topic alone;
+    see `found_again`.
+
+    Args:
+        cluster: where the topics are.
+        naming: the write's.
+        topic: the topic of all records; None: each record names its own.
+
+    Raises:
+        KafkaError: what `naming` raises, where the application has written something else; or the storage failed.
+    """
+    standing = cluster.groups.refresh().transactions.get(naming.transactional_id)
+    if standing is None or standing.committed is None:
+        return None
+    committed = standing.committed
+    names = {part.topic.name for part in committed.parts} or ({topic} if topic is not None else set())
+    known = cluster.topics()
+    if standing.unsettled is not None:
+        # What is decided, all topics get first; so does a write to one topic alone that comes after it.
+        cluster.transactions.cut([name for name in names if name in known], Deadline(SYSTEM_CLOCK, SETTLING_MS))
+    if committed.name != naming.name:
+        # Before anything is computed: the application may be an older copy.
+        _check_decided(naming, committed)
+        return None
+    logs = {name: cluster.log(name) for name in sorted(names or known) if name in known}
+    return _decided_before(naming, committed, logs)
+
+
+def _decided_before(
+    naming: Naming, committed: Committed | None, logs: Mapping[str, DeltaTopicLog]
+) -> dict[str, Appended] | None:
+    """The places in some topics of a write that an application's last decision is; None when that is another one."""
+    if committed is None or committed.name is None:
+        return None
+    if committed.name != naming.name:
+        _check_decided(naming, committed)
+        return None
+    txn = TxnId(naming.app_id, naming.version)
+    found = {}
+    for name, log in logs.items():
+        log.refresh()
+        if log.txn_version(naming.app_id) is not None:
+            place = log.already_appended(txn)
+            if place is not None:
+                found[name] = place
+    return found
+
+
+def _check_decided(naming: Naming, committed: Committed) -> None:
+    if committed.name is not None and committed.name.app_id == naming.app_id:
+        naming.check(WHOLE, committed.name.version)
+
+
+def found_again(log: DeltaTopicLog, txn: TxnId) -> Appended | None:
+    """The earlier write of the same `TxnId`, if the topic has it now.
+
+    Raises:
+        OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never written.
+    """
+    log.ready_to_append()
+    return log.already_appended(txn)
+
+
+def _still_there(log: DeltaTopicLog, txn: TxnId | None) -> Appended:
+    """The write that made tasks leave their rows out."""
+    found = None if txn is None else found_again(log, txn)
+    if found is None:
+        raise OutOfOrderSequenceNumberError(
+            f"{log.info.name}: nothing was written: the topic had the records when the job began, and does not show "
+            "them any more; run it again"
+        )
+    return found
+
+
+def _runs(results: Sequence[TaskResult]) -> dict[str, list[Run | LargeRun]]:
+    found: dict[str, list[Run | LargeRun]] = {}
+    for result in results:
+        for name, put in result.topics.items():
+            found.setdefault(name, []).extend(put.runs)
+    return found

@@ -1,0 +1,209 @@
+"""Together: staged records of several topics, and offsets of groups, in; one decision, and the records' places, out.
+
+What the jobs have staged is given to a transaction (`log.runs.manifest`) before anything is decided. From the decision
+on the records come into all topics, by this process or by anybody who comes: nothing of the jobs is needed for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.errors import (
+    IllegalStateError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    KafkaError,
+    ProducerFencedError,
+    UnknownOutcomeError,
+)
+from kafkalike.log.port.transactions import FilesToStage
+from kafkalike.log.runs.manifest import LAYOUT, Manifest, dump_manifest, move_runs
+from kafkalike.log.runs.payload import DecidedRuns, Writing
+from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.model import faults
+from kafkalike.model.appends import Appended
+from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Deadline
+from kafkalike.model.transactions.values import WriteName
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.port import TransactionSession
+    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.model.transactions.claims import GroupOffsets
+    from kafkalike.model.transactions.values import Committed
+    from kafkalike.storage.port import Store
+
+_log = logging.getLogger(__name__)
+
+TIMEOUT_MS: Final = 7 * 24 * 60 * 60 * 1000
+"""After what time maintenance may abort a transaction of Spark's, ms. A job may take days, and nobody waits for it: the
+limit of producers protects the readers of a broker, which stop at the first open transaction."""
+
+_ABORT_MS: Final = 10_000
+
+FATAL: Final = (ProducerFencedError, InvalidProducerEpochError)
+"""Somebody else has the transactional id, or an administrator has aborted the transaction: it is over."""
+
+
+class Together:
+    """Transactions of one transactional id, one after the other. One thread uses it.
+
+    Args:
+        cluster: where the topics are.
+        transactional_id: who else uses it is fenced; None for one of this object's own.
+        client_id: for people.
+    """
+
+    def __init__(self, cluster: DeltaCluster, transactional_id: str | None, client_id: str) -> None:
+        self.transactional_id = f"spark write {uuid.uuid4().hex}" if transactional_id is None else transactional_id
+        self._cluster = cluster
+        self._client_id = client_id
+        self._session: TransactionSession | None = None
+        self._number = 0
+        self._staged: dict[str, list[tuple[Manifest, Writing | None]]] = {}
+        """What the open transaction has, by topic."""
+        self._moved: set[str] = set()
+        """Names of the files that it has."""
+        self._place: Store | None = None
+
+    def begin(self, deadline: Deadline) -> None:
+        """Begin a transaction; the first time also fence everybody else, and finish what they have decided.
+
+        Raises:
+            KafkaError: see `Transactions.begin_session`.
+        """
+        if self._session is None:
+            self._session = self._cluster.transactions.begin_session(
+                self.transactional_id, TIMEOUT_MS, self._client_id, deadline, longest_ms=TIMEOUT_MS
+            )
+            self._number = 0
+        self._number += 1
+        self._staged, self._moved, self._place = {}, set(), None
+
+    @property
+    def last(self) -> Committed | None:
+        """The last decision of the id that is known. Caller: has begun a transaction, so nobody else decides."""
+        standing = self._cluster.groups.state.transactions.get(self.transactional_id)
+        return None if standing is None else standing.committed
+
+    def stage(  # noqa: PLR0917
+        self,
+        log: DeltaTopicLog,
+        staged: Store,
+        runs: Sequence[Run | LargeRun],
+        codec: str,
+        deadline: Deadline,
+        write_all: Writing | None = None,
+    ) -> None:
+        """Give staged records of a topic to the transaction; the job's folder may go afterwards.
+
+        Args:
+            log: the topic.
+            staged: the job's folder.
+            runs: what is in it; at least one.
+            codec: compression, used when the topic says `producer`.
+            deadline: until when to try.
+            write_all: writes the segments, and changes no staged file; see `DecidedRuns`.
+
+        Raises:
+            KafkaError: see `TransactionSession.stage_files`.
+        """
+        manifest = Manifest(runs=tuple(runs), codec=codec, time_ms=self._cluster.clock.now_ms())
+
+        content = dump_manifest(manifest)
+
+        def move(place: Store) -> None:
+            # A task puts small runs of several topics into one file.
+            move_runs(staged, [name for name in manifest.files if name not in self._moved], place)
+            self._moved.update(manifest.files)
+            self._place = place
+
+        files = FilesToStage(layout=LAYOUT, content=content, names=manifest.files, counts=manifest.counts(), move=move)
+        self._open.stage_files(self._number, log, files, deadline)
+        self._staged.setdefault(log.info.name, []).append((manifest, write_all))
+        faults.point("together.staged")
+
+    def commit(
+        self, offsets: GroupOffsets, deadline: Deadline, name: WriteName | None = None
+    ) -> Mapping[str, Appended]:
+        """Decide the transaction and bring it into its topics; what stays open after an error is aborted.
+
+        Args:
+            offsets: of groups, decided with it.
+            deadline: until when to try.
+            name: what its application calls it.
+
+        Returns:
+            The places of the records by topic.
+
+        Raises:
+            KafkaError: see `TransactionSession.commit`. It says so where the transaction is decided all the same.
+        """
+        session, number = self._open, self._number
+        place = self._place
+        payloads = {
+            topic: DecidedRuns(place, [manifest for manifest, _ in known], known[0][1])
+            for topic, known in self._staged.items()
+            if place is not None
+        }
+        ask = partial(session.commit, number, offsets, name=name, payloads=payloads)
+        # Who is interrupted from here on lets go of the session: the next transaction begins with a new epoch, which
+        # settles this one.
+        self._session = None
+        while True:
+            try:
+                done = ask(deadline)
+            except UnknownOutcomeError:
+                if deadline.expired():
+                    raise
+            except KafkaError as cause:
+                if session.decided(number):
+                    cause.add_note(
+                        f"the transaction of {self.transactional_id!r} is committed: its records come into all of its "
+                        "topics as soon as the storage lets anybody bring them there; do not write them again"
+                    )
+                    raise
+                if self._aborted(session):
+                    raise
+            else:
+                self._session = session
+                return done
+            self._cluster.clock.sleep(RETRY_BACKOFF_SECONDS)
+
+    def forget(self) -> None:
+        """Forget the transactional id, which nobody uses again; what cannot be done now, maintenance does later."""
+        try:
+            self._open.forget(Deadline(self._cluster.clock, _ABORT_MS))
+        except KafkaError as cause:
+            _log.debug("%s was not forgotten: %s", self.transactional_id, cause)
+
+    def abort(self) -> None:
+        """End the open transaction without effect; what cannot be done now is done by whoever comes next."""
+        session, self._session = self._session, None
+        if session is not None and self._number:
+            self._aborted(session)
+
+    def _aborted(self, session: TransactionSession) -> bool:
+        """Abort; False when the transaction turned out to be committed. The session is kept where it can be used."""
+        try:
+            session.abort(self._number, Deadline(self._cluster.clock, _ABORT_MS))
+        except InvalidTxnStateError:
+            return False
+        except FATAL:
+            pass  # it stays fenced
+        except KafkaError as cause:
+            _log.warning("the transaction of %s was not aborted: %s", self.transactional_id, cause)
+            return True
+        self._session = session
+        return True
+
+    @property
+    def _open(self) -> TransactionSession:
+        if self._session is None:
+            message = "no transaction was begun"
+            raise IllegalStateError(message)
+        return self._session

@@ -1,0 +1,105 @@
+"""ImpatientClient: requests to a root that is one of several: given up after some seconds, as there are others.
+
+While the root gives no answer, they are refused at once; see `silence`.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import obstore
+
+from kafkalike.model.clock import SYSTEM_CLOCK, time_left
+from kafkalike.model.config.storage import StorageOptions
+from kafkalike.storage.impatient.silence import Silence
+from kafkalike.storage.object_client import PATIENCE, RETRIES, Client, ObjectClient
+from kafkalike.storage.object_root import ObjectRoot
+
+QUICK_SECONDS: Final = 3.0
+"""How long a storage may be silent: nothing of an answer comes, or a small object is not taken."""
+
+SHORT_SECONDS: Final = PATIENCE[-1]
+"""The same for callers who have no more time."""
+
+SIZES: Final = ((1 << 20, QUICK_SECONDS), (8 << 20, 8.0), (1 << 62, 20.0))
+"""Up to how many bytes an object may take how many seconds to be put: it says nothing before it is there."""
+
+ASKED_FOR: Final = "__brokers"
+"""What is asked for to see whether a root answers; that it is not there is an answer, too."""
+
+
+class ImpatientClient(ObjectClient):
+    """The requests to one of several roots.
+
+    Args:
+        root: the place.
+        options: from `resolve_options`.
+        begin: makes a call in another thread; None where there can be none.
+
+    Raises:
+        KafkaConfigurationError: the options make no client.
+    """
+
+    def __init__(
+        self, root: ObjectRoot, options: StorageOptions, begin: Callable[[Callable[[], None]], object | None]
+    ) -> None:
+        super().__init__(root, options)
+        self._silence = Silence(self.uri, self._ask, begin)
+
+    def silent_seconds(self) -> float:
+        """For how long the storage has given no answer; 0 where it answers, as far as is known."""
+        return self._silence.seconds()
+
+    def ask_again(self) -> None:
+        """Ask a storage that gave no answer once more."""
+        self._silence.ask_again()
+
+    @property
+    def _again(self) -> Client:
+        """What makes requests that may be made again: for three seconds, or for one."""
+        seconds = QUICK_SECONDS if time_left() >= 2 * QUICK_SECONDS else SHORT_SECONDS
+        # A large answer may take longer, as long as something of it comes.
+        return self._client(RETRIES, seconds, seconds)
+
+    def _to_put(self, size: int) -> Client:
+        return self._client(RETRIES, _allowed(size))
+
+    def _to_create(self, size: int) -> Client:
+        return self._client(0, _allowed(size))
+
+    def _ask(self) -> None:
+        """See whether it answers, when other requests are refused."""
+        began = SYSTEM_CLOCK.monotonic()
+        try:
+            with super()._asking(ASKED_FOR):
+                obstore.head(self._to_create(0), ASKED_FOR)
+        except OSError as cause:
+            self._note(cause, began)
+        else:
+            self._silence.heard()
+
+    def _note(self, cause: OSError, began: float) -> None:
+        if cause.errno == errno.ETIMEDOUT:
+            self._silence.missed(began)
+        else:
+            self._silence.heard()
+
+    @contextmanager
+    def _asking(self, name: str, *, conditional: bool = False) -> Iterator[None]:
+        self._silence.check(conditional=conditional)
+        began = SYSTEM_CLOCK.monotonic()
+        try:
+            with super()._asking(name, conditional=conditional):
+                yield
+        except OSError as cause:
+            self._note(cause, began)
+            raise
+        else:
+            self._silence.heard()
+
+
+def _allowed(size: int) -> float:
+    return next(seconds for most, seconds in SIZES if size <= most)

@@ -1,0 +1,391 @@
+"""LocalStore: a folder of a local disk as a store."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from kafkalike.errors import KafkaStorageError
+from kafkalike.model.config.storage import SentOptions
+from kafkalike.model.leases import Leases
+from kafkalike.storage.bounded.calls import go_on
+from kafkalike.storage.bounded.files import PART_BYTES, write_parts
+from kafkalike.storage.folder_probe import probe_folder
+from kafkalike.storage.footers.ends import LocalFile
+from kafkalike.storage.leases import LocalLeases
+from kafkalike.storage.locks.lock import TableLock
+from kafkalike.storage.near import NearStore
+from kafkalike.storage.port import Entry, NotStoredError, Reach, Store
+from kafkalike.storage.roots import allowed_network
+
+if TYPE_CHECKING:
+    from kafkalike.model.clock import Deadline
+
+LOCKS: Final = "__locks"
+"""Folder of the root's lock files."""
+
+LEASES: Final = "__leases"
+"""Folder of the heartbeats of group members."""
+
+REFUSALS: Final = frozenset(
+    {
+        errno.EACCES,
+        errno.EDQUOT,
+        errno.EMLINK,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOSPC,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+"""Errors of a disk that mean that it has not made the link, and will not."""
+
+TABLE_LOG: Final = "_delta_log"
+"""Folder that a deep list leaves out: it is the table's log, and not its data."""
+
+
+_tried: Final[set[str]] = set()
+"""Roots on network file systems that this process has tried out."""
+
+
+@dataclass(slots=True)
+class _Root:
+    """What the stores of one root share."""
+
+    uri: str
+    has_locks: bool = False
+    """Whether the folder of locks was there once."""
+    synced: set[str] = field(default_factory=set)
+    """Folders whose own names, up to the root, were made to survive a power failure."""
+
+
+class LocalStore(NearStore):
+    """A folder of a local disk; `Store` says what each method guarantees.
+
+    Args:
+        uri: its absolute path.
+        root: what is known of the cluster's root; the folder itself is the root when None.
+    """
+
+    def __init__(self, uri: str, root: _Root | None = None) -> None:
+        self.uri = uri
+        self._root = _Root(uri) if root is None else root
+        self._own: set[str] = set()
+        """Folders that are no symbolic links: data files may be made in them."""
+
+    def __repr__(self) -> str:
+        """For error messages."""
+        return f"LocalStore({self.uri!r})"
+
+    @property
+    def reach(self) -> Reach:
+        """A folder of this machine."""
+        return "machine"
+
+    def check_writable(self) -> None:
+        """Anything may be written here."""
+
+    def try_out(self) -> None:
+        """A local disk is known; a network file system that the user allows is tried out, once per process."""
+        if self.uri not in _tried and allowed_network(self.uri):
+            probe_folder(self.uri)
+            _tried.add(self.uri)
+
+    def at(self, folder: str) -> LocalStore:
+        """The store of a folder below."""
+        return LocalStore(f"{self.uri}/{folder}", self._root)
+
+    def for_tasks(self) -> LocalStore:
+        """Whoever may read the folder needs nothing else."""
+        return self
+
+    def path(self, name: str) -> str:
+        """Absolute path of a file."""
+        return f"{self.uri}/{name}"
+
+    def sent_options(self) -> SentOptions | None:
+        """None."""
+        return None
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """Nothing."""
+        return {}
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        with open(self.path(name), "rb") as stream:  # noqa: PTH123 - a poll does this; Path costs more than the open
+            content = stream.read(PART_BYTES)
+            if len(content) < PART_BYTES:
+                return content
+            parts = [content]
+            while parts[-1]:
+                go_on()
+                parts.append(stream.read(PART_BYTES))
+            return b"".join(parts)
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        """Create a file with its whole content at once, unless there is one.
+
+        A hard link to a finished temporary file either appears or fails with "exists"; readers never see half a file.
+        """
+        target = self.path(name)
+        folder, _, base = target.rpartition("/")
+        temporary = f"{folder}/.{base}.{uuid.uuid4().hex}.tmp"
+        try:
+            try:
+                with open(temporary, "xb") as stream:  # noqa: PTH123
+                    write_parts(stream, content)
+                    if durable:
+                        stream.flush()
+                        os.fsync(stream.fileno())
+            except OSError as cause:
+                raise NotStoredError(cause.errno, cause.strerror, temporary) from cause
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                return False
+            except OSError as cause:
+                if cause.errno in REFUSALS:
+                    raise NotStoredError(cause.errno, cause.strerror, target) from cause
+                raise
+            if durable:
+                self._sync_names(folder)
+        finally:
+            _unlink_quietly(temporary)
+        return True
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file, over an older one if there is one."""
+        target = self.path(name)
+        folder, _, base = target.rpartition("/")
+        temporary = f"{folder}/.{base}.{uuid.uuid4().hex}.tmp"
+        try:
+            with open(temporary, "xb") as stream:  # noqa: PTH123
+                write_parts(stream, content)
+            os.replace(temporary, target)  # noqa: PTH105
+        finally:
+            _unlink_quietly(temporary)
+
+    def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
+        """Open a file for reading."""
+        del buffer_size
+        return pa.OSFile(self.path(name), "rb")
+
+    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
+        """Bytes of a file, mapped into memory rather than read."""
+        with pa.memory_map(self.path(name)) as mapped:
+            mapped.seek(start)
+            return _whole(mapped.read_buffer(stop - start), stop - start, self.path(name))
+
+    def open_output(self, name: str) -> pa.NativeFile:
+        """A stream that makes a new file."""
+        self._refuse_link(name)
+        try:
+            return LocalFile(self.path(name), "wb")
+        except FileNotFoundError:
+            self._make_folder_of(name)
+            return LocalFile(self.path(name), "wb")
+
+    def _refuse_link(self, name: str) -> None:
+        """Refuse to write through a symbolic link, which may lead out of the root; looked at once for each folder."""
+        folder = name.rpartition("/")[0]
+        if not folder or folder in self._own:
+            return
+        if os.path.islink(self.path(folder)):  # noqa: PTH114
+            message = f"{self.path(folder)} is a symbolic link; data files are written below the root only"
+            raise OSError(errno.ELOOP, message)
+        self._own.add(folder)
+
+    def _make_folder_of(self, name: str) -> None:
+        """Make a partition's folder, never the table's: a late writer of a deleted topic must not bring that back."""
+        folder = name.rpartition("/")[0]
+        if folder:
+            with contextlib.suppress(FileExistsError):
+                self._root.synced.discard(self.path(folder))
+                os.mkdir(self.path(folder))  # noqa: PTH102
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        return os.stat(self.path(name)).st_size  # noqa: PTH116
+
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
+        """Files of a folder."""
+        return list(self._entries(folder, "", after, deep=deep))
+
+    def _entries(self, folder: str, prefix: str, after: str, *, deep: bool) -> Iterator[Entry]:
+        try:
+            found = list(os.scandir(self.path(folder) if folder else self.uri))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for item in found:
+            try:
+                if item.is_dir(follow_symlinks=False):
+                    if deep and item.name != TABLE_LOG:
+                        below = f"{folder}/{item.name}" if folder else item.name
+                        yield from self._entries(below, f"{prefix}{item.name}/", after, deep=True)
+                    continue
+                # Before it is asked for its size: of a long log only the end is wanted.
+                if f"{prefix}{item.name}" <= after:
+                    continue
+                status = item.stat()
+            except FileNotFoundError:
+                continue
+            yield Entry(f"{prefix}{item.name}", status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def folders(self) -> Sequence[str]:
+        """Names of the folders below."""
+        try:
+            return sorted(item.name for item in os.scandir(self.uri) if item.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder, for its owner's eyes only (mode 0700)."""
+        self._root.synced.discard(self.path(folder))
+        os.makedirs(self.path(folder) if folder else self.uri, mode=0o700, exist_ok=True)  # noqa: PTH103
+
+    def copy(self, source: str, target: Store, name: str) -> bool:
+        """Share a file by a hard link where the disk allows it, else copy it; a whole one that is there stays.
+
+        The name appears with the whole file, or not at all: what a killed copy leaves is a temporary file. A file of
+        another size under that name is half of an older copy, and is replaced.
+        """
+        if not isinstance(target, LocalStore):
+            with target.open_output(name) as stream:
+                stream.write(self.read(source))
+            return False
+        target._refuse_link(name)  # noqa: SLF001 - another of the same class
+        target._make_folder_of(name)  # noqa: SLF001
+        origin, final = self.path(source), target.path(name)
+        try:
+            os.link(origin, final)
+        except OSError:
+            # There is one already, or this file system has no hard links.
+            if not _is_copy(final, os.stat(origin).st_size):  # noqa: PTH116
+                _copy_whole(origin, final)
+            return False
+        return True
+
+    def discard(self, name: str) -> None:
+        """Try to remove a file that nobody names."""
+        _unlink_quietly(self.path(name))
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path(name))  # noqa: PTH108
+
+    def sync(self, name: str) -> None:
+        """Make a file, and its name, survive a power failure."""
+        path = self.path(name)
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        self._sync_names(path.rpartition("/")[0])
+
+    def _sync_names(self, folder: str) -> None:
+        """Make the names in a folder survive a power failure; the first time, its own name too."""
+        _sync_folder(folder)
+        if folder in self._root.synced:
+            return
+        above = folder
+        while above.startswith(f"{self._root.uri}/"):
+            above = above.rpartition("/")[0]
+            _sync_folder(above)
+        self._root.synced.add(folder)
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Hold the lock of that name; the kernel drops it when its holder dies.
+
+        The folder of locks is made once. One that is gone since then went with its root: a lock that is made anew,
+        below a mount point whose disk was unmounted, would keep nobody out.
+        """
+        folder = f"{self._root.uri}/{LOCKS}"
+        # Asked before one looks: another thread may make the folder, and note it, in between.
+        was_there = self._root.has_locks
+        if os.path.isdir(folder):  # noqa: PTH112
+            self._root.has_locks = True
+        elif was_there:
+            message = f"the folder of locks {folder} is gone, so nothing was written; is the root still mounted?"
+            raise KafkaStorageError(message)
+        return TableLock(folder, name).held(deadline, meanwhile)
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """Remove their lock files."""
+        folder = f"{self._root.uri}/{LOCKS}"
+        try:
+            found = set(os.listdir(folder))  # noqa: PTH208
+        except OSError:
+            return 0
+        locks = (TableLock(folder, name) for name in names)
+        return sum(lock.discard() for lock in locks if not found.isdisjoint(lock.files))
+
+    def watch(self, folder: str, add: Callable[[str], object]) -> None:
+        """Name the folder, unless other machines may write to it."""
+        if not allowed_network(self.uri):
+            add(self.path(folder))
+
+    def leases(self) -> Leases:
+        """Heartbeats as the times of files."""
+        return LocalLeases(f"{self._root.uri}/{LEASES}")
+
+    def now_ns(self) -> int:
+        """The machine's clock."""
+        return time.time_ns()
+
+
+def _whole(content: pa.Buffer, length: int, path: str) -> pa.Buffer:
+    if content.size != length:
+        raise OSError(errno.EIO, f"{content.size} bytes are left where {length} were asked for", path)
+    return content
+
+
+def _is_copy(path: str, size: int) -> bool:
+    """Whether there is a file of that size."""
+    try:
+        return os.stat(path).st_size == size  # noqa: PTH116
+    except FileNotFoundError:
+        return False
+
+
+def _copy_whole(origin: str, target: str) -> None:
+    """Copy a file beside its final name, and give it that name when it is whole."""
+    folder, _, base = target.rpartition("/")
+    temporary = f"{folder}/.{base}.{uuid.uuid4().hex}.tmp"
+    try:
+        shutil.copyfile(origin, temporary)
+        os.replace(temporary, target)  # noqa: PTH105
+    finally:
+        _unlink_quietly(temporary)
+
+
+def _sync_folder(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _unlink_quietly(path: str) -> None:
+    try:
+        os.unlink(path)  # noqa: PTH108
+    except OSError:
+        # A leftover temporary file is invisible to readers; maintenance removes it.
+        return

@@ -1,0 +1,267 @@
+"""Lock: whose turn it is to write to a table of a local root, across threads and processes.
+
+Offsets do not rest on it: the compare-and-set is `Store.put_if_absent` of a version's file, and a writer that goes on
+without the lock does no harm. With it writers do not plan in vain, and none of them starves. The kernel drops the lock
+when its holder dies, `kill -9` included.
+
+It has two files, that of the queue and that of the table. A writer waits for the queue first and lets it go only when
+it has the table, so one that has just finished queues behind those that wait, instead of taking the table again. Who
+has waited in the queue for longer tries more often, so that among many nobody waits for very long.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from filelock import FileLock, Timeout
+
+from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicAuthorizationFailedError
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.storage.locks.flock import Flock
+from kafkalike.storage.locks.lock_holder import holder_of
+
+POLL_SECONDS: Final = 0.001
+"""Time between two tries of who is the next one, or has waited for `LONG_SECONDS`; short against the few ms that an
+append holds the lock."""
+
+FIRST_POLL_SECONDS: Final = 0.016
+"""The same of one who has just begun to queue. Meanwhile who has the table may take it several times: that is
+cheaper than to pass it on each time, as each writer must read first what others wrote."""
+
+LONG_SECONDS: Final = 0.1
+"""Who waits for so long has been overtaken by others, or is behind many."""
+
+TURN: Final = ".turn"
+"""Ending of the queue's file."""
+
+LONGEST_NAME: Final = 200
+"""Characters of a table's name that its lock's name takes."""
+
+
+Within = Callable[[Callable[[], object]], object]
+
+
+def _plain(work: Callable[[], object]) -> object:
+    return work()
+
+
+class TableLock:
+    """The lock of one table.
+
+    Args:
+        folder: where the root keeps its locks; made when missing.
+        name: the table's name.
+        called: what the folder is called in errors; None: as it is.
+        within: makes each call of the root's storage, which may raise `OSError` instead.
+    """
+
+    def __init__(self, folder: str, name: str, called: str | None = None, within: Within = _plain) -> None:
+        self.name = name
+        self._called = f"{called or folder}/{file_of_lock(name)}"
+        self._within = within
+        self._folder = Path(folder)
+        self._path = str(self._folder / file_of_lock(name))
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Names of the lock's files."""
+        name = Path(self._path).name
+        return frozenset({name, name + TURN})
+
+    def discard(self) -> bool:
+        """Remove the lock's files when nobody has the lock or queues for it. For a table that is gone.
+
+        It never gives the lock two owners: the files go as the last thing that is done under it, and whoever has
+        opened one before sees, when he gets it, that it was removed, and opens the new one.
+
+        Returns:
+            False when somebody has it, or the files cannot be removed: try again later.
+        """
+        queue, table = FileLock(self._path + TURN), FileLock(self._path)
+        try:
+            if not self._folder.is_dir():
+                return True
+            with queue.acquire(timeout=0), table.acquire(timeout=0):
+                Path(self._path).unlink()
+                Path(self._path + TURN).unlink()
+        except (Timeout, OSError):
+            return False
+        return True
+
+    @contextmanager
+    def held(self, deadline: Deadline | None = None, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """Hold the lock.
+
+        Args:
+            deadline: until when to wait; None waits without end.
+            meanwhile: called between two tries; what it raises ends the waiting.
+
+        Raises:
+            KafkaTimeoutError: others held it until the deadline, which names the one who does; nothing was done.
+            TopicAuthorizationFailedError: the root may not be written; nothing was done.
+            KafkaStorageError: its file cannot be made or opened; nothing was done.
+        """
+        # A bounded storage has a way of its own, see `quick_lock`.
+        at_once, taken = Flock(self._path + TURN, self._path), False
+        try:
+            try:
+                taken = self._within is _plain and at_once.take()
+                # Python leaves out a `finally` if an interrupt hits a `return` in its block.
+                if taken:
+                    yield
+            finally:
+                at_once.free()
+        finally:
+            # As below.
+            at_once.free()
+        if taken:
+            return
+        limit = deadline or Deadline(SYSTEM_CLOCK, None)
+        queue = FileLock(self._path + TURN, thread_local=False)
+        table = FileLock(self._path, thread_local=False)
+        try:
+            try:
+                self._acquire(queue, table, limit, meanwhile)
+                yield
+            finally:
+                self._free(queue, table)
+        finally:
+            # An interrupt may have come in the middle of that, and its traceback keeps both.
+            self._free(queue, table)
+
+    def _free(self, *locks: FileLock) -> None:
+        for lock in locks:
+            if lock.is_locked:
+                self._let_go(lock)
+
+    def _acquire(self, queue: FileLock, table: FileLock, limit: Deadline, meanwhile: Callable[[], object]) -> None:
+        """Queue, and take the lock; see `held`."""
+        try:
+            self._take(queue, limit, meanwhile, FIRST_POLL_SECONDS)
+            try:
+                self._take(table, limit, meanwhile, POLL_SECONDS)
+            finally:
+                self._let_go(queue)
+        except Timeout as cause:
+            # The one that is next may have been stopped while it queued.
+            holder = holder_of(self._path) or holder_of(self._path + TURN)
+            message = f"other writers held {self.name!r} until time ran out; nothing was written"
+            raise KafkaTimeoutError(message if holder is None else f"{message}; {holder}") from cause
+        except PermissionError as cause:
+            raise TopicAuthorizationFailedError(f"the lock {self._called} may not be taken: {cause}") from cause
+        except OSError as cause:
+            if cause.errno == errno.EROFS:
+                raise TopicAuthorizationFailedError(f"the root is read-only: {cause}") from cause
+            message = f"the lock {self._called} cannot be taken, so nothing was written: {cause}"
+            raise KafkaStorageError(message) from cause
+
+    def _take(self, lock: FileLock, limit: Deadline, meanwhile: Callable[[], object], pause: float) -> None:
+        """Try again and again, more often with time.
+
+        Raises:
+            Timeout: the time is up.
+            FileNotFoundError: the folder was there, and is not any more.
+        """
+        # A clock that a test turns does not run while this waits.
+        begun, left = SYSTEM_CLOCK.monotonic(), limit.remaining()
+        while True:
+            try:
+                self._try(lock)
+            except Timeout:
+                waited = SYSTEM_CLOCK.monotonic() - begun
+                if waited >= left:
+                    raise
+            else:
+                return
+            meanwhile()
+            if not self._within(self._folder.is_dir):
+                # It was there, and went with its root: to make it anew would be to make it below a mount point.
+                raise FileNotFoundError(errno.ENOENT, "the folder of locks is gone", str(self._folder))
+            rest = max(0.0, 1 - waited / LONG_SECONDS)
+            SYSTEM_CLOCK.sleep(min(POLL_SECONDS + (pause - POLL_SECONDS) * rest, left - waited))
+
+    def _try(self, lock: FileLock) -> None:
+        attempt = _Try(lock)
+        try:
+            self._within(attempt)
+        except BaseException:
+            # The storage may still carry it out: nobody would let it go then.
+            if attempt.give_up():
+                self._let_go(lock)
+            raise
+
+    def _let_go(self, lock: FileLock) -> None:
+        try:
+            self._within(partial(_release, lock))
+        except OSError as cause:
+            # It goes with the thread that hangs, or with this process.
+            if cause.errno != errno.ETIMEDOUT:
+                raise
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Raise an interrupt of filelock as what it is.
+
+    Where its clean-up fails after an interrupt, as it may for a lock that others have, filelock raises a group of both,
+    and no `except KeyboardInterrupt` would see it.
+    """
+    try:
+        yield
+    except BaseExceptionGroup as several:
+        found: BaseException = several
+        while isinstance(found, BaseExceptionGroup):
+            found = min(found.exceptions, key=lambda each: isinstance(each, Exception))
+        raise found from several
+
+
+class _Try:
+    """One try to take a lock. Whoever has given it up does not get the lock, however late the try ends.
+
+    Args:
+        lock: the one.
+    """
+
+    def __init__(self, lock: FileLock) -> None:
+        self._lock = lock
+        self._mutex = threading.Lock()
+        self._given_up = self._taken = False
+
+    def __call__(self) -> None:
+        with _plainly():
+            self._lock.acquire(timeout=0)
+        with self._mutex:
+            self._taken = True
+            given_up = self._given_up
+        if given_up:
+            _release(self._lock)
+
+    def give_up(self) -> bool:
+        """Whether it has been taken already, and is to be let go."""
+        with self._mutex:
+            self._given_up = True
+            return self._taken
+
+
+def _release(lock: FileLock) -> None:
+    with _plainly():
+        lock.release()
+
+
+def file_of_lock(name: str) -> str:
+    """The file of a table's lock."""
+    return f"{_short(name)}.lock"
+
+
+def _short(name: str) -> str:
+    """The name itself, unless the endings would make it too long for a file; topics may have 249 characters."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[:LONGEST_NAME]}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"

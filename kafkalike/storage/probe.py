@@ -1,0 +1,188 @@
+"""Probe: what a storage says of itself is tried out before anything rests on it.
+
+A store that does not know conditional puts ignores the condition and answers "done" to everybody: acknowledged records
+would vanish without an error. So one key is created twice, and the second time must be refused.
+
+Where somebody has tried the same storage a short while ago, by the same address, the key that he has left is the one
+that is created the second time: a process that comes makes one request (decision 078).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import random
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from kafkalike.errors import KafkaConnectionError, UnsafeStorageError
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.storage.port import Entry, NotStoredError
+
+PROBES: Final = "__probe"
+"""Folder of the keys that are created for it."""
+
+KEPT_MS: Final = 20 * 60 * 1000
+"""How long others take the key of a whole trial for it, ms, at most; twice as long by a clock that is behind."""
+
+LEFT_MS: Final = 24 * 3600 * 1000
+"""After what time, ms, a key goes that a killed process has left."""
+
+TRIES: Final = 8
+FIRST_WAIT_SECONDS: Final = 0.05
+"""Longest first wait before a request that failed is made again; it doubles with each try."""
+
+FARTHEST_SECONDS: Final = 300.0
+"""How far this machine's clock may be from the storage's: maintenance goes by both, and keeps an hour between."""
+
+_REFUSED: Final = re.compile(r"\b(400|405|412|501)\b")
+"""Answers to the first conditional create that mean: not here."""
+
+_KEPT: Final = re.compile(r"(\d{1,12})-[0-9a-f]{16}")
+"""Names of keys that are kept; other keys have names of letters and digits alone."""
+
+
+class Requests(Protocol):
+    """The requests of a store that are tried."""
+
+    uri: str
+
+    address: str
+    """Whom they go to, as far as an option says so."""
+
+    def create(self, name: str, content: bytes) -> str | None:
+        """Put an object unless there is one; None where there is."""
+        ...
+
+    def get_with_time(self, name: str) -> tuple[bytes, int]:
+        """An object, and when it was written, ns."""
+        ...
+
+    def list(self, folder: str, *, deep: bool) -> list[Entry]:
+        """Objects of a folder."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove an object."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was seen of a storage that may be written to."""
+
+    ahead_ns: int | None
+    """How far its clock is ahead of this machine's, ns; by about a second, as it tells whole seconds. None where the
+    trial was a short one."""
+
+
+def probe(client: Requests, clock: Clock = SYSTEM_CLOCK, *, whole: bool = True) -> Proof:
+    """Try a storage out.
+
+    Args:
+        client: makes the requests.
+        clock: time and waiting.
+        whole: do all of it, in five requests. Else a key that somebody has created for the same address, in the last
+            20 minutes or so by this machine's clock, will do: it must not be possible to create it again.
+
+    Raises:
+        UnsafeStorageError: it does not keep several writers apart; says what was seen.
+        KafkaConnectionError: it gives no answer, or there is no such bucket.
+        PermissionError: it may not be written to with these credentials, so nothing is known of it.
+    """
+    turn = clock.now_ms() // KEPT_MS
+    kept = "" if whole else f"{PROBES}/{turn}-{hashlib.sha256(client.address.encode()).hexdigest()[:16]}"
+    name = _created(client, clock, kept)
+    if name is None:
+        return Proof(None)
+    proved = False
+    try:
+        _refused_the_second_time(client, name, clock)
+        try:
+            content, written_ns = client.get_with_time(name)
+        except FileNotFoundError:
+            raise _unsafe(client, "an object was not found right after it was created") from None
+        now_ns = clock.now_ms() * 1_000_000
+        if content != b"first":
+            raise _unsafe(client, "an object held something else than what was put, right after it was created")
+        listed = client.list(PROBES, deep=False)
+        if name.rpartition("/")[2] not in {entry.name for entry in listed}:
+            raise _unsafe(client, "an object was not listed right after it was created")
+        # The storage's time is cut to whole seconds, so it is half a second later on average.
+        ahead_ns = written_ns + 500_000_000 - now_ns
+        if abs(ahead_ns) > FARTHEST_SECONDS * 1_000_000_000:
+            raise _unsafe(
+                client,
+                f"its clock is {abs(ahead_ns) // 1_000_000_000} s {'ahead of' if ahead_ns > 0 else 'behind'} this "
+                f"machine's, and {FARTHEST_SECONDS:.0f} s are the most: set the machine's clock",
+            )
+        proved = True
+    except OSError as cause:
+        raise KafkaConnectionError(f"{client.uri} gives no answer: {cause}") from None
+    finally:
+        if not proved or name != kept:
+            with contextlib.suppress(OSError):
+                client.delete(name)
+    if name == kept:
+        _tidy(client, listed, turn, written_ns // 1_000_000)
+    return Proof(ahead_ns)
+
+
+def _tidy(client: Requests, listed: list[Entry], turn: int, now_ms: int) -> None:
+    """Remove keys that count for nobody any more."""
+    for entry in listed:
+        of = _KEPT.fullmatch(entry.name)
+        old = entry.modified_ms < now_ms - LEFT_MS if of is None else int(of[1]) < turn - 1
+        if old:
+            with contextlib.suppress(OSError):
+                client.delete(f"{PROBES}/{entry.name}")
+
+
+def _created(client: Requests, clock: Clock, kept: str) -> str | None:
+    """Create a key that nobody has; at first `kept`, if there is such a name. None where that one is there."""
+    seen: OSError | None = None
+    for attempt in range(TRIES):
+        name = kept if kept and not attempt else f"{PROBES}/{uuid.uuid4().hex}"
+        try:
+            if client.create(name, b"first") is not None:
+                return name
+            if name == kept:
+                return None
+            seen = OSError(errno.EEXIST, "a key that nobody has was said to exist")
+        except NotStoredError as cause:
+            if cause.errno == errno.EACCES:
+                raise PermissionError(cause.errno, cause.strerror, client.uri) from None
+            raise KafkaConnectionError(f"{client.uri} cannot be written: {cause.strerror}") from None
+        except OSError as cause:
+            seen = cause
+            if _REFUSED.search(str(cause.strerror)):
+                raise _unsafe(client, f"a conditional create was answered with: {cause.strerror}") from None
+        clock.sleep(random.random() * FIRST_WAIT_SECONDS * 2**attempt)  # noqa: S311 - spreads requests
+    assert seen is not None
+    raise KafkaConnectionError(f"{client.uri} gives no answer: {seen}") from None
+
+
+def _refused_the_second_time(client: Requests, name: str, clock: Clock) -> None:
+    seen: OSError | None = None
+    for attempt in range(TRIES):
+        try:
+            if client.create(name, b"second") is not None:
+                raise _unsafe(client, "a conditional create of a key that exists was answered with success")
+        except NotStoredError as cause:
+            raise _unsafe(client, f"a conditional create of a key that exists was answered: {cause.strerror}") from None
+        except OSError as cause:
+            seen = cause
+        else:
+            return
+        clock.sleep(random.random() * FIRST_WAIT_SECONDS * 2**attempt)  # noqa: S311 - spreads requests
+    assert seen is not None
+    raise seen
+
+
+def _unsafe(client: Requests, seen: str) -> UnsafeStorageError:
+    return UnsafeStorageError(
+        f"{client.uri} was tried and is not safe to write to, as it would not keep several writers apart: {seen}"
+    )
