@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalike.model.lazy import lazy_names
+from kafkalike.model.public_paths import serve_public_paths
 from kafkalike.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -104,3 +105,15 @@ __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names
 
 
 __getattr__, __dir__ = lazy_names(__name__, _HOME)
+
+serve_public_paths(
+    {
+        "kafkalike.dead_letters": "kafkalike.admin.dead_letters",
+        "kafkalike.metrics": "kafkalike.admin.metrics",
+        "kafkalike.mirror": "kafkalike.admin.mirror",
+        "kafkalike.partitioner": "kafkalike.model.partitioner",
+        "kafkalike.retention": "kafkalike.maintenance.retention",
+        "kafkalike.serialization": "kafkalike.schemas.serialization",
+        "kafkalike.testing": "kafkalike.admin.testing",
+    }
+)

@@ -23,7 +23,6 @@ from kafkalike.errors import CorruptRecordError, IllegalArgumentError, KafkaStor
 from kafkalike.errors.java_errors import innermost
 from kafkalike.maintenance.upkeep.tasks import Job, Piece, Work
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.spark.jvm.failures import SPARK_FAILURES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +88,7 @@ class SparkTasks:
         self._context.addJobTag(tag)
         try:
             (outcome,) = self._context.parallelize([0], 1).map(task).collect()
-        except (*SPARK_FAILURES, OSError) as cause:
+        except (*(PySparkException, Py4JError), OSError) as cause:
             said = _PYTHON_ERROR.findall(str(cause))
             message = f"a Spark task of maintenance failed: {said[-1] if said else innermost(cause)}"
             raise KafkaStorageError(message) from cause

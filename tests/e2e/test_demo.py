@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from kafkalike.cli.app import run as command
-from kafkalike.cli.demo.command import run
+from kafkalike.cli.demo import run
 from kafkalike.cli.demo.folder import MARK, Place, fresh_folder, fresh_place
 from kafkalike.cli.demo.screen import Screen
 from kafkalike.connect import connect

@@ -22,7 +22,7 @@ from kafkalike.cli.options import client_settings, command_config_option, read_p
 @version_option
 def demo(*, root: str | None, command_config: str | None, keep: bool, rows: int | None) -> None:
     """Show on real data what kafkalike does."""
-    from kafkalike.cli.demo.command import run
+    from kafkalike.cli.demo import run
 
     named = checked(client_settings(read_properties(command_config)))
     click.get_current_context().exit(

@@ -73,7 +73,7 @@ def run(
 
 def _steps(spark: SparkSession, place: Place, screen: Screen, rows: int | None, clock: Clock) -> None:
     # These import Spark, the clients and matplotlib; `run` may end before they are needed.
-    from kafkalike.cli.demo.command import data, steps
+    from kafkalike.cli.demo import data, steps
     from kafkalike.cli.demo.live import live
     from kafkalike.cli.demo.plot import draw
     from kafkalike.cli.demo.questions import ask, show_lag

@@ -17,11 +17,11 @@ from filelock import FileLock
 
 from kafkalike.delta.layout import LOCKS, STAGING
 from kafkalike.errors import KafkaStorageError
+from kafkalike.maintenance.staging.folder_port import Folder
 from kafkalike.maintenance.staging.lease import Driver, HeldFolder, JobFolder, left_behind, remove_folder
 from kafkalike.maintenance.staging.prefix import Prefix, clear
 from kafkalike.maintenance.staging.scratch import Scratch
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.spark.staged.topics import Folder
 from kafkalike.storage.locks.lock import TableLock
 from kafkalike.storage.port import Store
 

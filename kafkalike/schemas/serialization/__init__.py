@@ -42,4 +42,4 @@ __all__ = [
 
 for _name in set(__all__) - {"DeserializeFunction", "Field", "SerializeFunction"}:
     # A user sees one name, as in a pickle and in `repr`.
-    globals()[_name].__module__ = __name__
+    globals()[_name].__module__ = "kafkalike.serialization"

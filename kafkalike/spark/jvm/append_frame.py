@@ -21,6 +21,7 @@ from kafkalike.log.runs.files import Numbering, Written
 from kafkalike.log.runs.payload import Job, Writing, in_threads, write_anew
 from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.maintenance.staging.folder import staging_place
+from kafkalike.maintenance.staging.folder_port import Folder
 from kafkalike.maintenance.staging.scratch import scratch_folder
 from kafkalike.model.appends import Appended
 from kafkalike.spark.expr.sink import arrow_columns
@@ -31,7 +32,7 @@ from kafkalike.spark.jvm.remote import check_same_root, is_remote
 from kafkalike.spark.jvm.task_number import task_number
 from kafkalike.spark.jvm.tasks_here import tasks_here
 from kafkalike.spark.staged.commit import Commit, commit_results
-from kafkalike.spark.staged.topics import Folder, Target, TaskResult, left_out, stage_topics
+from kafkalike.spark.staged.topics import Target, TaskResult, left_out, stage_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,9 +17,9 @@ from kafkalike.errors import IllegalArgumentError, InvalidTopicError, KafkaError
 from kafkalike.log.runs.files import StagedFile
 from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.topic.column_rules import Router, Rules
+from kafkalike.maintenance.staging.folder_port import Folder
 from kafkalike.model import faults
 from kafkalike.model.names import check_topic_name
-from kafkalike.storage.port import Store
 
 MAX_TOPICS: Final = 1_000
 """Most topics one DataFrame may name in its column: each one is a table commit."""
@@ -32,28 +32,6 @@ TOO_MANY_TOPICS: Final = f"the DataFrame names more than {MAX_TOPICS} topics"
 
 _COLUMNS: Final = ("partition", "timestamp", "key", "value")
 _BYTES: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
-
-
-class Lease(Protocol):
-    """Shows that a process is at work in a folder."""
-
-    def renew(self) -> None:
-        """Show it again, if it is time to."""
-
-
-class Folder(Protocol):
-    """Where a job's tasks stage their records; travels to them."""
-
-    @property
-    def files(self) -> Store:
-        """What is in it."""
-
-    def enter(self) -> Lease:
-        """Begin to work in it.
-
-        Raises:
-            OSError: the job is over.
-        """
 
 
 @dataclass(frozen=True, slots=True)

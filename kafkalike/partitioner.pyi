@@ -1,0 +1,9 @@
+from kafkalike.model.partitioner import Cluster as Cluster
+from kafkalike.model.partitioner import ClusterView as ClusterView
+from kafkalike.model.partitioner import DefaultPartitioner as DefaultPartitioner
+from kafkalike.model.partitioner import Partitioner as Partitioner
+from kafkalike.model.partitioner import RoundRobinPartitioner as RoundRobinPartitioner
+from kafkalike.model.partitioner import StickyPartitioner as StickyPartitioner
+from kafkalike.model.partitioner import as_partitioner as as_partitioner
+from kafkalike.model.partitioner import partition_for_key as partition_for_key
+from kafkalike.model.partitioner import partitions_for_keys as partitions_for_keys

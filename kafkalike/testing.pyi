@@ -1,0 +1,2 @@
+from kafkalike.admin.testing import ManualClock as ManualClock
+from kafkalike.admin.testing import MemoryCluster as MemoryCluster
