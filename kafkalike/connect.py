@@ -100,8 +100,7 @@ def _somewhere(bootstrap_servers: Any, storage_options: Any) -> DeltaCluster:  #
     try:
         options = check_options(storage_options)
     except ValueError as cause:
-        message = f"invalid value for setting 'storage_options': {cause}"
-        raise KafkaConfigurationError(message) from None
+        raise KafkaConfigurationError(f"invalid value for setting 'storage_options': {cause}") from None
     root = _root_or_cluster(bootstrap_servers)
     if not isinstance(root, str):
         if options:
@@ -224,15 +223,13 @@ def _root_or_cluster(bootstrap_servers: Any) -> str | DeltaCluster:  # noqa: ANN
         return cast("DeltaCluster", named)
     roots = [part for item in (named if isinstance(named, (list, tuple)) else [named]) for part in _split(item)]
     if not roots:
-        message = f"bootstrap_servers must name a storage root, or several: {named!r}"
-        raise KafkaConfigurationError(message)
+        raise KafkaConfigurationError(f"bootstrap_servers must name a storage root, or several: {named!r}")
     return ",".join(roots)
 
 
 def _split(item: object) -> list[str]:
     if not hasattr(item, "__fspath__") and not isinstance(item, str):
-        message = f"bootstrap_servers must be a path or URI, not {item!r}"
-        raise KafkaConfigurationError(message)
+        raise KafkaConfigurationError(f"bootstrap_servers must be a path or URI, not {item!r}")
     return [part.strip() for part in str(item).split(",") if part.strip()]
 
 

@@ -29,8 +29,7 @@ class AdminBase:
             IllegalStateError: after `close`.
         """
         if self._closed:
-            message = "the admin client is closed"
-            raise IllegalStateError(message)
+            raise IllegalStateError("the admin client is closed")
         return self._connected
 
 
@@ -57,6 +56,5 @@ def as_names(names: object, what: str) -> list[Any]:
         IllegalArgumentError: for anything that is no collection of names.
     """
     if isinstance(names, (str, bytes)) or not isinstance(names, (Sequence, set, frozenset, dict)):
-        message = f"{what} must be a list, not {names!r}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"{what} must be a list, not {names!r}")
     return list(names)

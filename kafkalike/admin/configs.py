@@ -142,8 +142,7 @@ class ConfigOperations(AdminBase):
             if raise_on_unknown:
                 _check_known(changes, _properties_of(resource))
             if incremental is False and any(op is not AlterConfigOp.SET for op, _ in changes.values()):
-                message = "incremental=False knows SET only"
-                raise IllegalArgumentError(message)
+                raise IllegalArgumentError("incremental=False knows SET only")
         return self._apply(work, validate_only=validate_only, raise_errors=raise_errors)
 
     def reset_configs(
@@ -229,27 +228,26 @@ class _Defaults(NamedTuple):
 def _resources(given: object) -> list[ConfigResource]:
     listed = [given] if isinstance(given, ConfigResource) else given
     if not isinstance(listed, Iterable) or isinstance(listed, (str, bytes)):
-        message = f"config_resources must be a list of ConfigResource, not {given!r}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"config_resources must be a list of ConfigResource, not {given!r}")
     resources = []
     for resource in listed:
         if not isinstance(resource, ConfigResource):
-            message = f"config_resources must hold ConfigResource, not {resource!r}"
-            raise IllegalArgumentError(message)
+            raise IllegalArgumentError(f"config_resources must hold ConfigResource, not {resource!r}")
         resources.append(resource)
     return resources
 
 
 def _check_broker(resource: ConfigResource) -> None:
     if resource.resource_type is not ConfigResourceType.BROKER:
-        message = f"settings of {resource.resource_type.name} do not exist here; TOPIC and BROKER have settings"
-        raise UnsupportedVersionError(message)
+        raise UnsupportedVersionError(
+            f"settings of {resource.resource_type.name} do not exist here; TOPIC and BROKER have settings"
+        )
     if resource.name and not str(resource.name).isdecimal():
-        message = f"a broker's name is its id, a number, not {resource.name!r}; an empty name is the whole cluster"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(
+            f"a broker's name is its id, a number, not {resource.name!r}; an empty name is the whole cluster"
+        )
     if str(resource.name) not in {str(BROKER_ID), ""}:
-        message = f"there is no broker {resource.name!r}: settings of brokers are those of the cluster"
-        raise InvalidRequestError(message)
+        raise InvalidRequestError(f"there is no broker {resource.name!r}: settings of brokers are those of the cluster")
 
 
 def _check_alterable(resource: ConfigResource) -> None:
@@ -257,12 +255,11 @@ def _check_alterable(resource: ConfigResource) -> None:
         return
     _check_broker(resource)
     if resource.name:
-        message = (
+        raise InvalidRequestError(
             f"settings of the single broker {resource.name} cannot be altered: they hold for the whole cluster. Name "
             "the cluster instead (--entity-default, or a BROKER with an empty name); a file server.properties only "
             "seeds them"
         )
-        raise InvalidRequestError(message)
 
 
 def _properties_of(resource: ConfigResource) -> PropertySet:
@@ -274,14 +271,12 @@ def _check_known(names: Iterable[str], properties: PropertySet) -> None:
         if properties.name_of(name) not in properties.properties:
             meaningless = properties.meaningless.get(name)
             hint = f": {meaningless}" if meaningless else nearest(name, properties.properties)
-            message = f"unrecognized {properties.kind} setting {name!r}{hint}"
-            raise IllegalArgumentError(message)
+            raise IllegalArgumentError(f"unrecognized {properties.kind} setting {name!r}{hint}")
 
 
 def _changes(configs: object) -> dict[str, tuple[AlterConfigOp, str | None]]:
     if not isinstance(configs, Mapping):
-        message = f"configs must be a dict of settings, not {configs!r}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"configs must be a dict of settings, not {configs!r}")
     return {str(name): _change(name, given) for name, given in configs.items()}
 
 
@@ -292,8 +287,7 @@ def _change(name: str, given: object) -> tuple[AlterConfigOp, Any]:
     try:
         wanted = AlterConfigOp[operation.upper()] if isinstance(operation, str) else AlterConfigOp(operation)
     except (KeyError, ValueError) as cause:
-        message = f"setting {name!r}: unknown operation {operation!r}"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(f"setting {name!r}: unknown operation {operation!r}") from cause
     return wanted, value
 
 
@@ -319,8 +313,9 @@ def _filter_of(given: ConfigFilterType | str, own: Collection[str]) -> Callable[
     try:
         wanted = ConfigFilterType[given.upper()] if isinstance(given, str) else ConfigFilterType(given)
     except (KeyError, ValueError) as cause:
-        message = f"unknown config_filter {given!r}; one of {', '.join(f.name.lower() for f in ConfigFilterType)}"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(
+            f"unknown config_filter {given!r}; one of {', '.join(f.name.lower() for f in ConfigFilterType)}"
+        ) from cause
     return {
         ConfigFilterType.ALL: bool,
         ConfigFilterType.DYNAMIC: lambda entry: not entry["read_only"],

@@ -235,5 +235,6 @@ def _member_of(kind: type[E], given: E | str) -> E:
     for member in kind:
         if member.value.lower() == text:
             return member
-    message = f"unknown {kind.__name__} {given!r}; one of {', '.join(m.value for m in kind)} is needed"
-    raise IllegalArgumentError(message)
+    raise IllegalArgumentError(
+        f"unknown {kind.__name__} {given!r}; one of {', '.join(m.value for m in kind)} is needed"
+    )

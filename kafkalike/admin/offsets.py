@@ -188,8 +188,9 @@ class OffsetOperations(ReplicaOperations):
         log.refresh()
         unknown = sorted(p for p in partitions if isinstance(p, bool) or p not in log.info.partitions)
         if unknown:
-            message = f"{topic}-{unknown[0]} does not exist: the topic has {log.info.num_partitions} partitions"
-            raise UnknownTopicOrPartitionError(message)
+            raise UnknownTopicOrPartitionError(
+                f"{topic}-{unknown[0]} does not exist: the topic has {log.info.num_partitions} partitions"
+            )
         return log
 
 
@@ -205,8 +206,7 @@ def look_up(log: TopicLog, partition: int, spec: object) -> OffsetAndTimestamp:
         InvalidRequestError: a negative number that is no `OffsetSpec`.
     """
     if isinstance(spec, bool) or not isinstance(spec, int) or spec < min(OffsetSpec):
-        message = f"an OffsetSpec or a time in ms is needed, not {spec!r}"
-        raise InvalidRequestError(message)
+        raise InvalidRequestError(f"an OffsetSpec or a time in ms is needed, not {spec!r}")
     if spec == OffsetSpec.LATEST:
         return OffsetAndTimestamp(log.log_end(partition), -1)
     if spec in {OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL}:
@@ -237,8 +237,7 @@ def _described(
 
 def _totals(given: object) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        message = f"topic_partitions must be a dict of totals by topic, not {given!r}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"topic_partitions must be a dict of totals by topic, not {given!r}")
     return given
 
 
@@ -248,21 +247,20 @@ def _total(name: str, wanted: Any) -> Any:  # noqa: ANN401 - the cluster says wh
         total, assignments = wanted.total_count, wanted.new_assignments
     elif isinstance(wanted, Mapping):
         if "count" not in wanted or not wanted.keys() <= {"count", "assignments"}:
-            message = f"topic {name!r}: a dict with 'count' is needed, not {wanted!r}"
-            raise IllegalArgumentError(message)
+            raise IllegalArgumentError(f"topic {name!r}: a dict with 'count' is needed, not {wanted!r}")
         total, assignments = wanted["count"], wanted.get("assignments")
     if assignments:
-        message = (
+        raise InvalidReplicationAssignmentError(
             f"topic {name!r}: new partitions are in the topic's table and have its replicas; leave assignments out"
         )
-        raise InvalidReplicationAssignmentError(message)
     return total
 
 
 def _check_offset(topic: str, partition: int, offset: object) -> None:
     if isinstance(offset, bool) or not isinstance(offset, int) or not HIGH_WATERMARK <= offset <= MAX_OFFSET:
-        message = f"{topic}-{partition}: an offset from 0, or -1 for the log end, is needed, not {offset!r}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(
+            f"{topic}-{partition}: an offset from 0, or -1 for the log end, is needed, not {offset!r}"
+        )
 
 
 def _check_isolation(level: IsolationLevel | str | int) -> None:
@@ -272,5 +270,6 @@ def _check_isolation(level: IsolationLevel | str | int) -> None:
         else:
             IsolationLevel(level)
     except (KeyError, ValueError) as cause:
-        message = f"unknown isolation_level {level!r}; read_uncommitted or read_committed is needed"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(
+            f"unknown isolation_level {level!r}; read_uncommitted or read_committed is needed"
+        ) from cause

@@ -154,11 +154,10 @@ class ReplicaOperations(AdminBase):
         info = self._cluster.topic(topic)
         different = set(by_partition.values())
         if len(different) > 1 or set(by_partition) != set(info.partitions):
-            message = (
+            raise InvalidReplicationAssignmentError(
                 f"topic {topic}: all partitions of a topic are in one table, so all {info.num_partitions} are to be "
                 "given, with the same brokers in the same order"
             )
-            raise InvalidReplicationAssignmentError(message)
         (replicas,) = different
         self._cluster.replication.reassign(topic, replicas)
 
@@ -299,8 +298,7 @@ def _election(given: object) -> int:
     for number, known in ((PREFERRED, "PREFERRED"), (UNCLEAN, "UNCLEAN")):
         if (type(value) is int and value == number) or name == known:
             return number
-    message = f"the type of an election is 0 (PREFERRED) or 1 (UNCLEAN), not {given!r}"
-    raise IllegalArgumentError(message)
+    raise IllegalArgumentError(f"the type of an election is 0 (PREFERRED) or 1 (UNCLEAN), not {given!r}")
 
 
 def _ids(tp: TopicPartition, replicas: Sequence[int] | None) -> tuple[int, ...] | None:
@@ -308,11 +306,9 @@ def _ids(tp: TopicPartition, replicas: Sequence[int] | None) -> tuple[int, ...] 
         return None
     found = tuple(replicas)
     if not found:
-        message = f"{tp.topic}-{tp.partition}: the replicas are empty; None takes a reassignment back"
-        raise ValueError(message)
+        raise ValueError(f"{tp.topic}-{tp.partition}: the replicas are empty; None takes a reassignment back")
     if not all(type(broker) is int for broker in found):
-        message = f"{tp.topic}-{tp.partition}: replicas are ids of brokers, ints, not {list(found)}"
-        raise ValueError(message)
+        raise ValueError(f"{tp.topic}-{tp.partition}: replicas are ids of brokers, ints, not {list(found)}")
     return found
 
 

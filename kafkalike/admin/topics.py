@@ -77,8 +77,7 @@ class TopicOperations(ReplicaOperations):
         """
         del timeout_ms
         if validate_only and wait_for_metadata:
-            message = "validate_only and wait_for_metadata exclude each other"
-            raise IllegalArgumentError(message)
+            raise IllegalArgumentError("validate_only and wait_for_metadata exclude each other")
         specs = as_specs(new_topics)
         tried = [self._create(spec, validate_only=validate_only) for spec in specs]
         if raise_errors:
@@ -165,8 +164,7 @@ class TopicOperations(ReplicaOperations):
         for info in self._cluster.topics().values():
             if info.topic_id == str(topic):
                 return info
-        message = f"topic id {topic} does not exist"
-        raise UnknownTopicOrPartitionError(message)
+        raise UnknownTopicOrPartitionError(f"topic id {topic} does not exist")
 
     def list_topics(self) -> list[str]:
         """Names of all topics, sorted."""
@@ -202,8 +200,7 @@ class TopicOperations(ReplicaOperations):
         deadline = Deadline(self._clock, timeout_ms)
         while missing := wanted - set(self._cluster.topics()):
             if deadline.expired():
-                message = f"topics not ready after {timeout_ms} ms: {', '.join(sorted(missing))}"
-                raise KafkaTimeoutError(message)
+                raise KafkaTimeoutError(f"topics not ready after {timeout_ms} ms: {', '.join(sorted(missing))}")
             self._clock.sleep(min(POLL_SECONDS, deadline.remaining()))
 
 
@@ -219,13 +216,11 @@ def as_specs(new_topics: object) -> list[TopicSpec]:
     else:
         specs = [_spec(topic) for topic in as_names(new_topics, "new_topics")]
     if not specs:
-        message = "new_topics is empty: there is nothing to create"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError("new_topics is empty: there is nothing to create")
     names = [spec.name for spec in specs]
     doubled = next((name for name in names if names.count(name) > 1), None)
     if doubled is not None:
-        message = f"topic {doubled!r} is given twice"
-        raise InvalidRequestError(message)
+        raise InvalidRequestError(f"topic {doubled!r} is given twice")
     return specs
 
 
@@ -244,12 +239,10 @@ def _spec(topic: object) -> TopicSpec:
 
 def _spec_of(name: str, data: object) -> TopicSpec:
     if not isinstance(data, Mapping):
-        message = f"topic {name!r}: a dict of {', '.join(_SPEC_KEYS)} is needed, not {data!r}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"topic {name!r}: a dict of {', '.join(_SPEC_KEYS)} is needed, not {data!r}")
     unknown = next((key for key in data if key not in _SPEC_KEYS), None)
     if unknown is not None:
-        message = f"topic {name!r}: unknown key {unknown!r}{nearest(str(unknown), _SPEC_KEYS)}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"topic {name!r}: unknown key {unknown!r}{nearest(str(unknown), _SPEC_KEYS)}")
     return TopicSpec(
         name=name,
         num_partitions=data.get("num_partitions", -1),
@@ -266,11 +259,9 @@ def check_replication(factor: object) -> int:
         InvalidReplicationFactorError: not an int, 0, or below -1.
     """
     if isinstance(factor, bool) or not isinstance(factor, int):
-        message = f"Replication factor must be an int, not {factor!r}."
-        raise InvalidReplicationFactorError(message)
+        raise InvalidReplicationFactorError(f"Replication factor must be an int, not {factor!r}.")
     if factor == 0 or factor < -1:
-        message = "Replication factor must be larger than 0, or -1 to use the default value."
-        raise InvalidReplicationFactorError(message)
+        raise InvalidReplicationFactorError("Replication factor must be larger than 0, or -1 to use the default value.")
     return factor
 
 
@@ -288,14 +279,15 @@ def _assignments(spec: TopicSpec) -> dict[int, Sequence[int]]:
         pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
         found: dict[int, Sequence[int]] = {int(p): [int(broker) for broker in brokers] for p, brokers in pairs}
     except (TypeError, ValueError) as cause:
-        message = f"topic {spec.name!r}: an assignment is {{partition: [broker ids]}}, not {given!r}"
-        raise InvalidReplicationAssignmentError(message) from cause
+        raise InvalidReplicationAssignmentError(
+            f"topic {spec.name!r}: an assignment is {{partition: [broker ids]}}, not {given!r}"
+        ) from cause
     if spec.replication_factor != -1:
-        message = f"topic {spec.name!r}: the replication factor must be -1 where replicas are assigned"
-        raise InvalidRequestError(message)
+        raise InvalidRequestError(f"topic {spec.name!r}: the replication factor must be -1 where replicas are assigned")
     if spec.num_partitions not in {-1, len(found)}:
-        message = f"topic {spec.name!r}: the number of partitions must be -1 where replicas are assigned"
-        raise InvalidRequestError(message)
+        raise InvalidRequestError(
+            f"topic {spec.name!r}: the number of partitions must be -1 where replicas are assigned"
+        )
     return found
 
 

@@ -263,8 +263,7 @@ def _state_of(given: TransactionState | str) -> TransactionState:
     for state in TransactionState:
         if state.value.lower() == text:
             return state
-    message = f"unknown state {str(given)!r}; one of {', '.join(TransactionState)} is needed"
-    raise IllegalArgumentError(message)
+    raise IllegalArgumentError(f"unknown state {str(given)!r}; one of {', '.join(TransactionState)} is needed")
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:
@@ -273,5 +272,4 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
     try:
         return re.compile(text)
     except re.error as cause:
-        message = f"{text!r} is no regular expression: {cause}"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(f"{text!r} is no regular expression: {cause}") from cause

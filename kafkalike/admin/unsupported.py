@@ -16,8 +16,7 @@ _NO_PROTOCOL: Final = "there is no wire protocol, and no feature level of a clus
 
 
 def _refuse(method: str, reason: str) -> NoReturn:
-    message = f"{method} is not supported: {reason}"
-    raise UnsupportedVersionError(message)
+    raise UnsupportedVersionError(f"{method} is not supported: {reason}")
 
 
 def _refused(method: str, reason: str) -> Any:  # noqa: ANN401 - a method of any signature

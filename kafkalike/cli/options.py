@@ -115,8 +115,7 @@ def certificate(cert_file: str | None, key_file: str | None) -> tuple[str, str |
     """
     if cert_file is None:
         if key_file is not None:
-            message = "--tls-key-file needs --tls-cert-file"
-            raise click.UsageError(message)
+            raise click.UsageError("--tls-key-file needs --tls-cert-file")
         return None
     return cert_file, key_file
 
@@ -139,8 +138,7 @@ def refused(flag: str, reason: str, *, is_flag: bool = False) -> Callable[[F], F
     def check(ctx: click.Context, param: click.Parameter, value: object) -> None:
         del param
         if value not in {None, False, ()}:
-            message = f"{flag} has no meaning here: {reason}."
-            raise click.UsageError(message, ctx)
+            raise click.UsageError(f"{flag} has no meaning here: {reason}.", ctx)
 
     return click.option(
         flag, is_flag=is_flag, expose_value=False, hidden=True, callback=check, default=False if is_flag else None
@@ -183,8 +181,7 @@ def check_belongs(options: object, action: str, allowed: Mapping[str, Collection
     """
     for option, actions in allowed.items():
         if is_given(getattr(options, option)) and action not in actions:
-            message = f'Option "[{flag_name(option)}]" can\'t be used with option "[{flag_name(action)}]"'
-            raise click.UsageError(message)
+            raise click.UsageError(f'Option "[{flag_name(option)}]" can\'t be used with option "[{flag_name(action)}]"')
 
 
 def failures_are_printed() -> None:
@@ -203,8 +200,7 @@ def key_values(pairs: Iterable[str], flag: str) -> dict[str, str]:
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign or not name.strip():
-            message = f"{flag}: key=value is needed, not {pair!r}"
-            raise click.UsageError(message)
+            raise click.UsageError(f"{flag}: key=value is needed, not {pair!r}")
         given[name.strip()] = value
     return given
 
@@ -223,8 +219,7 @@ def read_properties(path: str | None) -> dict[str, str]:
         with Path(path).open("rb") as stream:
             return dict(javaproperties.load(stream))
     except (OSError, ValueError) as cause:
-        message = f"{path} cannot be read: {cause}"
-        raise click.ClickException(message) from cause
+        raise click.ClickException(f"{path} cannot be read: {cause}") from cause
 
 
 def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -264,14 +259,12 @@ def topic_filter(pattern: str | None) -> Callable[[str], bool]:
     if pattern is None:
         return lambda name: True  # noqa: ARG005 - everything
     if len(pattern) > MAX_PATTERN:
-        message = f"the topic pattern has {len(pattern)} characters; at most {MAX_PATTERN} are allowed"
-        raise click.UsageError(message)
+        raise click.UsageError(f"the topic pattern has {len(pattern)} characters; at most {MAX_PATTERN} are allowed")
     text = pattern.strip().strip("\"'").replace(",", "|").replace(" ", "")
     try:
         compiled = re.compile(text)
     except re.error as cause:
-        message = f"{pattern!r} is an invalid regex: {cause}"
-        raise click.UsageError(message) from cause
+        raise click.UsageError(f"{pattern!r} is an invalid regex: {cause}") from cause
     return lambda name: compiled.fullmatch(name) is not None
 
 
@@ -296,5 +289,6 @@ def whole_or_time(text: str, option: str, whole: str) -> int | datetime:
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError as cause:
-        message = f"{option} must be {whole} or a time such as 2026-01-01T00:00:00Z, not {text!r}"
-        raise click.UsageError(message) from cause
+        raise click.UsageError(
+            f"{option} must be {whole} or a time such as 2026-01-01T00:00:00Z, not {text!r}"
+        ) from cause

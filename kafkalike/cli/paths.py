@@ -55,6 +55,5 @@ def docs_path(*, page: str) -> None:
     file = DOCS / f"{page.removesuffix('.md')}.md" if page else DOCS
     if not file.exists():
         pages = ", ".join(sorted(path.stem for path in DOCS.glob("*.md")))
-        message = f"there is no page {page!r}; there are {pages}"
-        raise click.UsageError(message)
+        raise click.UsageError(f"there is no page {page!r}; there are {pages}")
     click.echo(file.resolve())

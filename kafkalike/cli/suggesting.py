@@ -22,7 +22,6 @@ class SuggestingGroup(click.Group):
         """
         wanted = args[0]
         if not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
-            message = f"No such command {wanted!r}{nearest(wanted, self.list_commands(ctx))}"
-            raise click.UsageError(message, ctx)
+            raise click.UsageError(f"No such command {wanted!r}{nearest(wanted, self.list_commands(ctx))}", ctx)
         found: tuple[str | None, click.Command | None, list[Any]] = super().resolve_command(ctx, args)
         return found

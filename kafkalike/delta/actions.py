@@ -162,25 +162,21 @@ def parse_actions(version: int, content: bytes, where: str) -> list[dict[str, An
         LogCorruptError: it is empty, cut off, or not what Delta writes.
     """
     if not content.strip():
-        message = f"{where}/{log_name(version)} is empty: the table's log is damaged"
-        raise LogCorruptError(message)
+        raise LogCorruptError(f"{where}/{log_name(version)} is empty: the table's log is damaged")
     try:
         actions = [_object(line) for line in content.decode().split("\n") if line.strip()]
         wanted = actions[0].get("commitInfo", {}).get(CHECKSUM_KEY)
     except UNREADABLE as cause:
-        message = f"{where}/{log_name(version)} is damaged: {cause}"
-        raise LogCorruptError(message) from cause
+        raise LogCorruptError(f"{where}/{log_name(version)} is damaged: {cause}") from cause
     if wanted is not None and wanted != zlib.crc32(content.partition(b"\n")[2]):
-        message = f"{where}/{log_name(version)} is damaged: it does not match its checksum"
-        raise LogCorruptError(message)
+        raise LogCorruptError(f"{where}/{log_name(version)} is damaged: it does not match its checksum")
     return actions
 
 
 def _object(line: str) -> dict[str, Any]:
     action = parsed(line)
     if not isinstance(action, dict):
-        message = f"an action must be an object, not {line[:40]!r}"
-        raise TypeError(message)
+        raise TypeError(f"an action must be an object, not {line[:40]!r}")
     return action
 
 
@@ -234,8 +230,7 @@ def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommi
             taken=tuple(old for old in removes if old.data_change),
         )
     except UNREADABLE as cause:
-        message = f"{where}/{log_name(version)} is damaged: {type(cause).__name__}: {cause}"
-        raise LogCorruptError(message) from cause
+        raise LogCorruptError(f"{where}/{log_name(version)} is damaged: {type(cause).__name__}: {cause}") from cause
 
 
 def parse_commit(version: int, content: bytes, where: str) -> TableCommit:
@@ -349,10 +344,9 @@ def is_closed(protocol: Mapping[str, Any], where: str) -> bool:
     lists = writer == FEATURES_WRITER_VERSION and bool(features)
     if reader > SUPPORTED_READER_VERSION or unknown or (writer > SUPPORTED_WRITER_VERSION and not lists):
         named = f" and the features {', '.join(unknown)}" if unknown else ""
-        message = (
+        raise UnsupportedVersionError(
             f"{where} needs Delta reader version {reader} and writer version {writer}{named}; kafkalike keeps its "
             f"tables at {SUPPORTED_READER_VERSION} and {SUPPORTED_WRITER_VERSION}: someone has switched on a table "
             "feature"
         )
-        raise UnsupportedVersionError(message)
     return CLOSED_FEATURE in features

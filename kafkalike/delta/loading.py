@@ -70,8 +70,9 @@ def _damaged_checkpoint(version: int, store: Store) -> Iterator[None]:
     try:
         yield
     except UNREADABLE as cause:
-        message = f"the checkpoint {version} of {store.uri} is damaged: {type(cause).__name__}: {cause}"
-        raise LogCorruptError(message) from cause
+        raise LogCorruptError(
+            f"the checkpoint {version} of {store.uri} is damaged: {type(cause).__name__}: {cause}"
+        ) from cause
 
 
 def last_good(

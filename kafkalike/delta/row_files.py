@@ -109,8 +109,7 @@ class RowFiles(Generic[R]):
             raise DamagedFileError(self._files.uri, path, "it is missing") from cause
         except UNREADABLE as cause:
             if is_storage_error(cause):
-                message = f"{self._files.uri}/{path} cannot be read now: {cause}"
-                raise KafkaStorageError(message) from cause
+                raise KafkaStorageError(f"{self._files.uri}/{path} cannot be read now: {cause}") from cause
             raise DamagedFileError(self._files.uri, path, " ".join(str(cause).split())) from cause
 
     def rows_in(self, content: bytes) -> Sequence[R] | None:
@@ -151,8 +150,7 @@ class RowFiles(Generic[R]):
             size = put_parquet(self._files, name, table, "snappy")
         except (OSError, pa.ArrowException) as cause:
             self._files.discard(name)
-            message = f"{self._files.uri}/{name} cannot be written: {cause}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(f"{self._files.uri}/{name} cannot be written: {cause}") from cause
         self._kept(name, table)
         stats = {"numRecords": table.num_rows, "minValues": {"seq": low}, "maxValues": {"seq": high}, "nullCount": {}}
         return Add(
@@ -174,8 +172,7 @@ def seq_segment(add: Add, files: Store) -> Segment:
     try:
         start, stop = int(add.stats["minValues"]["seq"]), int(add.stats["maxValues"]["seq"]) + 1
     except KeyError as cause:
-        message = f"{files.uri}/{add.path} has no statistics: a foreign writer wrote it"
-        raise LogCorruptError(message) from cause
+        raise LogCorruptError(f"{files.uri}/{add.path} has no statistics: a foreign writer wrote it") from cause
     return Segment(
         partition=ROWS,
         start=start,

@@ -162,22 +162,20 @@ class RowTable(Generic[S, R]):
             self.table.check_there(pace)
             if self.table.taken_back is not None:
                 seen, found = self.table.taken_back
-                message = (
+                raise LogCorruptError(
                     f"{self.files.uri}: version {seen}, which this client has seen, is gone, and version {found} is "
                     "the newest: a backup was restored below open clients. Nothing was written. Restart this client"
                 )
-                raise LogCorruptError(message)
             if self.state.seq + 1 >= self.table.state.end(ROWS):
                 return
             last = self.reload().seq
             end = self.table.state.end(ROWS)
             if last + 1 >= end:
                 return
-            message = (
+            raise LogCorruptError(
                 f"{self.files.uri}: its log names rows up to {end - 1}, its files end at row {last}: rows are lost, "
                 "and nothing may be written under their numbers"
             )
-            raise LogCorruptError(message)
 
     def check_free(self, first: int, state: TableState) -> None:
         """Refuse to give a number to a row that another one has.
@@ -186,8 +184,7 @@ class RowTable(Generic[S, R]):
             LogCorruptError: it is taken.
         """
         if first < state.end(ROWS):
-            message = f"{self.files.uri}: the number of row {first} is taken; nothing was written"
-            raise LogCorruptError(message)
+            raise LogCorruptError(f"{self.files.uri}: the number of row {first} is taken; nothing was written")
 
     def _look(self, pace: Pace) -> None:
         try:

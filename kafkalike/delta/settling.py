@@ -68,8 +68,9 @@ class CommitPuts:
             except NotStoredError as refused:
                 # An earlier try of this put may still land: then a refusal is no answer, and the put is retried.
                 if failed is None:
-                    message = f"{self._store.uri}: the storage refused the commit: {refused}"
-                    raise KafkaStorageError(message) from refused
+                    raise KafkaStorageError(
+                        f"{self._store.uri}: the storage refused the commit: {refused}"
+                    ) from refused
             except OSError as cause:
                 failed = cause
             else:
@@ -116,8 +117,7 @@ class CommitPuts:
             except OSError as second:
                 cause, made_by = second, None
             if made_by == fence_id:
-                message = f"{self._store.uri}: the storage refused the commit: {cause}"
-                raise KafkaStorageError(message) from cause
+                raise KafkaStorageError(f"{self._store.uri}: the storage refused the commit: {cause}") from cause
             if made_by is not None:
                 return made_by == append_id and self._landed(name, append_id, durable=durable)
             self._wait(attempt)
@@ -140,5 +140,4 @@ class CommitPuts:
             return parse_commit(0, content, self._store.uri).append_id or ""
         except KafkaError as cause:
             # Of our own file only a part may have come.
-            message = f"{name} cannot be read: {cause}"
-            raise OSError(message) from cause
+            raise OSError(f"{name} cannot be read: {cause}") from cause

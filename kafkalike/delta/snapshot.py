@@ -130,8 +130,9 @@ def load_snapshot(store: Store, version: int | None = None, *, rare: bool = Fals
         except FileNotFoundError as cause:
             # Cleaned up since it was listed.
             if not left:
-                message = f"the log of {store.uri} cannot be read: {cause} is missing; see `{REPAIR_COMMAND}`"
-                raise LogCorruptError(message) from cause
+                raise LogCorruptError(
+                    f"the log of {store.uri} cannot be read: {cause} is missing; see `{REPAIR_COMMAND}`"
+                ) from cause
     raise AssertionError(store.uri)
 
 
@@ -183,8 +184,7 @@ def _read(store: Store, files: LogFiles, version: int | None, *, every: int = EV
         problems = [f"there is no version {version} any more, or not yet; the newest one is {newest}"]
     else:
         problems.append(f"see `{REPAIR_COMMAND}`")
-    message = f"the log of {store.uri} cannot be read: {'; '.join(problems)}"
-    raise LogCorruptError(message)
+    raise LogCorruptError(f"the log of {store.uri} cannot be read: {'; '.join(problems)}")
 
 
 def _with_commits(
@@ -201,8 +201,7 @@ def _with_commits(
         except LogCorruptError as cause:
             later = [v for v in versions if v > version]
             if not cut_end or not (snapshot.commits or snapshot.version >= 0) or not all_damaged(store, later):
-                message = f"{cause}; see `{REPAIR_COMMAND}`"
-                raise LogCorruptError(message) from cause
+                raise LogCorruptError(f"{cause}; see `{REPAIR_COMMAND}`") from cause
             snapshot.damage = Damage(
                 where=store.uri,
                 file=log_name(version),
@@ -266,13 +265,11 @@ def read_checkpoint(store: Store, names: Sequence[str]) -> dict[str, pa.StructAr
             found.setdefault(kind, []).extend(map(without_nulls, column.chunks))
     actions = {kind: pa.concat_arrays(chunks) for kind, chunks in found.items() if chunks}
     if not len(actions.get("metaData", ())) or not len(actions.get("protocol", ())):
-        message = "it lacks the table's metadata or protocol"
-        raise ValueError(message)
+        raise ValueError("it lacks the table's metadata or protocol")
     if not all(map(_is_metadata, actions["metaData"].to_pylist())):
         raise ValueError("its table's metadata are not what Delta writes")
     if sum(map(len, actions.values())) < rows:
-        message = "it has rows without an action"
-        raise ValueError(message)
+        raise ValueError("it has rows without an action")
     return actions
 
 
@@ -284,8 +281,7 @@ def _check_columns(names: Sequence[str]) -> None:
     """
     unknown, lost = set(names) - KINDS, READ_KINDS - set(names)
     if unknown and lost:
-        message = f"it has actions of kinds that are not known, {sorted(unknown)}, and none of {sorted(lost)}"
-        raise ValueError(message)
+        raise ValueError(f"it has actions of kinds that are not known, {sorted(unknown)}, and none of {sorted(lost)}")
 
 
 def _is_metadata(found: Mapping[str, Any]) -> bool:

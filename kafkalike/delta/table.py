@@ -99,8 +99,7 @@ class Table(FollowedTable):
         try:
             self.store.make_folder("_delta_log")
         except OSError as cause:
-            message = f"{self.store.uri} cannot be created: {cause}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(f"{self.store.uri} cannot be created: {cause}") from cause
         return self._puts.put(0, content, str(commit.append_id), durable=self.durable)
 
     def change(
@@ -325,8 +324,7 @@ class Table(FollowedTable):
         """
         refusal = self.state.removal_refusal
         if refusal is not None:
-            message = f"nothing is removed from {self.store.uri}: {refusal}"
-            raise PolicyViolationError(message)
+            raise PolicyViolationError(f"nothing is removed from {self.store.uri}: {refusal}")
 
     def _check_removes(self, change: Change) -> None:
         """Refuse a change that takes records out where nobody may; one that moves them between files is none."""
@@ -352,8 +350,7 @@ class Table(FollowedTable):
             for add in change.adds:
                 self.store.sync(add.path)
         except OSError as cause:
-            message = f"{self.store.uri}: the storage could not flush the records: {cause}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(f"{self.store.uri}: the storage could not flush the records: {cause}") from cause
         return change
 
     def _discard(self, change: Change) -> None:

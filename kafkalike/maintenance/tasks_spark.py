@@ -52,8 +52,9 @@ class SparkTasks:
         try:
             self._context = spark.sparkContext
         except PySparkException as cause:
-            message = "maintenance runs tasks in a session with a SparkContext; a session of Spark Connect has none"
-            raise IllegalArgumentError(message) from cause
+            raise IllegalArgumentError(
+                "maintenance runs tasks in a session with a SparkContext; a session of Spark Connect has none"
+            ) from cause
 
     def run(self, work: Work[Job, Piece], jobs: Iterable[Job], budget: Deadline) -> Iterator[Piece]:
         """See `Tasks`; a task that fails is tried again as often as the session says.
@@ -90,8 +91,9 @@ class SparkTasks:
             (outcome,) = self._context.parallelize([0], 1).map(task).collect()
         except (*(PySparkException, Py4JError), OSError) as cause:
             said = _PYTHON_ERROR.findall(str(cause))
-            message = f"a Spark task of maintenance failed: {said[-1] if said else innermost(cause)}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(
+                f"a Spark task of maintenance failed: {said[-1] if said else innermost(cause)}"
+            ) from cause
         return outcome
 
 

@@ -33,8 +33,9 @@ class TxnId:
     def __post_init__(self) -> None:
         """Keep users' ids apart from those under which a table keeps facts about itself."""
         if self.app_id.startswith(RESERVED_APPS) and not self.own:
-            message = f"txn_id must not begin with {RESERVED_APPS!r}, which is kafkalike's own, as {self.app_id!r} does"
-            raise IllegalArgumentError(message)
+            raise IllegalArgumentError(
+                f"txn_id must not begin with {RESERVED_APPS!r}, which is kafkalike's own, as {self.app_id!r} does"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,8 +70,7 @@ class ClusterState:
         """
         info = self.topics.get(name)
         if info is None:
-            message = f"topic {name!r} does not exist"
-            raise UnknownTopicOrPartitionError(message)
+            raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
         return info
 
 

@@ -50,5 +50,4 @@ def point(name: str) -> None:
     elif kind == "delay":
         time.sleep(int(amount) / 1000)
     elif kind == "raise":
-        message = f"injected at {name}"
-        raise InjectedFaultError(message)
+        raise InjectedFaultError(f"injected at {name}")

@@ -320,8 +320,7 @@ def _entry(row: GroupRow) -> _Entry:
                 return Roster(generation=row.generation, changed_ms=row.time_ms)
             return load_roster(value, row.generation, row.time_ms)
         if row.topic is None or row.partition is None:
-            message = "no topic or partition"
-            raise ValueError(message)
+            raise ValueError("no topic or partition")
         where = TopicPartition(row.topic, row.partition)
         if row.offset is None:
             return where, None

@@ -32,8 +32,9 @@ def lazy_names(
         except ModuleNotFoundError as cause:
             if extra is None:
                 raise
-            message = f"{name} needs {cause.name}: pip install 'kafkalike[{extra}]'"
-            raise ModuleNotFoundError(message, name=cause.name, path=cause.path) from cause
+            raise ModuleNotFoundError(
+                f"{name} needs {cause.name}: pip install 'kafkalike[{extra}]'", name=cause.name, path=cause.path
+            ) from cause
         vars(sys.modules[package])[name] = value
         return value
 

@@ -254,7 +254,6 @@ def _log_starts_moved(value: Mapping[str, Any]) -> LogStartsMoved:
     found = value["moves"]
     numbers = [number for move in found for number in move]
     if not set(map(type, numbers)) <= {int} or min(numbers, default=0) < 0:
-        message = "'moves' has what is no whole number from 0"
-        raise TypeError(message)
+        raise TypeError("'moves' has what is no whole number from 0")
     moves = {partition: Move(offset, before) for partition, before, offset in found}
     return LogStartsMoved(moves=moves, reason=reason, run=run)

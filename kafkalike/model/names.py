@@ -31,24 +31,22 @@ def check_topic_name(name: object) -> TopicName:
         InvalidTopicError: saying which part of the rule is broken (a ValueError); also a TypeError for what is no str.
     """
     if not isinstance(name, str):
-        message = f"topic name must be a str, not {type(name).__name__}: {name!r}"
-        raise InvalidTopicTypeError(message)
+        raise InvalidTopicTypeError(f"topic name must be a str, not {type(name).__name__}: {name!r}")
     if not name:
-        message = "topic name must not be empty"
-        raise InvalidTopicError(message)
+        raise InvalidTopicError("topic name must not be empty")
     shown = name if len(name) <= MAX_TOPIC_NAME else name[:40] + "…"
     if name in {".", ".."}:
-        message = f"topic name must not be {name!r}"
-        raise InvalidTopicError(message)
+        raise InvalidTopicError(f"topic name must not be {name!r}")
     if len(name) > MAX_TOPIC_NAME:
-        message = f"topic name {shown!r} has {len(name)} characters; at most {MAX_TOPIC_NAME} are allowed"
-        raise InvalidTopicError(message)
+        raise InvalidTopicError(
+            f"topic name {shown!r} has {len(name)} characters; at most {MAX_TOPIC_NAME} are allowed"
+        )
     if not _LEGAL.fullmatch(name):
-        message = f"topic name {shown!r} has characters other than letters, digits, '.', '_' and '-'"
-        raise InvalidTopicError(message)
+        raise InvalidTopicError(f"topic name {shown!r} has characters other than letters, digits, '.', '_' and '-'")
     if name.startswith(INTERNAL_PREFIX) or name == "_delta_log":
-        message = f"topic name {name!r} is reserved: names that begin with '__', and '_delta_log', are kafkalike's own"
-        raise InvalidTopicError(message)
+        raise InvalidTopicError(
+            f"topic name {name!r} is reserved: names that begin with '__', and '_delta_log', are kafkalike's own"
+        )
     return TopicName(name)
 
 
@@ -59,11 +57,9 @@ def check_group_id(group_id: object) -> GroupId:
         InvalidGroupIdError: for anything else.
     """
     if not isinstance(group_id, str) or not group_id:
-        message = f"group_id must be a str that is not empty, not {group_id!r}"
-        raise InvalidGroupIdError(message)
+        raise InvalidGroupIdError(f"group_id must be a str that is not empty, not {group_id!r}")
     if not is_storable(group_id):
-        message = f"group_id {group_id!r} is no valid text: it has a half of a surrogate pair"
-        raise InvalidGroupIdError(message)
+        raise InvalidGroupIdError(f"group_id {group_id!r} is no valid text: it has a half of a surrogate pair")
     return GroupId(group_id)
 
 
@@ -74,8 +70,7 @@ def check_transactional_id(transactional_id: object) -> str:
         IllegalArgumentError: for anything else.
     """
     if not isinstance(transactional_id, str) or not transactional_id or not is_storable(transactional_id):
-        message = f"transactional_id must be a valid text that is not empty, not {transactional_id!r}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"transactional_id must be a valid text that is not empty, not {transactional_id!r}")
     return transactional_id
 
 

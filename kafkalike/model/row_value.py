@@ -73,8 +73,7 @@ def row_value(table: str, row: ControlRow, versions: Mapping[str, int]) -> dict[
         return {}
     found = parsed(row.value)
     if not isinstance(found, dict):
-        message = f"{row.value[:80]!r} is not an object"
-        raise TypeError(message)
+        raise TypeError(f"{row.value[:80]!r} is not an object")
     if VERSION not in found:
         return found
     version = whole(found, VERSION, at_least=1)
@@ -106,8 +105,7 @@ def whole(found: Mapping[str, Any], name: str, *, at_least: int = 0) -> int:
 def as_whole(value: object, name: str, *, at_least: int = 0) -> int:
     """A value that must be a whole number, not below a bound."""
     if type(value) is not int or value < at_least:
-        message = f"{name!r} is {value!r}, not a whole number from {at_least}"
-        raise TypeError(message)
+        raise TypeError(f"{name!r} is {value!r}, not a whole number from {at_least}")
     return value
 
 
@@ -119,8 +117,7 @@ def text(found: Mapping[str, Any], name: str) -> str:
 def as_text(value: object, name: str) -> str:
     """A value that must be a text."""
     if type(value) is not str:
-        message = f"{name!r} is {value!r}, not a text"
-        raise TypeError(message)
+        raise TypeError(f"{name!r} is {value!r}, not a text")
     return value
 
 
@@ -128,6 +125,5 @@ def flag(found: Mapping[str, Any], name: str) -> bool:
     """A truth value of an object."""
     value = found[name]
     if type(value) is not bool:
-        message = f"{name!r} is {value!r}, not true or false"
-        raise TypeError(message)
+        raise TypeError(f"{name!r} is {value!r}, not true or false")
     return value

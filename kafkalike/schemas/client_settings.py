@@ -109,8 +109,7 @@ def _config_body(config: object) -> dict[str, Any]:
         body = {"compatibility": config.compatibility or config.compatibility_level, "normalize": config.normalize}
         return {name: value for name, value in body.items() if value is not None}
     if not hasattr(config, "to_dict"):
-        message = f"a ServerConfig is needed, not {type(config).__name__}"
-        raise TypeError(message)
+        raise TypeError(f"a ServerConfig is needed, not {type(config).__name__}")
     return dict(config.to_dict())
 
 

@@ -84,8 +84,7 @@ def body_of(schema: object) -> dict[str, Any]:
     if isinstance(schema, SchemaValue):
         return written(schema)
     if not hasattr(schema, "schema_str") or not hasattr(schema, "schema_type"):
-        message = f"a Schema is needed, not {type(schema).__name__}"
-        raise TypeError(message)
+        raise TypeError(f"a Schema is needed, not {type(schema).__name__}")
     body: dict[str, Any] = {"schema": schema.schema_str, "schemaType": schema.schema_type or "AVRO"}
     references = getattr(schema, "references", None)
     if references:

@@ -105,12 +105,12 @@ def read(
     refuse_reserved(spark)
     names = [topic] if isinstance(topic, str) else list(topic)
     if not names:
-        message = "at least one topic is needed"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError("at least one topic is needed")
     travel = _travel(names, version_as_of, timestamp_as_of)
     if at is not None and travel:
-        message = "a snapshot says which versions are read; version_as_of and timestamp_as_of do not go with it"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(
+            "a snapshot says which versions are read; version_as_of and timestamp_as_of do not go with it"
+        )
     between = Between(
         starting_offsets=starting_offsets,
         ending_offsets=ending_offsets,
@@ -118,8 +118,7 @@ def read(
         auto_offset_reset=auto_offset_reset,
     )
     if between and (travel or at is not None):
-        message = "starting_offsets and ending_offsets do not go with a snapshot or an older version"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError("starting_offsets and ending_offsets do not go with a snapshot or an older version")
     ranges = between.ranges(cluster.root, cluster.store.sent_options(), names) if between else None
     wanted = _key(key, placed_by_key=placed_by_key)
     # In an object store Delta's look at the table takes as long as ours at the topics: one beside the other.
@@ -190,8 +189,7 @@ def _key(key: object, *, placed_by_key: bool) -> bytes | None:
             raise IllegalArgumentError("placed_by_key goes with key")
         return None
     if not isinstance(key, bytes | bytearray | str):
-        message = f"a key is needed, as bytes or text, not {key!r}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"a key is needed, as bytes or text, not {key!r}")
     return key.encode() if isinstance(key, str) else bytes(key)
 
 
@@ -212,11 +210,9 @@ def check_root(at: object, root: str) -> None:
         IllegalArgumentError: it is one.
     """
     if not isinstance(at, Snapshot):
-        message = f"at must be a snapshot, see kafkalike.snapshot, not {at!r}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"at must be a snapshot, see kafkalike.snapshot, not {at!r}")
     if at.root != root:
-        message = f"the snapshot is one of {at.root}, and the topics are those of {root}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"the snapshot is one of {at.root}, and the topics are those of {root}")
 
 
 def _travel(names: list[str], version: int | None, moment: str | datetime | None) -> dict[str, str]:
@@ -224,8 +220,9 @@ def _travel(names: list[str], version: int | None, moment: str | datetime | None
     if version is None and moment is None:
         return {}
     if len(names) > 1 or (version is not None and moment is not None):
-        message = "version_as_of or timestamp_as_of, one of them, go with one topic: each table has its own history"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(
+            "version_as_of or timestamp_as_of, one of them, go with one topic: each table has its own history"
+        )
     if version is not None:
         return {"versionAsOf": str(version)}
     # Spark's Python would write a datetime without its zone.

@@ -211,8 +211,9 @@ def codec_of(compression_type: str | None) -> str:
     """
     codec = compression_type or "none"
     if codec not in CODECS:
-        message = f"compression_type must be None or one of {', '.join(CODECS)}, not {compression_type!r}"
-        raise UnsupportedCodecError(message)
+        raise UnsupportedCodecError(
+            f"compression_type must be None or one of {', '.join(CODECS)}, not {compression_type!r}"
+        )
     return codec
 
 
@@ -280,11 +281,11 @@ def _key(records: DataFrame) -> Column:
 
 def _txn(txn_id: str | None, txn_version: int | None) -> TxnId | None:
     if (txn_id is None) != (txn_version is None):
-        message = "txn_id and txn_version go together"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError("txn_id and txn_version go together")
     if txn_id is None or txn_version is None:
         return None
     if not txn_id or type(txn_version) is not int or txn_version < 0:
-        message = f"txn_id must be a text and txn_version a whole number from 0, not {txn_id!r} and {txn_version!r}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(
+            f"txn_id must be a text and txn_version a whole number from 0, not {txn_id!r} and {txn_version!r}"
+        )
     return TxnId(txn_id, txn_version)

@@ -230,6 +230,5 @@ class _Reader(DataSourceReader):
 def _table(options: Mapping[str, str]) -> str:
     table = options.get("table", "")
     if table not in SCHEMAS:
-        message = f"option table must be one of {', '.join(SCHEMAS)}, not {table!r}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"option table must be one of {', '.join(SCHEMAS)}, not {table!r}")
     return table

@@ -22,8 +22,7 @@ def numbers(values: np.ndarray, kind: pa.DataType) -> pa.Array:
     """Numbers without nulls as an array of a type of the same width; shares the memory."""
     held = np.ascontiguousarray(values)
     if held.itemsize * 8 != kind.bit_width:
-        message = f"{held.dtype} has another width than {kind}"
-        raise TypeError(message)
+        raise TypeError(f"{held.dtype} has another width than {kind}")
     return pa.Array.from_buffers(kind, len(held), [None, pa.py_buffer(held)])
 
 

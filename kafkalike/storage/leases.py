@@ -45,8 +45,7 @@ class LocalLeases:
                 with open(path, "ab"):  # noqa: PTH123
                     os.utime(path)
         except OSError as cause:
-            message = f"the lease {path} of member {member_id!r} cannot be written: {cause}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(f"the lease {path} of member {member_id!r} cannot be written: {cause}") from cause
 
     def read(self, group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
         """When members gave their last heartbeat."""
@@ -58,8 +57,7 @@ class LocalLeases:
             except FileNotFoundError:
                 continue
             except OSError as cause:
-                message = f"the lease {path} of member {member_id!r} cannot be read: {cause}"
-                raise KafkaStorageError(message) from cause
+                raise KafkaStorageError(f"the lease {path} of member {member_id!r} cannot be read: {cause}") from cause
         return found
 
     def drop(self, group_id: str, member_id: str) -> None:

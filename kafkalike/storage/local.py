@@ -322,8 +322,9 @@ class LocalStore(NearStore):
         if os.path.isdir(folder):  # noqa: PTH112
             self._root.has_locks = True
         elif was_there:
-            message = f"the folder of locks {folder} is gone, so nothing was written; is the root still mounted?"
-            raise KafkaStorageError(message)
+            raise KafkaStorageError(
+                f"the folder of locks {folder} is gone, so nothing was written; is the root still mounted?"
+            )
         return TableLock(folder, name).held(deadline, meanwhile)
 
     def forget_turns(self, names: Iterable[str]) -> int:

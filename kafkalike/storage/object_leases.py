@@ -42,8 +42,7 @@ class ObjectLeases:
         try:
             self._client.put(name, content)
         except OSError as cause:
-            message = f"the lease {name} of member {member_id!r} cannot be written: {cause}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(f"the lease {name} of member {member_id!r} cannot be written: {cause}") from cause
 
     def read(self, group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
         """When members gave their last heartbeat: the storage's time in whole seconds, and the counter as ns."""
@@ -56,8 +55,7 @@ class ObjectLeases:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as cause:
-                message = f"the lease {name} of member {member_id!r} cannot be read: {cause}"
-                raise KafkaStorageError(message) from cause
+                raise KafkaStorageError(f"the lease {name} of member {member_id!r} cannot be read: {cause}") from cause
         return found
 
     def drop(self, group_id: str, member_id: str) -> None:

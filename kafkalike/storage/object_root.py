@@ -112,8 +112,7 @@ def named_root(root: ObjectRoot, named: Sequence[str]) -> str | None:
     for uri in named:
         other = object_root(uri)
         if other is None:
-            message = f"storage options are given for {uri}, which is no place in an object store"
-            raise KafkaConfigurationError(message)
+            raise KafkaConfigurationError(f"storage options are given for {uri}, which is no place in an object store")
         same = (other.provider, other.bucket) == (root.provider, root.bucket)
         below = not other.path or f"{root.path}/".startswith(f"{other.path}/")
         if same and below and (not other.account or not root.account or other.account == root.account):

@@ -87,8 +87,7 @@ def open_parquet(store: Store, name: str, buffer_size: int = 0, *, whole: bool =
         )
     except UnicodeDecodeError as cause:
         # A damaged footer may still parse, with names in it that are no text.
-        message = f"{store.uri}/{name} has a damaged footer: {cause}"
-        raise OSError(message) from cause
+        raise OSError(f"{store.uri}/{name} has a damaged footer: {cause}") from cause
 
 
 def is_storage_error(cause: BaseException) -> bool:

@@ -76,23 +76,22 @@ def normalise_root(root: str, environ: dict[str, str] | None = None, mounts: str
     scheme = urlsplit(root).scheme if "://" in root or root.startswith("file:") else ""
     if scheme in {"", "file"}:
         if not scheme and _looks_like_broker(root):
-            message = (
+            raise KafkaConfigurationError(
                 f"bootstrap_servers={root!r} looks like a broker's address; kafkalike has no brokers: "
                 f"name a storage root such as ./kafkalike-data (a folder of that very name: ./{root})"
             )
-            raise KafkaConfigurationError(message)
         path = _path_of(root) if scheme else root
         if _MISREAD.search(path):
-            message = (
+            raise KafkaConfigurationError(
                 f"bootstrap_servers={root!r}: deltalake reads a percent sign with two digits, or a backslash, as "
                 "another character; rename the folder"
             )
-            raise KafkaConfigurationError(message)
         try:
             folder = str(Path(path).expanduser().absolute())
         except RuntimeError as cause:
-            message = f"bootstrap_servers={root!r}: {path.split('/')[0]!r} is the home of no user that is known here"
-            raise KafkaConfigurationError(message) from cause
+            raise KafkaConfigurationError(
+                f"bootstrap_servers={root!r}: {path.split('/')[0]!r} is the home of no user that is known here"
+            ) from cause
         if environ.get(NETWORK_VARIABLE, "") in {"", "0"}:
             _refuse_network(folder, mounts)
         return folder, True
@@ -102,8 +101,7 @@ def normalise_root(root: str, environ: dict[str, str] | None = None, mounts: str
     if scheme not in READABLE_SCHEMES:
         known = ", ".join(("file", *OBJECT_SCHEMES, *READABLE_SCHEMES))
         shown = re.sub(r"//[^/]*@", "//", root.partition("?")[0])  # without what may be a password
-        message = f"{shown}: storage scheme {scheme!r} is not known; known are {known}"
-        raise KafkaConfigurationError(message)
+        raise KafkaConfigurationError(f"{shown}: storage scheme {scheme!r} is not known; known are {known}")
     return root.rstrip("/"), False
 
 
@@ -111,17 +109,15 @@ def _path_of(uri: str) -> str:
     """Path of a `file:` URI."""
     parts = urlsplit(uri)
     if parts.netloc not in {"", "localhost"}:
-        message = (
+        raise KafkaConfigurationError(
             f"bootstrap_servers={uri!r} names the host {parts.netloc!r}, and a `file:` root is on this machine; "
             f"for the folder /{parts.netloc}{parts.path} write file:///{parts.netloc}{parts.path}"
         )
-        raise KafkaConfigurationError(message)
     if "?" in uri or "#" in uri:
-        message = (
+        raise KafkaConfigurationError(
             f"bootstrap_servers={uri!r}: a `file:` URI ends at `?` or `#`; "
             "for a folder of such a name give the plain path"
         )
-        raise KafkaConfigurationError(message)
     return parts.path
 
 
@@ -180,12 +176,11 @@ def _refuse_network(folder: str, mounts: str | None) -> None:
     """
     kind = _kind_of(folder, mounts)
     if is_network_file_system(kind):
-        message = (
+        raise UnsafeStorageError(
             f"{folder} is on a network file system ({kind}), whose locks and hard links may not keep several writers "
             f"apart, which loses acknowledged records; use a local disk or an object store. Where only one machine "
             f"ever writes, {NETWORK_VARIABLE}=1 allows it"
         )
-        raise UnsafeStorageError(message)
 
 
 def _looks_like_broker(root: str) -> bool:

@@ -108,8 +108,7 @@ def promote(
         wanted = _filter(topics)
         names = [name for name, info in sorted(cluster.topics().items()) if info.mirror is not None and wanted(name)]
         if not names:
-            message = f"no mirror at {cluster.root} matches {topics!r}"
-            raise UnknownTopicOrPartitionError(message)
+            raise UnknownTopicOrPartitionError(f"no mirror at {cluster.root} matches {topics!r}")
     else:
         names = list(topics)
     return promoting.promote(cluster, names, force=force)
@@ -148,6 +147,5 @@ def _filter(names: Names) -> Callable[[str], bool]:
     try:
         pattern = re.compile(names)
     except re.error as cause:
-        message = f"{names!r} is no regular expression: {cause}"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(f"{names!r} is no regular expression: {cause}") from cause
     return lambda name: pattern.fullmatch(name) is not None

@@ -50,8 +50,7 @@ def leader_election(
     """Elect leaders. All partitions of a topic have one leader, so an election of one of them is one of all."""
     given = [topic is not None, all_topic_partitions, path_to_json_file is not None]
     if sum(given) != 1:
-        message = "Exactly one of --topic, --all-topic-partitions and --path-to-json-file is needed"
-        raise click.UsageError(message)
+        raise click.UsageError("Exactly one of --topic, --all-topic-partitions and --path-to-json-file is needed")
     if (topic is None) is not (partition is None):
         raise click.UsageError("--topic and --partition belong together")
     wanted: Mapping[str, Sequence[int]] | None = None
@@ -88,11 +87,9 @@ def parse_partitions(content: bytes) -> dict[str, list[int]]:
         data: Any = json.loads(content)
         pairs = [(str(entry["topic"]), int(entry["partition"])) for entry in data["partitions"]]
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
-        message = f"The partitions json file is malformed: {cause!r}"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(f"The partitions json file is malformed: {cause!r}") from cause
     if len(set(pairs)) < len(pairs) or not pairs:
-        message = "The partitions json file names no partition, or one twice"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError("The partitions json file names no partition, or one twice")
     found: dict[str, list[int]] = {}
     for name, p in pairs:
         found.setdefault(name, []).append(p)

@@ -34,15 +34,15 @@ def log_dirs(
     try:
         brokers = None if broker_list is None else [int(broker) for broker in broker_list.split(",")]
     except ValueError as cause:
-        message = f"--broker-list {broker_list!r} is no list of ids"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(f"--broker-list {broker_list!r} is no list of ids") from cause
     topics = None if topic_list is None else topic_list.split(",")
     with environment.admin(bootstrap_server, command_config, existing=True) as admin:
         known = [broker["broker_id"] for broker in admin.describe_cluster()["brokers"]]
         unknown = sorted(set(brokers or ()) - set(known))
         if unknown:
-            message = f"ERROR: The given brokers do not exist from --broker-list: {','.join(map(str, unknown))}"
-            raise IllegalArgumentError(message)
+            raise IllegalArgumentError(
+                f"ERROR: The given brokers do not exist from --broker-list: {','.join(map(str, unknown))}"
+            )
         described = admin.describe_log_dirs(topics, brokers)
     found = {
         "version": 1,

@@ -69,14 +69,14 @@ def reassign_partitions(environment: Environment, options: ReassignOptions) -> N
     """Move replicas to other brokers. All partitions of a topic have the same ones."""
     actions = [name for name in ("generate", "execute", "verify", "cancel", "do_list") if getattr(options, name)]
     if len(actions) != 1:
-        message = "Command must include exactly one action: --generate, --execute, --verify, --cancel, --list"
-        raise click.UsageError(message)
+        raise click.UsageError(
+            "Command must include exactly one action: --generate, --execute, --verify, --cancel, --list"
+        )
     (action,) = actions
     file = options.reassignment_json_file
     runs = {"execute": _execute, "verify": _verify, "cancel": _cancel}
     if action in runs and file is None:
-        message = f'Missing required argument "[reassignment-json-file]" for --{action}'
-        raise click.UsageError(message)
+        raise click.UsageError(f'Missing required argument "[reassignment-json-file]" for --{action}')
     with environment.admin(options.bootstrap_server, options.command_config, existing=True) as admin:
         if action == "generate":
             aware = not options.disable_rack_aware
@@ -97,8 +97,9 @@ def _generate(admin: KafkaAdminClient, file: str | None, brokers: str | None, *,
     try:
         wanted = {int(broker): racks[int(broker)] for broker in brokers.split(",")}
     except (ValueError, KeyError) as cause:
-        message = f"--broker-list {brokers!r} is no list of brokers of the cluster, which are {sorted(racks)}"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(
+            f"--broker-list {brokers!r} is no list of brokers of the cluster, which are {sorted(racks)}"
+        ) from cause
     current = _current(admin, topics)
     factors = {tp.topic: len(replicas) for tp, replicas in current.items()}
     proposed: dict[TopicPartition, list[int]] = {}
@@ -116,8 +117,7 @@ def _current(admin: KafkaAdminClient, topics: Sequence[str]) -> dict[TopicPartit
     found = {}
     for topic in admin.describe_topics(topics):
         if topic["error_code"]:
-            message = f"Topic {topic['name']} not found"
-            raise IllegalArgumentError(message)
+            raise IllegalArgumentError(f"Topic {topic['name']} not found")
         for p in topic["partitions"]:
             found[TopicPartition(topic["name"], p["partition_index"])] = list(p["replica_nodes"])
     return found
@@ -206,8 +206,7 @@ def parse_reassignment(content: bytes) -> dict[TopicPartition, list[int]]:
             for entry in data["partitions"]
         ]
     except (KeyError, TypeError, ValueError) as cause:
-        message = f"The reassignment json file is malformed: {cause!r}"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(f"The reassignment json file is malformed: {cause!r}") from cause
     found = dict(pairs)
     if not found:
         raise IllegalArgumentError("Partition reassignment list cannot be empty")
@@ -215,10 +214,9 @@ def parse_reassignment(content: bytes) -> dict[TopicPartition, list[int]]:
         raise IllegalArgumentError("Partition reassignment contains duplicate topic partitions")
     doubled = [tp for tp, replicas in found.items() if len(set(replicas)) < len(replicas)]
     if doubled:
-        message = (
+        raise IllegalArgumentError(
             f"Partition replica lists may not contain duplicate entries: {doubled[0].topic}-{doubled[0].partition}"
         )
-        raise IllegalArgumentError(message)
     return found
 
 
@@ -232,8 +230,7 @@ def parse_topics(content: bytes) -> list[str]:
     try:
         found = [str(entry["topic"]) for entry in data["topics"]]
     except (KeyError, TypeError) as cause:
-        message = f"The topics json file is malformed: {cause!r}"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(f"The topics json file is malformed: {cause!r}") from cause
     if not found:
         raise IllegalArgumentError("The topics json file names no topic")
     return list(dict.fromkeys(found))
@@ -243,9 +240,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
     try:
         data = json.loads(content)
     except ValueError as cause:
-        message = f"The json file is malformed: {cause}"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(f"The json file is malformed: {cause}") from cause
     if not isinstance(data, dict) or data.get("version", 1) != 1:
-        message = "The json file is no object of version 1"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError("The json file is no object of version 1")
     return data

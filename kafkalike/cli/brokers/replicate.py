@@ -72,8 +72,7 @@ def _names(cluster: Cluster, topic: str | None) -> list[str]:
     wanted = topic_filter(topic)
     names = [name for name in cluster.replication.tables() if wanted(name)]
     if topic is not None and not names:
-        message = f"Topic '{topic}' does not exist as expected"
-        raise UnknownTopicOrPartitionError(message)
+        raise UnknownTopicOrPartitionError(f"Topic '{topic}' does not exist as expected")
     return names
 
 

@@ -84,10 +84,9 @@ def chosen_action(options: ConsumerGroupsOptions) -> str:
     }
     chosen = [action for action, flag in flags.items() if flag]
     if len(chosen) != 1:
-        message = (
+        raise click.UsageError(
             "Command must include exactly one action: --list, --describe, --delete, --reset-offsets or --delete-offsets"
         )
-        raise click.UsageError(message)
     return chosen[0]
 
 
@@ -99,15 +98,13 @@ def check_options(action: str, options: ConsumerGroupsOptions) -> None:
     """
     check_belongs(options, action, ALLOWED)
     if action != "list" and bool(options.group) == options.all_groups:
-        message = f'Option "[{flag_name(action)}]" takes one of these options: --group, --all-groups'
-        raise click.UsageError(message)
+        raise click.UsageError(f'Option "[{flag_name(action)}]" takes one of these options: --group, --all-groups')
     for text in options.topic:
         parse_topic(text)
     if action == "describe":
         _check_describe(options)
     if action == "delete_offsets" and (len(options.group) != 1 or not options.topic):
-        message = 'Option "[delete-offsets]" takes the following options: --group (once), --topic'
-        raise click.UsageError(message)
+        raise click.UsageError('Option "[delete-offsets]" takes the following options: --group (once), --topic')
     if action == "reset_offsets":
         _check_reset(options)
 
@@ -115,28 +112,24 @@ def check_options(action: str, options: ConsumerGroupsOptions) -> None:
 def _check_describe(options: ConsumerGroupsOptions) -> None:
     reports = (options.offsets, options.members, options.state, options.lag)
     if sum(map(is_given, reports)) > 1:
-        message = 'Option "[describe]" takes at most one of these options: --offsets, --members, --state, --lag'
-        raise click.UsageError(message)
+        raise click.UsageError(
+            'Option "[describe]" takes at most one of these options: --offsets, --members, --state, --lag'
+        )
     if options.state:
-        message = 'Option "[describe]" does not take a value for "[state]"'
-        raise click.UsageError(message)
+        raise click.UsageError('Option "[describe]" does not take a value for "[state]"')
 
 
 def _check_reset(options: ConsumerGroupsOptions) -> None:
     if options.dry_run and options.execute:
-        message = 'Option "[reset-offsets]" only accepts one of --execute and --dry-run'
-        raise click.UsageError(message)
+        raise click.UsageError('Option "[reset-offsets]" only accepts one of --execute and --dry-run')
     chosen = _scenarios(options)
     if len(chosen) != 1:
         flags = ", ".join(f"--{flag_name(scenario)}" for scenario in SCENARIOS)
-        message = f'Option "[reset-offsets]" requires one of the following scenarios: {flags}'
-        raise click.UsageError(message)
+        raise click.UsageError(f'Option "[reset-offsets]" requires one of the following scenarios: {flags}')
     if chosen != ["from_file"] and bool(options.topic) == options.all_topics:
-        message = "One of the reset scopes should be defined: --all-topics, --topic."
-        raise click.UsageError(message)
+        raise click.UsageError("One of the reset scopes should be defined: --all-topics, --topic.")
     if chosen == ["from_file"] and (options.topic or options.all_topics):
-        message = "--from-file names its own partitions; it goes without --topic and --all-topics"
-        raise click.UsageError(message)
+        raise click.UsageError("--from-file names its own partitions; it goes without --topic and --all-topics")
 
 
 def _scenarios(options: ConsumerGroupsOptions) -> list[str]:

@@ -119,12 +119,10 @@ def parse_datetime(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as cause:
-        message = f"--to-datetime: YYYY-MM-DDTHH:mm:SS.sss is needed, not {text!r}"
-        raise click.UsageError(message) from cause
+        raise click.UsageError(f"--to-datetime: YYYY-MM-DDTHH:mm:SS.sss is needed, not {text!r}") from cause
     at_ms = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
     if "T" not in text.upper() or at_ms < timedelta(0):
-        message = f"--to-datetime: YYYY-MM-DDTHH:mm:SS.sss from 1970 on is needed, not {text!r}"
-        raise click.UsageError(message)
+        raise click.UsageError(f"--to-datetime: YYYY-MM-DDTHH:mm:SS.sss from 1970 on is needed, not {text!r}")
     return at_ms // timedelta(milliseconds=1)
 
 
@@ -140,13 +138,11 @@ def parse_duration(text: str) -> int:
     match = _DURATION.fullmatch(text)
     parts = {} if match is None else {name: given for name, given in match.groupdict().items() if given is not None}
     if not parts or text.upper().endswith("T"):
-        message = f"--by-duration: PnDTnHnMnS is needed, such as P1D or PT30M, not {text!r}"
-        raise click.UsageError(message)
+        raise click.UsageError(f"--by-duration: PnDTnHnMnS is needed, such as P1D or PT30M, not {text!r}")
     try:
         span = timedelta(**{name: float(given.replace(",", ".")) for name, given in parts.items()})
     except OverflowError as cause:
-        message = f"--by-duration: {text!r} is too long"
-        raise click.UsageError(message) from cause
+        raise click.UsageError(f"--by-duration: {text!r} is too long") from cause
     return span // timedelta(milliseconds=1)
 
 
@@ -163,8 +159,7 @@ def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
     if not colon:
         return topic, None
     if not _PARTITIONS.fullmatch(numbers):
-        message = f"--topic: topic or topic:0,1,2 is needed, not {text!r}"
-        raise click.UsageError(message)
+        raise click.UsageError(f"--topic: topic or topic:0,1,2 is needed, not {text!r}")
     return topic, tuple(dict.fromkeys(map(int, numbers.split(","))))
 
 
@@ -184,12 +179,10 @@ def read_plan(path: str, group_ids: Sequence[str]) -> dict[str, dict[TopicPartit
                 if row:
                     group_id, tp, offset = _parse_row(f"{path}, line {number}", row, group_ids)
                     if tp in found[group_id]:
-                        message = f"{path}, line {number}: {tp.topic}-{tp.partition} is named twice"
-                        raise click.UsageError(message)
+                        raise click.UsageError(f"{path}, line {number}: {tp.topic}-{tp.partition} is named twice")
                     found[group_id][tp] = offset
     except (OSError, UnicodeDecodeError, csv.Error) as cause:
-        message = f"{path} cannot be read: {cause}"
-        raise click.UsageError(message) from cause
+        raise click.UsageError(f"{path} cannot be read: {cause}") from cause
     return found
 
 
@@ -199,9 +192,7 @@ def _parse_row(where: str, row: Sequence[str], group_ids: Sequence[str]) -> tupl
         cells = [group_ids[0], *cells]
     if len(cells) != 4 or not (cells[2].isdecimal() and cells[3].isdecimal()):  # noqa: PLR2004 - a group before them
         form = "topic,partition,offset" if len(group_ids) == 1 else "group,topic,partition,offset"
-        message = f"{where}: {form} is needed, not {','.join(row)!r}"
-        raise click.UsageError(message)
+        raise click.UsageError(f"{where}: {form} is needed, not {','.join(row)!r}")
     if cells[0] not in group_ids:
-        message = f"{where}: group {cells[0]!r} is not among those to reset"
-        raise click.UsageError(message)
+        raise click.UsageError(f"{where}: group {cells[0]!r} is not among those to reset")
     return cells[0], TopicPartition(cells[1], int(cells[2])), int(cells[3])

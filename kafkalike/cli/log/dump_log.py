@@ -96,21 +96,18 @@ def dump_log(environment: Environment, options: DumpLogOptions) -> None:
         _dump_rows(environment, options)
         return
     if options.topic is None and options.files is None:
-        message = "--topic or --files is needed"
-        raise click.UsageError(message)
+        raise click.UsageError("--topic or --files is needed")
     cluster = environment.existing(options.bootstrap_server, options.command_config)
     allowed = topic_filter(options.topic)
     names = sorted(name for name in cluster.topics() if allowed(name))
     if not names:
-        message = f"Topic '{options.topic or ''}' does not exist as expected"
-        raise UnknownTopicOrPartitionError(message)
+        raise UnknownTopicOrPartitionError(f"Topic '{options.topic or ''}' does not exist as expected")
     dump = Dump(cluster, options)
     for name in names:
         for line in dump.topic(name):
             click.echo(line)
     if options.files is not None and dump.missing:
-        message = f"no segment is called {', '.join(sorted(dump.missing))}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"no segment is called {', '.join(sorted(dump.missing))}")
 
 
 def _dump_rows(environment: Environment, options: DumpLogOptions) -> None:
@@ -119,8 +116,9 @@ def _dump_rows(environment: Environment, options: DumpLogOptions) -> None:
     only_transactions = options.transaction_log_decoder
     named = {OFFSETS_TOPIC, TRANSACTIONS_TOPIC} if only_transactions else {OFFSETS_TOPIC}
     if options.files is not None or options.topic not in {None, *named}:
-        message = "the decoders are for __consumer_offsets as a whole: give neither --files nor another --topic"
-        raise click.UsageError(message)
+        raise click.UsageError(
+            "the decoders are for __consumer_offsets as a whole: give neither --files nor another --topic"
+        )
     rows = environment.existing(options.bootstrap_server, options.command_config).groups.rows
     click.echo(f"Dumping {options.topic or (TRANSACTIONS_TOPIC if only_transactions else OFFSETS_TOPIC)}")
     for line in transaction_lines(rows) if only_transactions else offset_lines(rows):
@@ -243,8 +241,7 @@ def _file_names(given: str | None) -> Sequence[str] | None:
 def _decoder(name: str) -> ToText:
     short = name.rpartition(".")[2]
     if short not in DECODERS:
-        message = f"decoder {name!r} is not known; known are {', '.join(DECODERS)}"
-        raise click.UsageError(message)
+        raise click.UsageError(f"decoder {name!r} is not known; known are {', '.join(DECODERS)}")
     if short == "StringDecoder":
         return lambda content: content.decode(errors="replace")
     found = deserializer_for(DECODERS[short])

@@ -101,16 +101,14 @@ def forget(environment: Environment, options: ForgetOptions) -> None:
 
     keys = keys_of(options.keys, options.key_files, options.key_format)
     if not keys:
-        message = "--key or --key-file is needed"
-        raise click.UsageError(message)
+        raise click.UsageError("--key or --key-file is needed")
     for flag, given in {
         "certificate": options.certificate,
         "now": options.now,
         "wait-minutes": options.wait_minutes,
     }.items():
         if given and not options.execute:
-            message = f"--{flag} needs --execute"
-            raise click.UsageError(message)
+            raise click.UsageError(f"--{flag} needs --execute")
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
     report = run(
         options.topic,

@@ -74,8 +74,7 @@ def _restore(cluster: Cluster, topic: str, new: str | None, version: int | None)
     from kafkalike.maintenance.upkeep.restore import restore_as
 
     if new is None or version is None:
-        message = "--restore-as and --table-version belong together"
-        raise click.UsageError(message)
+        raise click.UsageError("--restore-as and --table-version belong together")
     assert isinstance(cluster, DeltaCluster)
     made = restore_as(cluster, topic, version, new, uuid.uuid4().hex)
     click.echo(f"Created topic {made.name} with what {topic} held at version {version}.")

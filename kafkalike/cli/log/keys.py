@@ -53,8 +53,7 @@ def keys_of(keys: Iterable[str], key_files: Iterable[str], key_format: str) -> l
         try:
             lines = Path(name).read_text(encoding="utf-8").splitlines()
         except (OSError, ValueError) as cause:
-            message = f"{name} cannot be read: {cause}"
-            raise click.ClickException(message) from cause
+            raise click.ClickException(f"{name} cannot be read: {cause}") from cause
         found += [_parsed(line, key_format, f"{name}, line {at}") for at, line in enumerate(lines, 1) if line]
     return found
 
@@ -64,5 +63,4 @@ def _parsed(text: str, key_format: str, where: str) -> bytes:
         return FORMATS[key_format](text)
     except (ValueError, binascii.Error) as cause:
         # Not the text itself: it may be what is to be forgotten.
-        message = f"{where}: not {key_format}: {cause}"
-        raise click.UsageError(message) from cause
+        raise click.UsageError(f"{where}: not {key_format}: {cause}") from cause

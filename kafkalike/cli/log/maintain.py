@@ -123,8 +123,7 @@ def _once(environment: Environment, cluster: Cluster, options: MaintainOptions) 
     allowed = topic_filter(options.topic)
     names = sorted(name for name in cluster.topics() if allowed(name))
     if options.topic is not None and not names:
-        message = f"Topic '{options.topic}' does not exist as expected"
-        raise UnknownTopicOrPartitionError(message)
+        raise UnknownTopicOrPartitionError(f"Topic '{options.topic}' does not exist as expected")
     with _progress(len(names)) as progress:
         report = retention.maintain(
             cluster,

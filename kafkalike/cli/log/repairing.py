@@ -126,8 +126,6 @@ def check_flags(*, repair: bool, execute: bool, as_json: bool) -> None:
         click.UsageError: saying which.
     """
     if execute and not repair:
-        message = "--execute needs --repair"
-        raise click.UsageError(message)
+        raise click.UsageError("--execute needs --repair")
     if repair and as_json:
-        message = "--repair prints text; leave --json out"
-        raise click.UsageError(message)
+        raise click.UsageError("--repair prints text; leave --json out")

@@ -83,13 +83,11 @@ def verify(
     named = keys_of(keys, key_files, key_format)
     if certificate is not None:
         if repair or topic is not None:
-            message = "--certificate says itself what is checked: leave --topic and --repair out"
-            raise click.UsageError(message)
+            raise click.UsageError("--certificate says itself what is checked: leave --topic and --repair out")
         _print(_certified(cluster, certificate, named), as_json=as_json, strict=strict)
         return
     if named:
-        message = "keys belong to --certificate"
-        raise click.UsageError(message)
+        raise click.UsageError("keys belong to --certificate")
     allowed = topic_filter(topic)
     if repair:
         sound = repair_tables(cluster, allowed, control=topic is None, execute=execute, say=click.echo)
@@ -97,8 +95,7 @@ def verify(
             click.get_current_context().exit(0 if sound else 1)
     names = sorted(name for name in verify_run.known_topics(cluster) if allowed(name))
     if topic is not None and not names:
-        message = f"Topic '{topic}' does not exist as expected"
-        raise UnknownTopicOrPartitionError(message)
+        raise UnknownTopicOrPartitionError(f"Topic '{topic}' does not exist as expected")
     with _progress(cluster, names, verify_run.total_bytes) as advance:
         report = verify_run.verify(cluster, names, advance)
     if replicas:
@@ -133,8 +130,7 @@ def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> Report:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as cause:
-        message = f"{path} cannot be read: {cause}"
-        raise click.ClickException(message) from cause
+        raise click.ClickException(f"{path} cannot be read: {cause}") from cause
     return check_certificate(cluster, parse_certificate(text), keys)
 
 

@@ -41,8 +41,7 @@ def metrics(
 ) -> None:
     """Serve metrics to Prometheus until SIGTERM or Ctrl-C; without --port print them once."""
     if as_json and port is not None:
-        message = "Only one of --json and --port may be given"
-        raise click.UsageError(message)
+        raise click.UsageError("Only one of --json and --port may be given")
     from prometheus_client import generate_latest, start_http_server
 
     from kafkalike.admin import KafkaAdminClient

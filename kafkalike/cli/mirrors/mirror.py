@@ -157,8 +157,7 @@ def mirror(
         passed = mirroring.run()
         _say(passed, as_json=as_json)
         if topics is not None and not passed.topics:
-            message = f"Topic '{topics}' does not exist as expected"
-            raise UnknownTopicOrPartitionError(message)
+            raise UnknownTopicOrPartitionError(f"Topic '{topics}' does not exist as expected")
         context.exit(0 if passed.sound else 1)
     from kafkalike.maintenance.retention.schedule import every as repeat
     from kafkalike.maintenance.retention.schedule import parse_duration_ms
@@ -205,8 +204,9 @@ def promote(
     wanted = topic_filter(topics)
     names = [name for name, info in sorted(cluster.topics().items()) if info.mirror is not None and wanted(name)]
     if not names:
-        message = f"there is no mirror at {cluster.root}" + (f" that matches '{topics}'" if topics else "")
-        raise UnknownTopicOrPartitionError(message)
+        raise UnknownTopicOrPartitionError(
+            f"there is no mirror at {cluster.root}" + (f" that matches '{topics}'" if topics else "")
+        )
     for name, version in mirrors.promote(cluster, names, force=force).items():
         click.echo(f"Promoted topic {name} at version {version} of its source.")
 

@@ -100,8 +100,7 @@ class ConsumerPerfOptions:
 def consumer_perf_test(environment: Environment, options: ConsumerPerfOptions) -> None:
     """Measure how fast records are read; a signal ends it with the figures so far."""
     if (options.topic is None) == (options.include is None):
-        message = "Exactly one of --topic and --include is needed"
-        raise click.UsageError(message)
+        raise click.UsageError("Exactly one of --topic and --include is needed")
     date_format = java_date_format(options.date_format)
     if not options.hide_header:
         click.echo(DETAILED_HEADER if options.show_detailed_stats else HEADER)
@@ -248,8 +247,7 @@ def java_date_format(pattern: str) -> str:
 
     def field(match: re.Match[str]) -> str:
         if match[0] not in JAVA_DATE:
-            message = f"--date-format: field {match[0]!r} is not known; known are {', '.join(JAVA_DATE)}"
-            raise click.UsageError(message)
+            raise click.UsageError(f"--date-format: field {match[0]!r} is not known; known are {', '.join(JAVA_DATE)}")
         return JAVA_DATE[match[0]]
 
     return re.sub(r"([A-Za-z])\1*", field, pattern.replace("%", "%%"))

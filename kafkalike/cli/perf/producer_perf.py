@@ -130,8 +130,9 @@ def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -
         print_metrics(metrics)
     interrupt.again()
     if errors:
-        message = f"{len(errors)} of {options.num_records} records were not sent, the first because: {errors[0]}"
-        raise click.ClickException(message)
+        raise click.ClickException(
+            f"{len(errors)} of {options.num_records} records were not sent, the first because: {errors[0]}"
+        )
 
 
 class Spans:
@@ -189,17 +190,14 @@ def _sent(stats: SendStats, sent_at: float, size: int, metadata: object) -> None
 def _check(options: ProducerPerfOptions) -> None:
     ways = [options.record_size is not None, options.payload_file is not None, options.payload_monotonic]
     if sum(ways) != 1:
-        message = "Exactly one of --record-size, --payload-file and --payload-monotonic is needed"
-        raise click.UsageError(message)
+        raise click.UsageError("Exactly one of --record-size, --payload-file and --payload-monotonic is needed")
     if options.warmup_records >= options.num_records:
-        message = (
+        raise click.UsageError(
             "The value for --warmup-records must be strictly fewer than the number of records in the test, "
             "--num-records."
         )
-        raise click.UsageError(message)
     if options.more_props and not options.command_property:
-        message = f"Got unexpected extra arguments ({' '.join(options.more_props)})"
-        raise click.UsageError(message)
+        raise click.UsageError(f"Got unexpected extra arguments ({' '.join(options.more_props)})")
 
 
 def _settings(options: ProducerPerfOptions) -> dict[str, Any]:
@@ -226,8 +224,7 @@ def _payloads(path: str, delimiter: str) -> Sequence[bytes]:
     click.echo(f"Reading payloads from: {Path(path).absolute()}")
     content = Path(path).read_bytes().removesuffix(between)
     if not content:
-        message = "File does not exist or empty file provided."
-        raise click.UsageError(message)
+        raise click.UsageError("File does not exist or empty file provided.")
     values = content.split(between)
     click.echo(f"Number of messages read: {len(values)}")
     return values

@@ -56,8 +56,7 @@ def recover(
 
 def _id(part: str) -> int:
     if not part.strip().isdecimal():
-        message = f"--voters must be ids of brokers, such as 1,2,3; not {part!r}"
-        raise click.UsageError(message)
+        raise click.UsageError(f"--voters must be ids of brokers, such as 1,2,3; not {part!r}")
     return int(part)
 
 

@@ -164,42 +164,36 @@ class Printer:
         except (KafkaError, ValueError) as error:
             place = f"{record.topic}-{record.partition} at offset {record.offset}"
             if not self._skip:
-                message = f"{place} cannot be printed: {error}"
-                raise UnprintableError(message) from error
+                raise UnprintableError(f"{place} cannot be printed: {error}") from error
             click.echo(f"Error processing message of {place}, skipping this message: {error}", err=True)
             return []
 
 
 def _check(options: ConsoleConsumerOptions) -> None:
     if (options.topic is None) == (options.include is None):
-        message = "Exactly one of --topic and --include is required."
-        raise click.UsageError(message)
+        raise click.UsageError("Exactly one of --topic and --include is required.")
     if options.partition is None and options.offset is not None:
-        message = "The partition is required when offset is specified."
-        raise click.UsageError(message)
+        raise click.UsageError("The partition is required when offset is specified.")
     if options.partition is not None and options.topic is None:
-        message = "The topic is required when partition is specified."
-        raise click.UsageError(message)
+        raise click.UsageError("The topic is required when partition is specified.")
     if options.partition is not None and options.group is not None:
-        message = "Options group and partition cannot be specified together."
-        raise click.UsageError(message)
+        raise click.UsageError("Options group and partition cannot be specified together.")
     if options.from_beginning and options.offset is not None:
-        message = "Options from-beginning and offset cannot be specified together."
-        raise click.UsageError(message)
+        raise click.UsageError("Options from-beginning and offset cannot be specified together.")
     offset = options.offset
     if offset is not None and not offset.isdigit() and offset not in {"earliest", "latest"}:
-        message = (
+        raise click.UsageError(
             f"The provided offset value '{offset}' is incorrect. Valid values are 'earliest', 'latest', or a "
             "non-negative long."
         )
-        raise click.UsageError(message)
 
 
 def _formatter(options: ConsoleConsumerOptions) -> Formatter:
     name = (options.formatter or "DefaultMessageFormatter").rpartition(".")[2]
     if name not in FORMATTERS:
-        message = f"--formatter {options.formatter} has no meaning here: known are {', '.join(FORMATTERS)}"
-        raise click.UsageError(message)
+        raise click.UsageError(
+            f"--formatter {options.formatter} has no meaning here: known are {', '.join(FORMATTERS)}"
+        )
     properties = {
         **read_properties(options.formatter_config),
         **key_values(options.formatter_property, "--formatter-property"),
@@ -218,17 +212,15 @@ def consumer_settings(options: ConsoleConsumerOptions) -> dict[str, Any]:
     )
     reset = settings.get("auto_offset_reset")
     if options.from_beginning and reset not in {None, "earliest"}:
-        message = (
+        raise click.UsageError(
             f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option"
         )
-        raise click.UsageError(message)
     settings.setdefault("auto_offset_reset", "earliest" if options.from_beginning else "latest")
     if options.isolation_level is not None:
         settings.setdefault("isolation_level", options.isolation_level)
     if options.group is not None:
         if settings.get("group_id", options.group) != options.group:
-            message = "The group ids provided in different places do not match: --group and group.id"
-            raise click.UsageError(message)
+            raise click.UsageError("The group ids provided in different places do not match: --group and group.id")
         settings["group_id"] = options.group
     if settings.get("group_id") is None or options.partition is not None:
         # Kafka makes up a group; here a reader without one leaves no trace in the offsets table.

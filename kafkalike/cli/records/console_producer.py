@@ -109,8 +109,9 @@ class ConsoleProducerOptions:
 def console_producer(environment: Environment, options: ConsoleProducerOptions) -> None:
     """Send each line of standard input as a record, until the input ends."""
     if options.line_reader is not None and options.line_reader not in LINE_READERS:
-        message = f"--line-reader {options.line_reader} has no meaning here: Java classes cannot be loaded"
-        raise click.UsageError(message)
+        raise click.UsageError(
+            f"--line-reader {options.line_reader} has no meaning here: Java classes cannot be loaded"
+        )
     properties = {
         **read_properties(options.reader_config),
         **key_values(options.reader_property, "--reader-property"),

@@ -54,8 +54,7 @@ class Formatter:
         known = [*(f"print.{column}" for column in PRINTS), *TEXTS, *DESERIALIZERS]
         unknown = next((name for name in properties if name not in known), None)
         if unknown is not None:
-            message = f"unknown formatter property {unknown!r}{nearest(unknown, known)}"
-            raise click.UsageError(message)
+            raise click.UsageError(f"unknown formatter property {unknown!r}{nearest(unknown, known)}")
         wanted = {column: properties.get(f"print.{column}", str(column == "value")) for column in PRINTS}
         formatter = cls(columns=tuple(column for column, text in wanted.items() if text.strip().lower() == "true"))
         for name in TEXTS:

@@ -68,11 +68,9 @@ class LineReader:
             if name in BOOLEANS:
                 setattr(reader, BOOLEANS[name], text.strip().lower() == "true")
             elif name not in TEXTS:
-                message = f"unknown reader property {name!r}{nearest(name, [*BOOLEANS, *TEXTS])}"
-                raise click.UsageError(message)
+                raise click.UsageError(f"unknown reader property {name!r}{nearest(name, [*BOOLEANS, *TEXTS])}")
             elif not text and name != "null.marker":
-                message = f"reader property {name!r} must not be empty"
-                raise click.UsageError(message)
+                raise click.UsageError(f"reader property {name!r} must not be empty")
             else:
                 setattr(reader, TEXTS[name], text.encode())
         return reader
@@ -99,8 +97,7 @@ class LineReader:
             return part, rest
         if self.ignore_error:
             return None, text
-        message = f"No {name} found on line number {self.line_number}: '{line.decode(errors='replace')}'"
-        raise LineError(message)
+        raise LineError(f"No {name} found on line number {self.line_number}: '{line.decode(errors='replace')}'")
 
     def _null(self, part: bytes | None) -> bytes | None:
         return None if part == self.null_marker else part
@@ -114,9 +111,7 @@ class LineReader:
         key, found, value = pair.partition(self.headers_key_separator)
         if not found and not self.ignore_error:
             shown = pair.decode(errors="replace")
-            message = f"No header key separator found in pair '{shown}' on line number {self.line_number}"
-            raise LineError(message)
+            raise LineError(f"No header key separator found in pair '{shown}' on line number {self.line_number}")
         if key == self.null_marker:
-            message = f"Header keys should not be equal to the null marker, on line number {self.line_number}"
-            raise LineError(message)
+            raise LineError(f"Header keys should not be equal to the null marker, on line number {self.line_number}")
         return key.decode(), self._null(value) if found else None

@@ -104,8 +104,7 @@ def _credentials(options: _Options) -> Credentials:
     users = [*os.environ.get(USERS, "").split(","), *_lines(options.users_file)]
     made = credentials(tokens, users)
     if not made.needed and (options.token_file or options.users_file):
-        message = "the file of tokens or users has no line that counts"
-        raise KafkaConfigurationError(message)
+        raise KafkaConfigurationError("the file of tokens or users has no line that counts")
     return made
 
 
@@ -113,5 +112,4 @@ def _lines(path: str | None) -> list[str]:
     try:
         return [] if path is None else Path(path).read_text().splitlines()
     except (OSError, ValueError) as cause:
-        message = f"{path} cannot be read: {cause}"
-        raise KafkaConfigurationError(message) from cause
+        raise KafkaConfigurationError(f"{path} cannot be read: {cause}") from cause

@@ -43,8 +43,7 @@ def open_client(environment: Environment, where: dict[str, Any]) -> RegistryClie
     if where["url"] is not None:
         return open_registry({**settings, "url": where["url"]})
     if settings:
-        message = "--registry-config is for --url"
-        raise click.UsageError(message)
+        raise click.UsageError("--registry-config is for --url")
     return open_own(environment, where)
 
 
@@ -81,8 +80,7 @@ def given_schema(given: dict[str, Any]) -> Any:  # noqa: ANN401 - a Schema
     try:
         text = given["file"].read()
     except ValueError as cause:
-        message = f"the schema is not UTF-8: {cause}"
-        raise click.ClickException(message) from cause
+        raise click.ClickException(f"the schema is not UTF-8: {cause}") from cause
     return Schema(text, given["kind"], tuple(map(_reference, given["references"])))
 
 
@@ -92,8 +90,7 @@ def _reference(given: str) -> SchemaReference:
     name, sign, target = given.partition("=")
     subject, colon, version = target.rpartition(":")
     if not sign or not colon or not version.isdigit():
-        message = f"--reference: NAME=SUBJECT:VERSION is needed, not {given!r}"
-        raise click.UsageError(message)
+        raise click.UsageError(f"--reference: NAME=SUBJECT:VERSION is needed, not {given!r}")
     return SchemaReference(name, subject, int(version))
 
 
@@ -143,8 +140,7 @@ def check(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - 
 def get(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options
     """Print a schema."""
     if (given["schema_id"] is None) == (given["subject"] is None):
-        message = "Exactly one of --id and --subject must be given"
-        raise click.UsageError(message)
+        raise click.UsageError("Exactly one of --id and --subject must be given")
     with open_client(environment, given) as client:
         if given["schema_id"] is not None:
             schema = client.get_schema(given["schema_id"])
@@ -215,8 +211,7 @@ def config(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 -
 
     changes = given["level"] is not None or given["normalize"] is not None
     if changes and given["forget"]:
-        message = "--delete goes with neither --set nor --normalize"
-        raise click.UsageError(message)
+        raise click.UsageError("--delete goes with neither --set nor --normalize")
     with open_client(environment, given) as client:
         if given["forget"]:
             client.delete_config(given["subject"])
@@ -239,8 +234,7 @@ def config(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 -
 def mode(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options
     """Show or set the mode of a subject, or of all."""
     if given["mode"] is not None and given["forget"]:
-        message = "--delete does not go with --set"
-        raise click.UsageError(message)
+        raise click.UsageError("--delete does not go with --set")
     subject = given["subject"]
     with open_client(environment, given) as client:
         if given["forget"]:
@@ -277,7 +271,6 @@ def import_(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 
     try:
         done = open_own(environment, given).import_records(given["file"], dry_run=given["dry_run"])
     except UnicodeDecodeError as cause:
-        message = f"the records are not UTF-8: {cause}"
-        raise click.ClickException(message) from cause
+        raise click.ClickException(f"the records are not UTF-8: {cause}") from cause
     what = "Would import" if given["dry_run"] else "Imported"
     click.echo(f"{what} {done.versions} versions and {done.settings} settings; {done.known} versions were there.")

@@ -89,8 +89,7 @@ class ConfigsOptions:
 def configs(environment: Environment, options: ConfigsOptions) -> None:
     """Describe and alter settings of topics and cluster-wide defaults."""
     if options.describe == options.alter:
-        message = "Command must include exactly one action: --describe or --alter"
-        raise click.UsageError(message)
+        raise click.UsageError("Command must include exactly one action: --describe or --alter")
     kind, name = _entity(options)
     with environment.admin(options.bootstrap_server, options.command_config, existing=True) as admin:
         lines = _alter(admin, kind, name, options) if options.alter else _describe(admin, kind, name, options)
@@ -108,18 +107,17 @@ def _entity(options: ConfigsOptions) -> tuple[ConfigResourceType, str | None]:
     if options.broker_defaults:
         shorts.append((ConfigResourceType.BROKER, ""))
     if len(shorts) + (options.entity_type is not None) != 1:
-        message = "Exactly one of --entity-type, --topic, --broker and --broker-defaults is needed"
-        raise click.UsageError(message)
+        raise click.UsageError("Exactly one of --entity-type, --topic, --broker and --broker-defaults is needed")
     if options.entity_type is None:
         return shorts[0]
     if options.entity_type not in ENTITY_TYPES:
-        message = f"--entity-type {options.entity_type} has no meaning here: only topics and brokers have settings"
-        raise click.UsageError(message)
+        raise click.UsageError(
+            f"--entity-type {options.entity_type} has no meaning here: only topics and brokers have settings"
+        )
     kind = ENTITY_TYPES[options.entity_type]
     if options.entity_default:
         if kind is not ConfigResourceType.BROKER or options.entity_name is not None:
-            message = "--entity-default belongs to --entity-type brokers, without --entity-name"
-            raise click.UsageError(message)
+            raise click.UsageError("--entity-default belongs to --entity-type brokers, without --entity-name")
         return kind, ""
     return kind, options.entity_name
 
@@ -128,8 +126,7 @@ def _describe(
     admin: KafkaAdminClient, kind: ConfigResourceType, name: str | None, options: ConfigsOptions
 ) -> Iterator[str]:
     if options.add_config or options.add_config_file or options.delete_config:
-        message = "--add-config, --add-config-file and --delete-config belong to --alter"
-        raise click.UsageError(message)
+        raise click.UsageError("--add-config, --add-config-file and --delete-config belong to --alter")
     word = kind.name.lower()
     names = [name] if name is not None else admin.list_config_resources([kind])[word]
     wanted = "all" if options.show_all else "modified"
@@ -148,19 +145,16 @@ def _alter(
     admin: KafkaAdminClient, kind: ConfigResourceType, name: str | None, options: ConfigsOptions
 ) -> Iterator[str]:
     if name is None:
-        message = "--alter needs the name of one entity: --entity-name"
-        raise click.UsageError(message)
+        raise click.UsageError("--alter needs the name of one entity: --entity-name")
     if options.show_all:
-        message = "--all belongs to --describe"
-        raise click.UsageError(message)
+        raise click.UsageError("--all belongs to --describe")
     changes: dict[str, tuple[AlterConfigOp, str | None]] = {
         setting: (AlterConfigOp.SET, value) for setting, value in _added(options).items()
     }
     deleted = [item.strip() for item in (options.delete_config or "").split(",") if item.strip()]
     changes.update(dict.fromkeys(deleted, (AlterConfigOp.DELETE, None)))
     if not changes:
-        message = "--alter needs --add-config, --add-config-file or --delete-config"
-        raise click.UsageError(message)
+        raise click.UsageError("--alter needs --add-config, --add-config-file or --delete-config")
     _check_deleted(admin, kind, name, deleted)
     admin.alter_configs([ConfigResource(kind, name, changes)], raise_errors=True)
     if name:
@@ -171,8 +165,7 @@ def _alter(
 
 def _added(options: ConfigsOptions) -> dict[str, str]:
     if options.add_config and options.add_config_file:
-        message = "Only one of --add-config and --add-config-file may be given"
-        raise click.UsageError(message)
+        raise click.UsageError("Only one of --add-config and --add-config-file may be given")
     if options.add_config_file:
         return read_properties(options.add_config_file)
     return parse_added(options.add_config or "")
@@ -191,8 +184,7 @@ def parse_added(text: str) -> dict[str, str]:
     for pair in filter(None, (part.strip() for part in _COMMA.split(text))):
         name, sign, value = pair.partition("=")
         if not sign:
-            message = 'Invalid entity config: all configs to be added must be in the format "key=val".'
-            raise click.UsageError(message)
+            raise click.UsageError('Invalid entity config: all configs to be added must be in the format "key=val".')
         added[name.strip()] = value.replace("[", "").replace("]", "").strip()
     return added
 
@@ -203,5 +195,4 @@ def _check_deleted(admin: KafkaAdminClient, kind: ConfigResourceType, name: str,
     own = admin.describe_configs([ConfigResource(kind, name)])[kind.name.lower()][name]
     missing = [setting for setting in deleted if setting not in own]
     if missing:
-        message = f"Invalid config(s): {','.join(missing)}"
-        raise InvalidConfigurationError(message)
+        raise InvalidConfigurationError(f"Invalid config(s): {','.join(missing)}")

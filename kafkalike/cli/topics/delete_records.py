@@ -67,15 +67,12 @@ def parse_offsets(content: bytes) -> dict[TopicPartition, int]:
         version = data.get("version", 1)
         entries = [(TopicPartition(e["topic"], e["partition"]), e["offset"]) for e in data["partitions"]]
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
-        message = f"The offset json file is malformed: {cause!r}"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(f"The offset json file is malformed: {cause!r}") from cause
     if version != 1:
-        message = f"Not supported version field value {version}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"Not supported version field value {version}")
     wanted = dict(entries)
     if len(wanted) != len(entries):
         names = [where for where, _ in entries]
         doubled = sorted({f"{w.topic}-{w.partition}" for w in names if names.count(w) > 1})
-        message = f"Offset json file contains duplicate topic partitions: {','.join(doubled)}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"Offset json file contains duplicate topic partitions: {','.join(doubled)}")
     return wanted

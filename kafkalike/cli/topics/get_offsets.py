@@ -66,8 +66,7 @@ def get_offsets(
     """Print offsets of partitions; partitions without an answer are left out."""
     del exclude_internal_topics
     if topic_partitions is not None and (topic is not None or partitions is not None):
-        message = "--topic-partitions cannot be used with --topic or --partitions"
-        raise click.UsageError(message)
+        raise click.UsageError("--topic-partitions cannot be used with --topic or --partitions")
     spec = parse_time(time)
     chosen = _by_topic(topic, partitions) if topic_partitions is None else parse_patterns(topic_partitions)
     with environment.admin(bootstrap_server, command_config, existing=True) as admin:
@@ -78,8 +77,7 @@ def get_offsets(
             if chosen(described["name"], partition["partition_index"])
         ]
         if not wanted:
-            message = "Could not match any topic-partitions with the specified filters"
-            raise IllegalArgumentError(message)
+            raise IllegalArgumentError("Could not match any topic-partitions with the specified filters")
         found = admin.list_partition_offsets(dict.fromkeys(wanted, spec))
     for where in sorted(found):
         if found[where].offset >= 0:
@@ -99,8 +97,9 @@ def parse_time(text: str) -> int:
     except ValueError:
         value = min(OffsetSpec) - 1
     if value < min(OffsetSpec):
-        message = f"Malformed time argument {text!r}: ms, -1 to -5, or one of {', '.join(TIMES)} is needed"
-        raise click.UsageError(message)
+        raise click.UsageError(
+            f"Malformed time argument {text!r}: ms, -1 to -5, or one of {', '.join(TIMES)} is needed"
+        )
     return value
 
 
@@ -111,8 +110,9 @@ def _by_topic(topic: str | None, partitions: str | None) -> Filter:
     try:
         numbers = {int(number) for number in partitions.split(",") if number.strip()}
     except ValueError as cause:
-        message = f"--partitions expects a comma separated list of numeric partition ids, but received: {partitions}"
-        raise click.UsageError(message) from cause
+        raise click.UsageError(
+            f"--partitions expects a comma separated list of numeric partition ids, but received: {partitions}"
+        ) from cause
     return lambda name, partition: partition in numbers and allowed(name)
 
 
@@ -137,8 +137,7 @@ def _any(filters: Iterable[Filter], name: str, partition: int) -> bool:
 def _pattern(text: str) -> Filter:
     match = _PATTERN.fullmatch(text)
     if match is None:
-        message = f"Invalid rule specification: {text}"
-        raise click.UsageError(message)
+        raise click.UsageError(f"Invalid rule specification: {text}")
     name, number, low, high = match.groups()
     allowed = topic_filter(name or None)
     if number:

@@ -132,27 +132,24 @@ def _action(options: TopicsOptions) -> str:
     }
     chosen = [action for action, flag in flags.items() if flag]
     if len(chosen) != 1:
-        message = "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
-        raise click.UsageError(message)
+        raise click.UsageError(
+            "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
+        )
     return chosen[0]
 
 
 def _check(action: str, options: TopicsOptions) -> None:
     check_belongs(options, action, ALLOWED)
     if action in {"create", "alter", "delete"} and not options.topic:
-        message = f'Missing required argument "[topic]" for --{action}'
-        raise click.UsageError(message)
+        raise click.UsageError(f'Missing required argument "[topic]" for --{action}')
     if action == "alter" and options.partitions is None:
-        message = (
+        raise click.UsageError(
             "Missing required argument \"[partitions]\" for --alter; settings are altered with 'kafkalike configs'"
         )
-        raise click.UsageError(message)
     if options.topic and options.topic_id:
-        message = "Only one of --topic and --topic-id may be given"
-        raise click.UsageError(message)
+        raise click.UsageError("Only one of --topic and --topic-id may be given")
     if len(_reports(options)) + options.topics_with_overrides > 1:
-        message = "Only one of the reports of --describe may be given"
-        raise click.UsageError(message)
+        raise click.UsageError("Only one of the reports of --describe may be given")
 
 
 def _reports(options: TopicsOptions) -> list[str]:
@@ -170,8 +167,7 @@ def _matching(admin: KafkaAdminClient, options: TopicsOptions, *, required: bool
     allowed = topic_filter(options.topic)
     names = [name for name in admin.list_topics() if allowed(name)]
     if not names and options.topic and required and not options.if_exists:
-        message = f"Topic '{options.topic}' does not exist as expected"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"Topic '{options.topic}' does not exist as expected")
     return names
 
 
@@ -186,16 +182,14 @@ def _create(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
     spec: dict[str, Any] = {"configs": key_values(options.config, "--config")}
     if options.partitions is not None:
         if options.partitions < 1:
-            message = "The partitions must be greater than 0"
-            raise IllegalArgumentError(message)
+            raise IllegalArgumentError("The partitions must be greater than 0")
         spec["num_partitions"] = options.partitions
     if options.replication_factor is not None:
         spec["replication_factor"] = options.replication_factor
     if options.replica_assignment is not None:
         if options.partitions is not None or options.replication_factor is not None:
             other = "partitions" if options.partitions is not None else "replication-factor"
-            message = f'Option "[replica-assignment]" can\'t be used with option "[{other}]"'
-            raise click.UsageError(message)
+            raise click.UsageError(f'Option "[replica-assignment]" can\'t be used with option "[{other}]"')
         spec["assignments"] = parse_assignment(options.replica_assignment)
     try:
         admin.create_topics({options.topic: spec})
@@ -224,8 +218,7 @@ def _describe(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
             topic for topic in described if options.topic_id in {topic["topic_id"], kafka_uuid(topic["topic_id"])}
         ]
         if not described and not options.if_exists:
-            message = f"TopicId '{options.topic_id}' does not exist as expected"
-            raise IllegalArgumentError(message)
+            raise IllegalArgumentError(f"TopicId '{options.topic_id}' does not exist as expected")
     else:
         names = set(_matching(admin, options))
         described = [topic for topic in described if topic["name"] in names]
@@ -311,8 +304,7 @@ def parse_assignment(text: str) -> dict[int, list[int]]:
     try:
         found = [[int(broker) for broker in partition.split(":")] for partition in text.split(",")]
     except ValueError as cause:
-        message = f"a replica assignment is a list such as 1:2,1:2, not {text!r}"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(f"a replica assignment is a list such as 1:2,1:2, not {text!r}") from cause
     return dict(enumerate(found))
 
 

@@ -143,11 +143,10 @@ def abort(
     elif transactional_id is None and producer_id is not None and producer_epoch is not None:
         spec = AbortTransactionSpec(None, producer_id, producer_epoch)
     else:
-        message = (
+        raise click.UsageError(
             "The transaction to abort must be identified either with --transactional-id or with --producer-id and "
             "--producer-epoch"
         )
-        raise click.UsageError(message)
     _admin(context, bootstrap_server, command_config).abort_transaction(spec)
 
 
@@ -188,8 +187,7 @@ def find_hanging(
 ) -> None:
     """Find transactions that are under way for too long, by topic and partition; abort them by transactional id."""
     if partition is not None and topic is None:
-        message = "The --partition argument requires --topic to be provided"
-        raise click.UsageError(message)
+        raise click.UsageError("The --partition argument requires --topic to be provided")
     admin = _admin(context, bootstrap_server, command_config)
     found = admin.find_hanging_transactions(
         broker_ids=None if broker_id is None else [broker_id],

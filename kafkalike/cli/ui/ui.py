@@ -64,8 +64,7 @@ def ui(environment: Environment, options: _Options) -> None:
     from kafkalike.ui.serving import ConsoleServer
 
     if options.spark and options.read_only:
-        message = "--read-only and --spark exclude each other: statements are work for Spark"
-        raise click.UsageError(message)
+        raise click.UsageError("--read-only and --spark exclude each other: statements are work for Spark")
     tls = certificate(options.tls_cert_file, options.tls_key_file)
     cluster = environment.existing(options.bootstrap_server, options.command_config)
     registry = exposition(cluster, environment.clock)

@@ -108,8 +108,7 @@ def transactional_message_copier(environment: Environment, options: CopierOption
     --group-mode, when partitions were last assigned.
     """
     if options.input_partition is None and not options.group_mode:
-        message = "--input-partition or --group-mode is needed"
-        raise click.UsageError(message)
+        raise click.UsageError("--input-partition or --group-mode is needed")
     from kafkalike.consumer import KafkaConsumer
     from kafkalike.producer import KafkaProducer
 

@@ -72,8 +72,7 @@ def column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     try:
         return _column(values, kind)
     except (ValueError, TypeError, AttributeError, OverflowError) as cause:
-        message = f"an action does not fit {kind}: {cause}"
-        raise pa.ArrowInvalid(message) from cause
+        raise pa.ArrowInvalid(f"an action does not fit {kind}: {cause}") from cause
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -158,8 +158,9 @@ class CombinedAppends(Generic[A]):
                 if isinstance(cause.__cause__, UnsupportedVersionError):
                     # Whoever may not settle it may write nothing else either.
                     raise cause.__cause__ from cause
-                message = f"{self.table.store.uri}: nothing was written, as an earlier append is in doubt: {cause}"
-                raise KafkaStorageError(message) from cause
+                raise KafkaStorageError(
+                    f"{self.table.store.uri}: nothing was written, as an earlier append is in doubt: {cause}"
+                ) from cause
             self.open.close(part, landed=landed)
 
     def _settled(self, part: Waiting) -> bool:

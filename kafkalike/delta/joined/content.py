@@ -94,8 +94,7 @@ def unpacked(content: bytes) -> Joined:
         sizes = [*about.sizes, *about.files.values()]
         whole = _inflated(body, sum(sizes))
     except (KeyError, TypeError, RecursionError, zlib.error) as cause:
-        message = f"it does not hold what it should: {cause!r}"
-        raise ValueError(message) from cause
+        raise ValueError(f"it does not hold what it should: {cause!r}") from cause
     parts, at = list[bytes](), 0
     for size in sizes:
         parts.append(whole[at : at + size])
@@ -123,8 +122,7 @@ def _inflated(body: bytes, size: int) -> bytes:
     else:
         if not left:
             return b"".join(parts)
-    message = f"it does not hold {size} bytes"
-    raise ValueError(message)
+    raise ValueError(f"it does not hold {size} bytes")
 
 
 def _about(found: Any) -> About:  # noqa: ANN401 - JSON

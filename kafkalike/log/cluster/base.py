@@ -152,8 +152,7 @@ class ClusterBase(abc.ABC):
         if known is not None:
             return known
         if not self.server.auto_create_topics:
-            message = f"topic {name!r} does not exist, and auto.create.topics.enable=false"
-            raise UnknownTopicOrPartitionError(message)
+            raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist, and auto.create.topics.enable=false")
         try:
             return self.create_topic(name, -1, {})
         except TopicAlreadyExistsError:
@@ -186,8 +185,7 @@ class ClusterBase(abc.ABC):
             total = server.num_partitions if num_partitions == -1 else num_partitions
             closed = server.is_closed(settings)
             if checked in state.topics:
-                message = f"topic {name!r} already exists"
-                raise TopicAlreadyExistsError(message)
+                raise TopicAlreadyExistsError(f"topic {name!r} already exists")
             now = self.clock.now_ms()
             used = state.was_used(checked)
             location = self._location(checked, used_before=used)
@@ -248,14 +246,12 @@ class ClusterBase(abc.ABC):
         """Delete a topic and its data."""
         info = self.topic(name)
         if self.server.get("delete.topic.enable") != "true":
-            message = f"topic {name!r} may not be deleted: delete.topic.enable=false"
-            raise PolicyViolationError(message)
+            raise PolicyViolationError(f"topic {name!r} may not be deleted: delete.topic.enable=false")
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             current = state.require(name)
             if current.topic_id != info.topic_id:
-                message = f"topic {name!r} was deleted and created again meanwhile"
-                raise UnknownTopicOrPartitionError(message)
+                raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted and created again meanwhile")
             return [topic_row(state.seq + 1, self.clock.now_ms(), current, "deleted", deleted=True)]
 
         self._drop_table(info, lambda: self.metadata.transact(plan))
@@ -266,8 +262,9 @@ class ClusterBase(abc.ABC):
         def change(info: TopicInfo) -> TopicInfo:
             check_partition_count(total)
             if total <= info.num_partitions:
-                message = f"topic {name!r} has {info.num_partitions} partitions, which is not lower than {total}"
-                raise InvalidPartitionsError(message)
+                raise InvalidPartitionsError(
+                    f"topic {name!r} has {info.num_partitions} partitions, which is not lower than {total}"
+                )
             return replace(info, num_partitions=total)
 
         return self._change(name, f"partitions raised to {total}", change, validate_only=validate_only)
@@ -336,8 +333,7 @@ class ClusterBase(abc.ABC):
             risen: dict[int, int] = {}
             for partition, offset in sorted(starts.items()):
                 if partition not in info.partitions:
-                    message = f"{name}-{partition} does not exist"
-                    raise UnknownTopicOrPartitionError(message)
+                    raise UnknownTopicOrPartitionError(f"{name}-{partition} does not exist")
                 live = range(info.log_start(partition), opened.log_end(partition))
                 if offset < 0 or offset > live.stop:
                     raise OffsetOutOfRangeError({f"{name}-{partition}": offset}, {f"{name}-{partition}": live})

@@ -232,8 +232,7 @@ class DeltaCluster(ClusterBase):
             since = self.metadata.version if self.store.far else 0
             return bool(LogFiles.listed(self.store.at(CLUSTER_METADATA), since).commits)
         except OSError as cause:
-            message = f"{self.root} cannot be read: {cause}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(f"{self.root} cannot be read: {cause}") from cause
 
     def places(self) -> Sequence[Store]:
         """The roots that answer, each for itself."""
@@ -293,16 +292,14 @@ class DeltaCluster(ClusterBase):
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             if source.name in state.topics:
-                message = f"topic {source.name!r} already exists"
-                raise TopicAlreadyExistsError(message)
+                raise TopicAlreadyExistsError(f"topic {source.name!r} already exists")
             self._check_gone(source, state)
             used_before = state.was_used(source.name)
             location = self._location(source.name, used_before=used_before)
             placed = self._place_mirror(state, location)
             table_id = self._make_mirror(source, location, first, placed)
             if table_id != source.table_id:
-                message = f"topic {source.name!r} is being created by somebody else"
-                raise TopicAlreadyExistsError(message)
+                raise TopicAlreadyExistsError(f"topic {source.name!r} is being created by somebody else")
             topic_id, origin_id = ids_of_mirror(table_id, used_before=used_before)
             info = replace(
                 source, topic_id=topic_id, origin_id=origin_id, location=location, log_starts={}, mirror=mirrored
@@ -356,11 +353,10 @@ class DeltaCluster(ClusterBase):
         if last is None or last.table_id != source.table_id or self.store.reach == "machine":
             return
         if LogFiles.listed(self.store.at(last.location)).commits:
-            message = (
+            raise MirrorError(
                 f"topic {source.name!r} was deleted here, and its files are still there: run `kafkalike maintain` "
                 "until they are gone, then mirror it"
             )
-            raise MirrorError(message)
 
     def _apply_foreign_writes(self, info: TopicInfo) -> None:
         self.log(info.name).apply_foreign_writes(Deadline(self.clock, PROTOCOL_TIMEOUT_MS))
@@ -457,8 +453,9 @@ def open_cluster(root: str, storage_options: StorageOptions | None = None) -> De
     normalised, local = normalise_root(root)
     if local:
         if storage_options:
-            message = f"storage_options are for object stores, and {root} is a folder of this machine"
-            raise KafkaConfigurationError(message)
+            raise KafkaConfigurationError(
+                f"storage_options are for object stores, and {root} is a folder of this machine"
+            )
         return DeltaCluster(LocalStore(normalised))
     # They bring obstore or deltalake: 0.1 s, and a runtime with threads that a fork does not survive.
     from kafkalike.storage.objects import open_objects
@@ -467,8 +464,7 @@ def open_cluster(root: str, storage_options: StorageOptions | None = None) -> De
     if objects is not None:
         return DeltaCluster(objects)
     if storage_options:
-        message = f"storage_options are for object stores, and {root} is none"
-        raise KafkaConfigurationError(message)
+        raise KafkaConfigurationError(f"storage_options are for object stores, and {root} is none")
     from kafkalike.storage.remote import RemoteStore
 
     return DeltaCluster(RemoteStore(normalised))

@@ -94,12 +94,12 @@ class RootTables:
             self._check_unused(name, location)
             if isinstance(cause, KafkaError):
                 raise
-            message = f"the table of topic {name!r} cannot be created at {files.uri}: {cause}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(f"the table of topic {name!r} cannot be created at {files.uri}: {cause}") from cause
         if found is None or found.newest > 0:
             self._check_unused(name, location)
-            message = f"the table of topic {name!r} cannot be created: there is another table at {files.uri}"
-            raise KafkaStorageError(message)
+            raise KafkaStorageError(
+                f"the table of topic {name!r} cannot be created: there is another table at {files.uri}"
+            )
         return TopicId(str(found.metadata()["id"]))
 
     def _make_room(self, name: TopicName, location: str) -> None:
@@ -153,8 +153,7 @@ class RootTables:
                 # Says where the table is for as long as it takes maintenance to remove it, whatever has the name then.
                 self._store.replace(f"{DELETED}/{info.table_id}", info.location.encode())
             except OSError as cause:
-                message = f"topic {info.name!r} was not deleted: {cause}"
-                raise KafkaStorageError(message) from cause
+                raise KafkaStorageError(f"topic {info.name!r} was not deleted: {cause}") from cause
             forget()
             return
         deadline = Deadline(self._clock, 60_000)
@@ -175,5 +174,6 @@ def _refuse_cluster(name: TopicName, files: Store) -> None:
         KafkaStorageError: it is.
     """
     if LogFiles.listed(files.at(CLUSTER_METADATA)).commits:
-        message = f"topic {name!r} cannot be created: {files.uri} is the root of another cluster; choose another name"
-        raise KafkaStorageError(message)
+        raise KafkaStorageError(
+            f"topic {name!r} cannot be created: {files.uri} is the root of another cluster; choose another name"
+        )

@@ -50,11 +50,10 @@ class ServerFiles:
         for (name, first), (other, second) in combinations(self.found.items(), 2):
             differing = first.conflicts(second)
             if differing:
-                message = (
+                raise InvalidConfigurationError(
                     f"{name} and {other} differ in {', '.join(differing)}: these settings hold for the whole cluster; "
                     "make the files equal, or keep one of them"
                 )
-                raise InvalidConfigurationError(message)
         for config in self.found.values():
             settings.update(config.settings)
         return ServerConfig(settings=settings)
@@ -172,12 +171,11 @@ class ServerDefaults:
             differing = file.contradictions(config, seed)
             if differing:
                 values = ", ".join(f"{key}={file.get(key)} (cluster: {config.get(key)})" for key in differing)
-                message = (
+                raise InvalidConfigurationError(
                     f"{name} differs from the defaults of the cluster at {self._root}: {values}. The cluster keeps its "
                     f"defaults itself, and a file only seeds them once: change them with `{ALTER}`, or take these "
                     "settings out of the file"
                 )
-                raise InvalidConfigurationError(message)
         return config
 
     def _unknown(self, files: ServerFiles) -> KafkaStorageError:
@@ -273,11 +271,10 @@ class ServerDefaults:
             settings = SERVER_PROPERTIES.check_all(edit(known.settings))
             fixed = sorted(PER_ROOT & settings.keys())
             if fixed:
-                message = (
+                raise InvalidConfigurationError(
                     f"{', '.join(fixed)} cannot be a default of the cluster: it belongs to one root, or to the moment "
                     f"of the founding, and is read from {SERVER_PROPERTIES_FILE} of a root"
                 )
-                raise InvalidConfigurationError(message)
             if validate_only or settings == known.settings:
                 return []
             changed = Defaults(settings=settings, seed=known.seed)

@@ -93,8 +93,7 @@ class SingleBroker:
         if assigned is None:
             raise NoReassignmentInProgressError(f"No reassignment of topic {topic} is in progress")
         if list(assigned) != [ONLY_BROKER]:
-            message = f"topic {topic}: this cluster has one root, broker {ONLY_BROKER}"
-            raise InvalidReplicationAssignmentError(message)
+            raise InvalidReplicationAssignmentError(f"topic {topic}: this cluster has one root, broker {ONLY_BROKER}")
         return self.replicas(topic)
 
     def reassigning(self) -> Mapping[str, Replicas]:
@@ -135,7 +134,6 @@ class SingleBroker:
 
     @staticmethod
     def _refuse() -> NoReturn:
-        message = (
+        raise KafkaConfigurationError(
             "this cluster has one root; name the root that it has, and add others to it with `kafkalike brokers add`"
         )
-        raise KafkaConfigurationError(message)

@@ -82,8 +82,9 @@ def check_first(name: TopicName, folder: Path, files: Store) -> None:
         # A creation that was killed, or is under way: the table is as good as a new one.
         return
     what = "that kafkalike did not make" if table is None else "with records of a topic the metadata do not know"
-    message = f"topic {name!r} cannot be created: {folder} holds data {what}; move it or choose another name"
-    raise KafkaStorageError(message)
+    raise KafkaStorageError(
+        f"topic {name!r} cannot be created: {folder} holds data {what}; move it or choose another name"
+    )
 
 
 def refuse_link(name: TopicName, folder: Path, root: Path) -> None:
@@ -93,11 +94,10 @@ def refuse_link(name: TopicName, folder: Path, root: Path) -> None:
         KafkaStorageError: it does.
     """
     if folder.is_symlink() and not folder.resolve().is_relative_to(root.resolve()):
-        message = (
+        raise KafkaStorageError(
             f"topic {name!r} cannot be created: {folder} is a symbolic link to {folder.resolve()}, outside of "
             "the root; remove the link or choose another name"
         )
-        raise KafkaStorageError(message)
 
 
 def put_aside(folder: Path, root: Path, topic_id: str) -> Path:

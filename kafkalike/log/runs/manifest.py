@@ -104,21 +104,18 @@ def load_manifest(content: bytes, where: str) -> Manifest:
         runs = tuple(_run(names, fields) for fields in found["runs"])
         return Manifest(runs=runs, codec=str(found["codec"]), time_ms=int(found["time"]))
     except (ValueError, LookupError, TypeError) as cause:
-        message = f"{where} does not name staged records: {cause}"
-        raise LogCorruptError(message) from cause
+        raise LogCorruptError(f"{where} does not name staged records: {cause}") from cause
 
 
 def _check_format(found: object) -> None:
     if found != FORMAT:
-        message = f"its format is {found!r}, and this version knows {FORMAT}"
-        raise ValueError(message)
+        raise ValueError(f"its format is {found!r}, and this version knows {FORMAT}")
 
 
 def _run(names: Sequence[str], fields: Sequence[Any]) -> Run | LargeRun:
     task, file, start, stop, partition, rows, size, *large = fields
     if "/" in names[file]:
-        message = f"{names[file]!r} is no file of the transaction's folder"
-        raise ValueError(message)
+        raise ValueError(f"{names[file]!r} is no file of the transaction's folder")
     if not large:
         return Run(task, names[file], start, stop, partition, rows, size)
     first, last, crc = large

@@ -158,8 +158,9 @@ class DecidedRuns(StagedPayload):
             return super().write(files, plan, codec=codec, now_ms=now_ms, now_counts=now_counts)
         except KafkaStorageError as cause:
             if isinstance(cause.__cause__, FileNotFoundError | DamagedRunError):
-                message = f"{self.staged.uri}: a decided transaction cannot be brought in: {cause.__cause__}"
-                raise StagedFileError(message) from cause
+                raise StagedFileError(
+                    f"{self.staged.uri}: a decided transaction cannot be brought in: {cause.__cause__}"
+                ) from cause
             raise
 
 

@@ -68,8 +68,7 @@ def renumber(path: str, offsets: range, footer_crc: int) -> bool:
     try:
         return _renumber(path, offsets, footer_crc)
     except (LookupError, TypeError, AttributeError) as cause:
-        message = f"its footer is damaged: {cause!r}"
-        raise ValueError(message) from cause
+        raise ValueError(f"its footer is damaged: {cause!r}") from cause
 
 
 def _renumber(path: str, offsets: range, footer_crc: int) -> bool:
@@ -80,8 +79,7 @@ def _renumber(path: str, offsets: range, footer_crc: int) -> bool:
         groups = [cast("Struct", group) for group in items(found.fields, _ROW_GROUPS)]
         rows = [_number(group, _ROWS) for group in groups]
         if sum(rows) != len(offsets):
-            message = f"it has {sum(rows)} records instead of {len(offsets)}"
-            raise ValueError(message)
+            raise ValueError(f"it has {sum(rows)} records instead of {len(offsets)}")
         pages = _pages(offsets.start, rows)
         for group, page in zip(groups, pages, strict=True):
             if len(page.content) > _room(group):
@@ -150,8 +148,7 @@ def _first_column(group: Struct) -> Struct:
     """Metadata of the offsets of a row group."""
     about = cast("Struct", cast("Struct", items(group, _COLUMNS)[0])[_ABOUT].value)
     if items(about, _PATH) != [b"offset"] or _DICTIONARY_PAGE in about:
-        message = "the first column is not one of plain offsets"
-        raise ValueError(message)
+        raise ValueError("the first column is not one of plain offsets")
     return about
 
 

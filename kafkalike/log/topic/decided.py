@@ -75,10 +75,9 @@ class DecidedPayload:
 
     def __init__(self, part: Part, load: Load) -> None:
         if part.layout != BATCHES:
-            message = (
+            raise LogCorruptError(
                 f"{part.topic.name}: staged records have the layout {part.layout!r}, which this release cannot read"
             )
-            raise LogCorruptError(message)
         self._part = part
         self._load = load
 
@@ -96,8 +95,9 @@ class DecidedPayload:
         del config, now_ms
         unknown = [p for p in self._part.counts if p not in info.partitions]
         if unknown:
-            message = f"{info.name}: a decided transaction has records for partitions {unknown}, which do not exist"
-            raise LogCorruptError(message)
+            raise LogCorruptError(
+                f"{info.name}: a decided transaction has records for partitions {unknown}, which do not exist"
+            )
 
     def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
         """See `Payload`. A file for each partition, or more where there are very many records."""

@@ -169,14 +169,14 @@ class FollowedTopic:
         except FileNotFoundError as cause:
             # It may have been deleted since the metadata were looked at.
             self.refresh_info()
-            message = f"{self.info.name}: its table {self.files.uri} is gone though the topic exists"
-            raise LogCorruptError(message) from cause
+            raise LogCorruptError(
+                f"{self.info.name}: its table {self.files.uri} is gone though the topic exists"
+            ) from cause
         if self._table.state.table_id != self.info.table_id:
-            message = (
+            raise LogCorruptError(
                 f"{self.info.name}: the table at {self.files.uri} has id {self._table.state.table_id}, the topic's is "
                 f"{self.info.table_id}: someone has replaced the table"
             )
-            raise LogCorruptError(message)
 
     def watch(self, add: Callable[[str], object]) -> None:
         """Name the folder in which new commits appear as files."""
@@ -244,12 +244,11 @@ class FollowedTopic:
             return
         doubled = range(max(segment.start, clash.start, position), min(segment.stop, clash.stop))
         if doubled:
-            message = (
+            raise CorruptRecordError(
                 f"{self.info.name}-{segment.partition}: two files hold offsets in [{doubled.start}, {doubled.stop}): "
                 f"{self.files.uri}/{segment.path} and {clash.path}; another writer of the table has added or moved "
                 f"records. `kafkalike verify --topic {self.info.name}` says more"
             )
-            raise CorruptRecordError(message)
 
     @property
     def strays(self) -> Sequence[Segment]:

@@ -172,11 +172,10 @@ class DeltaReader:
                 segment, stop = self._segment_and_begin()
             if stop > max(self.position, log.holes_below(p)):
                 name = f"{log.info.name}-{p}"
-                message = (
+                raise DataLossError(
                     f"{name}: offsets [{self.position}, {stop}) are missing though the log is [{log.log_start(p)}, "
                     f"{log.log_end(p)}): data loss; `kafkalike verify --topic {log.info.name}` says more"
                 )
-                raise DataLossError(message)
             self.position = max(self.position, stop)
         return segment
 
@@ -244,11 +243,10 @@ class DeltaReader:
             return
         if isinstance(cause, CorruptRecordError):
             raise cause
-        message = (
+        raise CorruptRecordError(
             f"{self._log.info.name}-{self._partition}: offsets [{segment.start}, {segment.stop}) are lost: "
             f"{self._log.files.uri}/{segment.path} is missing"
-        )
-        raise CorruptRecordError(message) from cause
+        ) from cause
 
 
 def _fitting(batch: pa.RecordBatch, max_bytes: int) -> int:

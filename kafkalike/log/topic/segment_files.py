@@ -42,8 +42,7 @@ def segment_of(add: Add, files: Store) -> Segment:
         KafkaStorageError: it cannot be read now.
     """
     if add.partition is None:
-        message = f"{files.uri}/{add.path} belongs to no partition: a foreign writer wrote it"
-        raise LogCorruptError(message)
+        raise LogCorruptError(f"{files.uri}/{add.path} belongs to no partition: a foreign writer wrote it")
     try:
         return _segment_from_stats(add, add.partition)
     except UNREADABLE_STATS:
@@ -88,14 +87,13 @@ def _segment_from_file(add: Add, partition: int, files: Store) -> Segment:
             modification_ms=add.modification_ms,
         )
     except FileNotFoundError as cause:
-        message = f"{files.uri}/{add.path} is named by the log but missing"
-        raise CorruptRecordError(message) from cause
+        raise CorruptRecordError(f"{files.uri}/{add.path} is named by the log but missing") from cause
     except UNREADABLE as cause:
         if is_storage_error(cause):
-            message = f"{files.uri}/{add.path} cannot be read now: {cause}"
-            raise KafkaStorageError(message) from cause
-        message = f"{files.uri}/{add.path} has no statistics and cannot stand in for them: {cause}"
-        raise LogCorruptError(message) from cause
+            raise KafkaStorageError(f"{files.uri}/{add.path} cannot be read now: {cause}") from cause
+        raise LogCorruptError(
+            f"{files.uri}/{add.path} has no statistics and cannot stand in for them: {cause}"
+        ) from cause
 
 
 def versions(files: Store) -> list[int]:

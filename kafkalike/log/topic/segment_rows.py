@@ -149,11 +149,11 @@ class SegmentRows:
         return int(after[offsets[after] > below][0])
 
     def _missing(self, lost: range) -> NoReturn:
-        message = (
+        raise MissingInsideError(
             f"{self._name}: offsets [{lost.start}, {lost.stop}) are missing in {self._files.uri}/{self._segment.path}: "
-            "data loss; another writer of the table has deleted their records"
+            "data loss; another writer of the table has deleted their records",
+            lost,
         )
-        raise MissingInsideError(message, lost)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -185,8 +185,9 @@ class SegmentRows:
         except FlawError as flaw:
             self.close()
             segment = self._segment
-            message = f"{self._lost} should hold [{segment.start}, {segment.stop}), but {flaw}"
-            raise CorruptRecordError(message) from None
+            raise CorruptRecordError(
+                f"{self._lost} should hold [{segment.start}, {segment.stop}), but {flaw}"
+            ) from None
         except (FileNotFoundError, KafkaError):
             self.close()
             raise
@@ -281,10 +282,8 @@ def read_segment(files: Store, segment: Segment, columns: tuple[str, ...] = COLU
         while (batch := rows.next()) is not None:
             yield pa.Table.from_batches([batch])
     except FileNotFoundError as cause:
-        message = f"{files.uri}/{segment.path} is missing, so its partition is left as it is"
-        raise CorruptRecordError(message) from cause
+        raise CorruptRecordError(f"{files.uri}/{segment.path} is missing, so its partition is left as it is") from cause
     except CorruptRecordError as cause:
-        message = f"{cause}. Its partition is left as it is"
-        raise CorruptRecordError(message) from cause
+        raise CorruptRecordError(f"{cause}. Its partition is left as it is") from cause
     finally:
         rows.close()

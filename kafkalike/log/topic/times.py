@@ -67,7 +67,6 @@ def _times(log: ReadableLog, segment: Segment, start: int) -> Iterator[tuple[np.
             times = batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000
             yield batch.column("offset").to_numpy(), times
     except FileNotFoundError as cause:
-        message = f"{name}: {log.files.uri}/{segment.path} cannot be read: {cause}"
-        raise CorruptRecordError(message) from cause
+        raise CorruptRecordError(f"{name}: {log.files.uri}/{segment.path} cannot be read: {cause}") from cause
     finally:
         rows.close()

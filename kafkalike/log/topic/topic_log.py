@@ -288,16 +288,14 @@ class DeltaTopicLog(FollowedTopic):
         self._table.durable = self.config.flush
         refusal = self._append_refusal(self._table.state)
         if refusal is not None:
-            message = f"{self.info.name}: nothing is written to {self.files.uri}: {refusal}"
-            raise UnsupportedVersionError(message)
+            raise UnsupportedVersionError(f"{self.info.name}: nothing is written to {self.files.uri}: {refusal}")
         rewound = self._table.state.rewound
         if rewound is not None:
-            message = (
+            raise LogCorruptError(
                 f"{self.info.name}: {rewound.operation} at version {rewound.version} took records back; "
                 "appending would give their offsets to other records. Delete the topic and create it again, or restore "
                 "the table to the version before that operation and copy its records to a new topic"
             )
-            raise LogCorruptError(message)
 
     def _look_after_seals(self) -> None:
         """Where the table got replicas, look at the metadata once more: these say it to clients that know one root."""

@@ -79,19 +79,20 @@ def check_batch(
         KafkaError: the registry cannot be read.
     """
     if not batch.partitions:
-        message = f"nothing to append to {info.name!r}: the batch is empty"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"nothing to append to {info.name!r}: the batch is empty")
     info.check_own()
     low, high = min(batch.partitions), max(batch.partitions)
     if low < 0 or high >= info.num_partitions:
         wrong = low if low < 0 else high
-        message = f"{info.name}-{wrong} does not exist: the topic has partitions 0 to {info.num_partitions - 1}"
-        raise UnknownTopicOrPartitionError(message)
+        raise UnknownTopicOrPartitionError(
+            f"{info.name}-{wrong} does not exist: the topic has partitions 0 to {info.num_partitions - 1}"
+        )
     _check_sizes(batch, info, config)
     _check_times(batch, info, config, now_ms)
     if config.compacted and None in batch.keys:
-        message = f"{info.name}: {_record(batch, batch.keys.index(None))} has no key; cleanup.policy=compact needs one"
-        raise InvalidRecordError(message)
+        raise InvalidRecordError(
+            f"{info.name}: {_record(batch, batch.keys.index(None))} has no key; cleanup.policy=compact needs one"
+        )
     if config.schemas is not NO_CHECKS:
         assert schemas is not None, f"{info.name} checks schemas"
         _check_schemas(batch, info, config, schemas())
@@ -113,8 +114,9 @@ def _check_schemas(batch: RecordBatch, info: TopicInfo, config: TopicConfig, reg
                 good = admits(known, info.name, part, strategy, found)
             if not good:
                 row = next(at for at, content in enumerate(column) if content is not None and content[:5] == head)
-                message = f"{info.name}: {_record(batch, row)}: {refusal(known, info.name, part, strategy, head)}"
-                raise InvalidRecordError(message)
+                raise InvalidRecordError(
+                    f"{info.name}: {_record(batch, row)}: {refusal(known, info.name, part, strategy, head)}"
+                )
 
 
 def codec_for(config: TopicConfig, producer: str) -> str:
@@ -124,8 +126,7 @@ def codec_for(config: TopicConfig, producer: str) -> str:
         UnsupportedCodecError: the producer's is none of Kafka's, whichever of the two holds.
     """
     if producer not in CODECS:
-        message = f"unknown compression codec {producer!r}; one of {', '.join(CODECS)} is needed"
-        raise UnsupportedCodecError(message)
+        raise UnsupportedCodecError(f"unknown compression codec {producer!r}; one of {', '.join(CODECS)} is needed")
     return producer if config.compression_type == "producer" else config.compression_type
 
 
@@ -176,8 +177,9 @@ def _check_sizes(batch: RecordBatch, info: TopicInfo, config: TopicConfig) -> No
     for row, (key, value, headers) in enumerate(zip(batch.keys, batch.values, batch.headers, strict=True)):
         size = record_size(key, value, headers)
         if size > limit:
-            message = f"{info.name}: {_record(batch, row)} has {size} bytes; max.message.bytes={limit}"
-            raise MessageSizeTooLargeError(message)
+            raise MessageSizeTooLargeError(
+                f"{info.name}: {_record(batch, row)} has {size} bytes; max.message.bytes={limit}"
+            )
 
 
 def _longest(column: list[bytes | None]) -> int:
@@ -195,22 +197,19 @@ def _check_times(batch: RecordBatch, info: TopicInfo, config: TopicConfig, now_m
     low, high = min(batch.timestamps), max(batch.timestamps)
     if low < 0 or high > MAX_TIMESTAMP_MS:
         wrong = low if low < 0 else high
-        message = f"{info.name}: timestamp {wrong} is not in [0, {MAX_TIMESTAMP_MS}] ms"
-        raise InvalidTimestampError(message)
+        raise InvalidTimestampError(f"{info.name}: timestamp {wrong} is not in [0, {MAX_TIMESTAMP_MS}] ms")
     if config.log_append_time:
         return
     if low < now_ms - config.timestamp_before_max_ms:
-        message = (
+        raise InvalidTimestampError(
             f"{info.name}: timestamp {low} is more than message.timestamp.before.max.ms="
             f"{config.timestamp_before_max_ms} before the time of the append ({now_ms})"
         )
-        raise InvalidTimestampError(message)
     if high > now_ms + config.timestamp_after_max_ms:
-        message = (
+        raise InvalidTimestampError(
             f"{info.name}: timestamp {high} is more than message.timestamp.after.max.ms="
             f"{config.timestamp_after_max_ms} after the time of the append ({now_ms})"
         )
-        raise InvalidTimestampError(message)
 
 
 def check_after(topic: str, txn: TxnId, latest: int | None) -> None:

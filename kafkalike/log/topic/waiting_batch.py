@@ -61,8 +61,7 @@ def unpack(content: bytes) -> Loose:
     try:
         return _unpacked(content)
     except BAD_JSON as cause:
-        message = f"an append that waits cannot be read: {cause}"
-        raise CorruptRecordError(message) from cause
+        raise CorruptRecordError(f"an append that waits cannot be read: {cause}") from cause
 
 
 def partitions_in(head: bytes) -> Counter[int] | None:
@@ -94,8 +93,7 @@ def _unpacked(content: bytes) -> Loose:
         raise ValueError("lengths that do not fit")
     codec = text(head["codec"])
     if codec not in CODECS:
-        message = f"codec {codec!r}"
-        raise ValueError(message)
+        raise ValueError(f"codec {codec!r}")
     return batch, codec, _txn(head["txn"])
 
 

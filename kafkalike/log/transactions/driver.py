@@ -160,8 +160,7 @@ class Driver:
     def _remaining_ms(self) -> float | None:
         left = self._deadline.remaining()
         if left <= 0:
-            message = f"{self._cluster.root}: time ran out before a transaction was through"
-            raise KafkaTimeoutError(message)
+            raise KafkaTimeoutError(f"{self._cluster.root}: time ran out before a transaction was through")
         return None if left == float("inf") else left * 1000
 
     def _asked(self, topic: Topic, ask: Callable[[DecidedLog], Any]) -> Any:  # noqa: ANN401
@@ -202,8 +201,7 @@ class Driver:
     def _cut(self, log: DecidedLog, topic: Topic, seq: int) -> Any:  # noqa: ANN401
         found = log.as_of(seq)
         if found is None:
-            message = f"{topic.name}: its log has lost the commits after transaction {seq}; try again"
-            raise KafkaTimeoutError(message)
+            raise KafkaTimeoutError(f"{topic.name}: its log has lost the commits after transaction {seq}; try again")
         return found
 
     def _beside(self, courses: Sequence[acts.Course]) -> list[Any]:

@@ -102,8 +102,9 @@ class Session:
         try:
             files.move(self._staging.make_place(current.attempt))
         except OSError as cause:
-            message = f"{topic.name}: the storage refused the records of a transaction: {cause}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(
+                f"{topic.name}: the storage refused the records of a transaction: {cause}"
+            ) from cause
         staged = self._staging.put_content(current.attempt, place, topic.topic_id, files.content, deadline)
         with self._lock:
             current.note(topic, place, Staged(staged, Counter(files.counts)))
@@ -122,11 +123,13 @@ class Session:
         current = self._begun(number)
         topic = Topic(log.info.name, log.info.topic_id)
         if current.outcome is not Outcome.OPEN or current.maybe:
-            message = f"transaction {number} of {self.transactional_id!r} takes no more records: it was ended"
-            raise IllegalStateError(message)
+            raise IllegalStateError(
+                f"transaction {number} of {self.transactional_id!r} takes no more records: it was ended"
+            )
         if not current.takes(layout, topic):
-            message = f"transaction {number} of {self.transactional_id!r} has other records for topic {topic.name!r}"
-            raise IllegalStateError(message)
+            raise IllegalStateError(
+                f"transaction {number} of {self.transactional_id!r} has other records for topic {topic.name!r}"
+            )
         place, current.next_file = current.next_file, current.next_file + TRIES
         current.held.logs[topic.topic_id] = log
         return current, place
@@ -138,11 +141,11 @@ class Session:
             return current
         if current is not None and current.outcome in {Outcome.OPEN, Outcome.DECIDED}:
             before = current.attempt.number
-            message = f"transaction {before} of {self.transactional_id!r} is not over; {number} cannot begin"
-            raise IllegalStateError(message)
+            raise IllegalStateError(
+                f"transaction {before} of {self.transactional_id!r} is not over; {number} cannot begin"
+            )
         if number < 1 or (current is not None and number < current.attempt.number):
-            message = f"transaction {number} of {self.transactional_id!r} is over"
-            raise IllegalStateError(message)
+            raise IllegalStateError(f"transaction {number} of {self.transactional_id!r} is over")
         attempt = Attempt(self.producer_id, self.epoch, number)
         begun = OpenTransaction(attempt, self._clock.monotonic(), Held(attempt=attempt))
         self._current = begun
@@ -166,8 +169,7 @@ class Session:
         if current.outcome is Outcome.COMMITTED:
             return current.places
         if current.outcome is Outcome.ABORTED:
-            message = f"transaction {number} of {self.transactional_id!r} was aborted"
-            raise InvalidTxnStateError(message)
+            raise InvalidTxnStateError(f"transaction {number} of {self.transactional_id!r} was aborted")
         if not current.files and not any(offsets.values()):
             current.outcome = Outcome.COMMITTED
             return current.places
@@ -213,8 +215,9 @@ class Session:
         if current.outcome is Outcome.ABORTED:
             return
         if current.decision is not None or current.outcome is Outcome.COMMITTED:
-            message = f"transaction {number} of {self.transactional_id!r} is committed: commit it again"
-            raise InvalidTxnStateError(message)
+            raise InvalidTxnStateError(
+                f"transaction {number} of {self.transactional_id!r} is committed: commit it again"
+            )
         if current.next_file or current.maybe:
             # Nothing may be added from here on: its files go.
             was_maybe, current.maybe = current.maybe, True
@@ -241,15 +244,13 @@ class Session:
     def _check_in_time(self, current: OpenTransaction) -> None:
         if current.maybe or (self._clock.monotonic() - current.began) * 1000 <= self._timeout_ms:
             return
-        message = (
+        raise TransactionAbortableError(
             f"transaction {current.attempt.number} of {self.transactional_id!r} was open for longer than "
             f"transaction_timeout_ms={self._timeout_ms}; nothing was committed: abort it"
         )
-        raise TransactionAbortableError(message)
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
-            message = (
+            raise ProducerFencedError(
                 f"{self.transactional_id!r}: this is a copy of its producer, made by a fork; init_transactions anew"
             )
-            raise ProducerFencedError(message)

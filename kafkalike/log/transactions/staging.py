@@ -105,10 +105,12 @@ class Staging:
                 except OSError as cause:
                     failed = cause
                 else:
-                    message = f"{self._files.uri}/{folder}/{name} is there: a copy of this producer, made by a fork"
-                    raise ProducerFencedError(message)
-        message = f"{self._files.uri}: the storage refused the records of a transaction: {failed}"
-        raise KafkaStorageError(message) from failed
+                    raise ProducerFencedError(
+                        f"{self._files.uri}/{folder}/{name} is there: a copy of this producer, made by a fork"
+                    )
+        raise KafkaStorageError(
+            f"{self._files.uri}: the storage refused the records of a transaction: {failed}"
+        ) from failed
 
     def place(self, attempt: Attempt) -> Store:
         """The folder of a transaction, for files that others put there; it may not exist."""

@@ -85,8 +85,9 @@ class ClusterTransactions:
             raise IllegalArgumentError(f"client_id {client_id!r} is no valid text")
         most = int(self._cluster.server.get("transaction.max.timeout.ms")) if longest_ms is None else longest_ms
         if not 1 <= timeout_ms <= most:
-            message = f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the longest that is allowed"
-            raise InvalidTransactionTimeoutError(message)
+            raise InvalidTransactionTimeoutError(
+                f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the longest that is allowed"
+            )
         standing: Standing = self._driver(deadline).run(
             course.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id)
         )

@@ -44,12 +44,11 @@ def check_in_sync(cluster: DeltaCluster, topics: Iterable[str]) -> None:
         found = cluster.replication.replicas(topic)
         away = sorted({*found.replicas, *found.isr} - (set(found.isr) - set(found.offline)))
         if away:
-            message = (
+            raise BrokerNotAvailableError(
                 f"{topic}: broker {', '.join(map(str, away))} gives no answer or is not in sync, and would keep the "
                 "records. Bring it back and run `kafkalike replicate`, or have its replica elsewhere "
                 "(`kafkalike reassign-partitions`), then try again; nothing was done"
             )
-            raise BrokerNotAvailableError(message)
 
 
 def tasks_of(spark: SparkSession | None) -> Tasks:

@@ -79,8 +79,7 @@ def maintain(
     names = sorted(known) if topics is None else list(dict.fromkeys(topics))
     for name in names:
         if name not in known:
-            message = f"topic {name!r} does not exist"
-            raise UnknownTopicOrPartitionError(message)
+            raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
     started = clock.monotonic()
     report = MaintenanceReport(
         run=run or uuid.uuid4().hex, root=cluster.root, started_ms=clock.now_ms(), dry_run=dry_run
@@ -165,9 +164,9 @@ def _checked(works: Iterable[str], max_minutes: float | None) -> frozenset[str]:
     wanted = frozenset(works)
     unknown = sorted(wanted - set(WORKS))
     if unknown or not wanted:
-        message = f"unknown kind of maintenance {', '.join(map(repr, unknown))}; known are {', '.join(WORKS)}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(
+            f"unknown kind of maintenance {', '.join(map(repr, unknown))}; known are {', '.join(WORKS)}"
+        )
     if max_minutes is not None and not max_minutes > 0:
-        message = f"max_minutes must be above 0, not {max_minutes}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"max_minutes must be above 0, not {max_minutes}")
     return wanted

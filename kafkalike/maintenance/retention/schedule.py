@@ -31,8 +31,7 @@ def parse_duration_ms(text: str) -> int:
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None or int(match.group(1)) == 0:
-        message = f"a duration such as 30s, 5m, 2h or 1d is needed, not {text!r}"
-        raise IllegalArgumentError(message)
+        raise IllegalArgumentError(f"a duration such as 30s, 5m, 2h or 1d is needed, not {text!r}")
     return int(match.group(1)) * _UNITS[match.group(2)]
 
 

@@ -87,8 +87,7 @@ def staging_folder(root: str, clock: Clock = SYSTEM_CLOCK) -> Iterator[Path]:
             folder.mkdir(parents=True)
             lock.acquire(timeout=0)
     except OSError as cause:
-        message = f"{staging}: the storage refused the records, nothing was written: {cause}"
-        raise KafkaStorageError(message) from cause
+        raise KafkaStorageError(f"{staging}: the storage refused the records, nothing was written: {cause}") from cause
     try:
         yield folder
     finally:

@@ -104,8 +104,9 @@ class Scratch:
         try:
             Path(self.path).mkdir(exist_ok=True)
         except OSError as cause:
-            message = f"{self.path}: the disk refused the records, nothing was written: {cause}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(
+                f"{self.path}: the disk refused the records, nothing was written: {cause}"
+            ) from cause
 
     def enter(self) -> Scratch:
         """Begin to work in it.

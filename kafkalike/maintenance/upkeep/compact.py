@@ -140,8 +140,7 @@ def compact(
     except CorruptRecordError as cause:
         if all(applied.reads_live_files() for applied in begun.values()):
             raise
-        message = f"{log.info.name}: another run has been at its files; try again"
-        raise KafkaTimeoutError(message) from cause
+        raise KafkaTimeoutError(f"{log.info.name}: another run has been at its files; try again") from cause
 
 
 class _Applied:
@@ -170,8 +169,9 @@ class _Applied:
         if self._dry_run:
             return
         if publish_or_discard(self._log, self._change(piece), self._run_id) is None:
-            message = f"{self._log.info.name}-{piece.partition}: another run has been at its files; try again"
-            raise KafkaTimeoutError(message)
+            raise KafkaTimeoutError(
+                f"{self._log.info.name}-{piece.partition}: another run has been at its files; try again"
+            )
         self._replaced.update(s.path for s in piece.removes)
         done.bytes_after += 0 if piece.add is None else piece.add.size
 

@@ -61,11 +61,10 @@ def _made(log: DeltaTopicLog, commit: TableCommit, sources: dict[str, Add]) -> I
                 offsets=runs_of(held - kept),
             )
     except (KeyError, FileNotFoundError, CorruptRecordError) as cause:
-        message = (
+        raise KafkaStorageError(
             f"{log.info.name}: version {commit.version} is of this run, and what it took cannot be told any more: "
             f"{cause}; begin a new certificate"
-        )
-        raise KafkaStorageError(message) from cause
+        ) from cause
 
 
 def _hashes(log: DeltaTopicLog, segments: Collection[Segment]) -> tuple[FileHash, ...]:

@@ -47,11 +47,10 @@ def check_apart(segments: Sequence[Segment]) -> None:
     """
     for before, after in pairwise(segments):
         if after.start < before.stop:
-            message = (
+            raise CorruptRecordError(
                 f"two files hold offsets in [{after.start}, {min(before.stop, after.stop)}): {before.path} and "
                 f"{after.path}; partition {after.partition} is left as it is"
             )
-            raise CorruptRecordError(message)
 
 
 def groups(segments: Sequence[Segment]) -> Iterator[list[Segment]]:

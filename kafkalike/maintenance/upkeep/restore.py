@@ -117,11 +117,10 @@ def copy_topic(
     """
     if new == topic:
         at = "now" if version is None else f"version {version}"
-        message = (
+        raise IllegalArgumentError(
             f"{topic!r} cannot be restored in place: offsets above {at} were given out, and giving them "
             "to other records would mislead every consumer that has seen them; name another topic"
         )
-        raise IllegalArgumentError(message)
     info = cluster.topic(topic)
     # Its source would not know of the copy, and nobody who forgets a key there.
     info.check_own()
@@ -152,10 +151,9 @@ def _copied(
     adds = earlier.adds
     gone = [add.path for add in adds if not _is_there(files, add.path)]
     if gone:
-        message = (
+        raise KafkaStorageError(
             f"{topic!r}: version {version} cannot be restored: {len(gone)} of its files are gone, such as {gone[0]}"
         )
-        raise KafkaStorageError(message)
     within = {p: Move(start) for p, end in earlier.ends.items() if (start := min(starts.get(p, 0), end))}
     # From the first moment on: what was deleted must not be seen again, wherever this is cut off.
     begins = LogStartsMoved(moves=within, reason=work, run=run) if within else None
@@ -182,8 +180,7 @@ def _copied(
         except (KafkaError, OSError) as cause:
             # Nobody who forgets a key there would be told of the copy.
             left = _unmade(cluster, made)
-            message = f"{topic!r}: its table cannot be told of the copy, {left}: {cause}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(f"{topic!r}: its table cannot be told of the copy, {left}: {cause}") from cause
         try:
             faults.point("copy.before_files")
             for at in range(0, len(adds), COPIED_BESIDE):
@@ -191,16 +188,16 @@ def _copied(
                 shared += sum(map(bool, files.beside(part)))
         except OSError as cause:
             left = _unmade(cluster, made)
-            message = f"{topic!r}: the files of version {version} cannot be taken over, {left}: {cause}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(
+                f"{topic!r}: the files of version {version} cannot be taken over, {left}: {cause}"
+            ) from cause
         # Also without a file: the notes say where the log ends, which holes are no loss, and what it is a copy of.
         if publish(log, change, run) is None:
             left = _unmade(cluster, made)
-            message = (
+            raise KafkaStorageError(
                 f"{topic!r}: a maintenance run has been at the files of version {version}, or somebody has sent to "
                 f"{new!r} already, {left}; try again"
             )
-            raise KafkaStorageError(message)
     return Copied(info=made, version=version, files=len(adds), shared=shared)
 
 
@@ -271,8 +268,7 @@ def _table_at(files: Store, info: TopicInfo, version: int) -> _Earlier:
         earlier = load_table(files, segment_of, version)
         commit = parse_commit(version, files.read(log_name(version)), files.uri)
     except (LogCorruptError, OSError) as cause:
-        message = f"{files.uri} has no version {version} any more, or not yet: {cause}"
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(f"{files.uri} has no version {version} any more, or not yet: {cause}") from cause
     apps = [CLEANER_APP, *(cleaner_app(p, HOLES) for p in info.partitions)]
     notes = {app: earlier.txns[app] for app in apps if app in earlier.txns}
     ends = {p: earlier.end(p) for p in info.partitions if earlier.end(p)}

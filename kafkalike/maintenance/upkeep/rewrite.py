@@ -66,8 +66,7 @@ def rewrite(
         raise
     except (OSError, pa.ArrowException) as cause:
         files.discard(name)
-        message = f"{files.uri}/{name} cannot be written: {cause}"
-        raise KafkaStorageError(message) from cause
+        raise KafkaStorageError(f"{files.uri}/{name} cannot be written: {cause}") from cause
     return Add(
         path=name,
         partition=partition,
@@ -163,8 +162,7 @@ class _Written:
         offsets = table.column("offset")
         first, last = offsets[0].as_py(), offsets[-1].as_py()
         if first <= self._last:
-            message = f"{segment.path} holds offset {first}, and so does a file before it"
-            raise CorruptRecordError(message)
+            raise CorruptRecordError(f"{segment.path} holds offset {first}, and so does a file before it")
         self._last = last
         times = table.column("timestamp").cast(pa.int64()).to_numpy()
         low, high = int(times.min()) // 1000, int(times.max()) // 1000

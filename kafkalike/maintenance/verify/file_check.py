@@ -165,8 +165,9 @@ def _check_partition_column(batch: pa.RecordBatch | pa.Table, partition: int) ->
         return
     found = [p for p in pc.unique(batch.column("partition")).to_pylist() if p != partition]
     if found:
-        message = f"it is registered for partition {partition} and holds records of partition {found[0]}"
-        raise CorruptRecordError(message)
+        raise CorruptRecordError(
+            f"it is registered for partition {partition} and holds records of partition {found[0]}"
+        )
 
 
 def _undecodable(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, str]]:
@@ -187,8 +188,7 @@ def _undecodable(batch: pa.RecordBatch | pa.Table) -> Iterator[tuple[int, str]]:
 def _columns(batch: pa.RecordBatch | pa.Table) -> tuple[Any, Any, list[bytes | None]]:
     offsets, times = batch.column("offset"), batch.column("timestamp")
     if offsets.null_count or times.null_count:
-        message = "records without offset or timestamp"
-        raise CorruptRecordError(message)
+        raise CorruptRecordError("records without offset or timestamp")
     millis = pc.divide(pc.cast(times.cast(pa.timestamp("us", "UTC")), pa.int64()), 1000)
     keys = batch.column("key").to_pylist()
     return np.asarray(offsets, np.int64), np.asarray(millis, np.int64), keys

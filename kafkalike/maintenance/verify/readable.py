@@ -43,11 +43,10 @@ def check_readable(log: DeltaTopicLog, version: int | None = None) -> None:
         ]
         strays = []
     for segment in strays:
-        message = (
+        raise CorruptRecordError(
             f"{name}: {log.files.uri}/{segment.path} holds offsets [{segment.start}, {segment.stop}) of partition "
             f"{segment.partition}, which the topic does not have{_more(name)}"
         )
-        raise CorruptRecordError(message)
     for partition, segments, end, holes_below in found:
         _check(f"{name}-{partition}", name, segments, range(log.log_start(partition), end), holes_below)
 

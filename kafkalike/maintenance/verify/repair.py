@@ -78,8 +78,7 @@ class _Repair:
     def run(self) -> list[str]:
         flaws = find_flaws(self.store, control=self.topic is None)
         if any(flaw.hopeless for flaw in flaws):
-            message = f"{self.location}: no sound version is left; restore the table from a backup"
-            raise LogCorruptError(message)
+            raise LogCorruptError(f"{self.location}: no sound version is left; restore the table from a backup")
         for flaw in flaws:
             if flaw.kind in {"damaged-commit", "missing-commit"}:
                 self._replace_commit(flaw)
@@ -91,8 +90,7 @@ class _Repair:
         lost_commits = [flaw for flaw in flaws if flaw.version >= 0]
         lost_files = control_flaws(self.store) if self.topic is None else []
         if any(flaw.hopeless for flaw in lost_files):
-            message = f"{self.location}: none of its rows can be read; restore the table from a backup"
-            raise LogCorruptError(message)
+            raise LogCorruptError(f"{self.location}: none of its rows can be read; restore the table from a backup")
         for flaw in lost_files:
             self._put_aside(flaw)
         if lost_commits or lost_files:

@@ -85,8 +85,7 @@ def replicas_of(value: Mapping[str, Any]) -> ReplicatedTable:
         renamed=tuple(map(_replica, value.get("renamed", ()))),
     )
     if not registration.in_sync:
-        message = "nobody is in sync"
-        raise ValueError(message)
+        raise ValueError("nobody is in sync")
     return ReplicatedTable(
         location=text(value, "location"),
         assigned=tuple(as_whole(broker, "assigned", at_least=1) for broker in value["assigned"]),

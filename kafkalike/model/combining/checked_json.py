@@ -18,8 +18,7 @@ def list_of(found: Any) -> list[Any]:  # noqa: ANN401 - any JSON
         TypeError: it is none.
     """
     if type(found) is not list:
-        message = f"{type(found).__name__} where a list must be"
-        raise TypeError(message)
+        raise TypeError(f"{type(found).__name__} where a list must be")
     return found
 
 
@@ -30,8 +29,7 @@ def whole(found: Any, within: range) -> int:  # noqa: ANN401 - any JSON
         ValueError: it is none.
     """
     if type(found) is not int or found not in within:
-        message = f"{type(found).__name__} where a number of {within} must be, or one outside it"
-        raise ValueError(message)
+        raise ValueError(f"{type(found).__name__} where a number of {within} must be, or one outside it")
     return found
 
 
@@ -43,7 +41,6 @@ def text(found: Any) -> str:  # noqa: ANN401 - any JSON
         ValueError: half a surrogate pair is text to JSON, and can be stored nowhere.
     """
     if type(found) is not str:
-        message = f"{type(found).__name__} where text must be"
-        raise TypeError(message)
+        raise TypeError(f"{type(found).__name__} where text must be")
     found.encode()
     return found

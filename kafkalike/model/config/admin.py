@@ -73,11 +73,10 @@ class AdminConfig:
         config = build(cls, configs, _CHECKS)
         both = configs.keys() >= {"default_api_timeout_ms", "request_timeout_ms"}
         if both and config.default_api_timeout_ms < config.request_timeout_ms:
-            message = (
+            raise KafkaConfigurationError(
                 f"default_api_timeout_ms={config.default_api_timeout_ms:g} must not be below "
                 f"request_timeout_ms={config.request_timeout_ms:g}: a call is made of requests"
             )
-            raise KafkaConfigurationError(message)
         return config
 
 
@@ -92,8 +91,7 @@ NO_EFFECT: Final = frozenset(AdminConfig.__dataclass_fields__) - {
 
 def _no_reporters(value: Any) -> Sequence[Any]:  # noqa: ANN401 - what a user may give
     if value:
-        message = "an admin client has no metrics to report"
-        raise ValueError(message)
+        raise ValueError("an admin client has no metrics to report")
     return ()
 
 

@@ -107,11 +107,10 @@ def refuse_to_pickle(client: object) -> NoReturn:
         TypeError: always.
     """
     kind = type(client).__name__
-    message = (
+    raise TypeError(
         f"a {kind} cannot be pickled or copied: it has threads, locks and open files of this process. Create it where "
         f"it is used, such as in the function that runs in the other process: {kind}(bootstrap_servers=…)"
     )
-    raise TypeError(message)
 
 
 def default_bootstrap_servers() -> str:
@@ -137,11 +136,9 @@ def build(kind: type[C], configs: Mapping[str, Any], checks: Mapping[str, Callab
         if name in NO_MEANING:
             if _asks_for_nothing(name, value):
                 continue
-            message = f"setting {name!r} has no meaning here: {NO_MEANING[name]}"
-            raise KafkaConfigurationError(message)
+            raise KafkaConfigurationError(f"setting {name!r} has no meaning here: {NO_MEANING[name]}")
         if name not in known:
-            message = f"unknown setting {name!r}{nearest(name, known)}"
-            raise KafkaConfigurationError(message)
+            raise KafkaConfigurationError(f"unknown setting {name!r}{nearest(name, known)}")
         check = checks.get(name)
         if check is None:
             kept[name] = value
@@ -149,8 +146,7 @@ def build(kind: type[C], configs: Mapping[str, Any], checks: Mapping[str, Callab
         try:
             kept[name] = check(value)
         except (ValueError, TypeError) as cause:
-            message = f"invalid value for setting {name!r}: {cause}"
-            raise KafkaConfigurationError(message) from cause
+            raise KafkaConfigurationError(f"invalid value for setting {name!r}: {cause}") from cause
     return kind(**kept)
 
 
@@ -166,16 +162,13 @@ def number(low: float, high: float = 2**63 - 1, *, infinite: bool = False) -> Ca
 
     def check(value: Any) -> int | float:  # noqa: ANN401
         if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-            message = f"a number is needed, not {value!r}"
-            raise ValueError(message)
+            raise ValueError(f"a number is needed, not {value!r}")
         if math.isinf(value):
             if infinite and value > 0:
                 return value
-            message = f"a finite number is needed, not {value!r}"
-            raise ValueError(message)
+            raise ValueError(f"a finite number is needed, not {value!r}")
         if not low <= value <= high:
-            message = f"a number from {low} to {high} is needed, not {value!r}"
-            raise ValueError(message)
+            raise ValueError(f"a number from {low} to {high} is needed, not {value!r}")
         return value
 
     return check
@@ -192,11 +185,9 @@ def flag(value: Any) -> bool:  # noqa: ANN401
 def text(value: Any) -> str:  # noqa: ANN401
     """Check of a str that is not empty, and can be stored."""
     if not isinstance(value, str) or not value:
-        message = f"a str that is not empty is needed, not {value!r}"
-        raise ValueError(message)
+        raise ValueError(f"a str that is not empty is needed, not {value!r}")
     if not is_storable(value):
-        message = f"{value!r} is no valid text: it has a half of a surrogate pair"
-        raise ValueError(message)
+        raise ValueError(f"{value!r} is no valid text: it has a half of a surrogate pair")
     return value
 
 
@@ -212,7 +203,6 @@ def choice(*allowed: Any) -> Callable[[Any], Any]:  # noqa: ANN401
         for candidate in allowed:
             if type(value) is type(candidate) and value == candidate:
                 return value
-        message = f"one of {', '.join(map(repr, allowed))} is needed, not {value!r}"
-        raise ValueError(message)
+        raise ValueError(f"one of {', '.join(map(repr, allowed))} is needed, not {value!r}")
 
     return check

@@ -86,27 +86,24 @@ class MaintenanceConfig:
     def _check(self) -> None:
         retention, compaction = self.retention, self.compaction
         if compaction.min_lag_ms > compaction.max_lag_ms:
-            message = (
+            raise InvalidConfigurationError(
                 f"min.compaction.lag.ms={compaction.min_lag_ms} is above "
                 f"max.compaction.lag.ms={compaction.max_lag_ms}: no record could be compacted in time"
             )
-            raise InvalidConfigurationError(message)
         if not self.wait_groups or not retention.delete:
             return
         if retention.retention_ms != FOREVER and self.wait_max_ms < retention.retention_ms:
-            message = (
+            raise InvalidConfigurationError(
                 f"kafkalike.retention.wait.max.ms={self.wait_max_ms} is below retention.ms={retention.retention_ms}: "
                 "retention would never wait"
             )
-            raise InvalidConfigurationError(message)
         if FOREVER not in {self.wait_max_bytes, retention.retention_bytes} and (
             self.wait_max_bytes < retention.retention_bytes
         ):
-            message = (
+            raise InvalidConfigurationError(
                 f"kafkalike.retention.wait.max.bytes={self.wait_max_bytes} is below "
                 f"retention.bytes={retention.retention_bytes}: retention would never wait"
             )
-            raise InvalidConfigurationError(message)
 
     def _with_merge_limits(self, segment_bytes: int) -> MaintenanceConfig:
         """The same with merged files that are fine enough for retention."""

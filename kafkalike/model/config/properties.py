@@ -41,11 +41,9 @@ def whole(low: int, high: int = LONG_MAX) -> Callable[[str], int]:
             number = low - 1
             if not text.strip():
                 text = "an empty text"
-            message = f"a whole number from {low} to {high} is needed, not {text}"
-            raise ValueError(message) from None
+            raise ValueError(f"a whole number from {low} to {high} is needed, not {text}") from None
         if not low <= number <= high:
-            message = f"a whole number from {low} to {high} is needed, not {text}"
-            raise ValueError(message)
+            raise ValueError(f"a whole number from {low} to {high} is needed, not {text}")
         return number
 
     return parse
@@ -58,8 +56,7 @@ def ratio(text: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 <= number <= 1:
-        message = f"a number from 0 to 1 is needed, not {text!r}"
-        raise ValueError(message)
+        raise ValueError(f"a number from 0 to 1 is needed, not {text!r}")
     return number
 
 
@@ -67,8 +64,7 @@ def boolean(text: str) -> bool:
     """Parser of true and false, in any case."""
     word = text.strip().lower()
     if word not in {"true", "false"}:
-        message = f"true or false is needed, not {text!r}"
-        raise ValueError(message)
+        raise ValueError(f"true or false is needed, not {text!r}")
     return word == "true"
 
 
@@ -77,8 +73,7 @@ def one_of(*words: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if text not in words:
-            message = f"one of {', '.join(words)} is needed, not {text!r}"
-            raise ValueError(message)
+            raise ValueError(f"one of {', '.join(words)} is needed, not {text!r}")
         return text
 
     return parse
@@ -91,8 +86,7 @@ def words_of(*words: str, empty: bool = False) -> Callable[[str], tuple[str, ...
         items = tuple(item.strip() for item in text.split(",") if item.strip())
         wrong = [item for item in items if item not in words]
         if wrong or (not items and not (empty and not text.strip())) or len(set(items)) != len(items):
-            message = f"a comma-separated list of {', '.join(words)} is needed, not {text!r}"
-            raise ValueError(message)
+            raise ValueError(f"a comma-separated list of {', '.join(words)} is needed, not {text!r}")
         return items
 
     return parse
@@ -102,8 +96,7 @@ def group_ids(text: str) -> tuple[str, ...]:
     """Parser of a comma-separated list of group ids, without repeats; it may be empty."""
     items = tuple(item.strip() for item in text.split(",") if item.strip())
     if len(set(items)) != len(items):
-        message = f"a comma-separated list of group ids without repeats is needed, not {text!r}"
-        raise ValueError(message)
+        raise ValueError(f"a comma-separated list of group ids without repeats is needed, not {text!r}")
     return items
 
 
@@ -123,8 +116,9 @@ def as_text(value: Any) -> str:  # noqa: ANN401 - what users put into a dict of 
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
         return str(value)
-    message = f"a setting must be a str, int, float or bool, not {type(value).__name__}: {value!r}"
-    raise InvalidConfigurationError(message)
+    raise InvalidConfigurationError(
+        f"a setting must be a str, int, float or bool, not {type(value).__name__}: {value!r}"
+    )
 
 
 class PropertySet:
@@ -160,17 +154,16 @@ class PropertySet:
             InvalidConfigurationError: when it is unknown, has no meaning here, or its value is not allowed.
         """
         if name in self.meaningless:
-            message = f"{self.kind} setting {name!r} has no meaning here: {self.meaningless[name]}"
-            raise InvalidConfigurationError(message)
+            raise InvalidConfigurationError(
+                f"{self.kind} setting {name!r} has no meaning here: {self.meaningless[name]}"
+            )
         known = self.properties.get(self.name_of(name))
         if known is None:
-            message = f"unknown {self.kind} setting {name!r}{nearest(name, self.properties)}"
-            raise InvalidConfigurationError(message)
+            raise InvalidConfigurationError(f"unknown {self.kind} setting {name!r}{nearest(name, self.properties)}")
         try:
             return known.parse(text)
         except ValueError as cause:
-            message = f"invalid value for {self.kind} setting {name!r}: {cause}"
-            raise InvalidConfigurationError(message) from cause
+            raise InvalidConfigurationError(f"invalid value for {self.kind} setting {name!r}: {cause}") from cause
 
     def check_all(self, configs: Mapping[str, Any]) -> dict[str, str]:
         """Check every setting of a mapping and return it in text form, under its own name."""
@@ -179,6 +172,7 @@ class PropertySet:
         for name, text in texts.items():
             self.check(name, text)
             if found.setdefault(self.name_of(name), text) != text:
-                message = f"{self.kind} setting {self.name_of(name)!r} is given twice, once as an alias, and differs"
-                raise InvalidConfigurationError(message)
+                raise InvalidConfigurationError(
+                    f"{self.kind} setting {self.name_of(name)!r} is given twice, once as an alias, and differs"
+                )
         return found

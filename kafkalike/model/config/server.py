@@ -21,8 +21,7 @@ def voters(text: str) -> str:
     """
     ids = [part.partition("@")[0].strip() for part in text.split(",") if part.strip()]
     if not all(part.isdecimal() for part in ids) or len(set(ids)) != len(ids) or len(ids) not in {0, 1, 3, 5}:
-        message = f"one, three or five different ids of brokers, such as 1,2,3; not {text!r}"
-        raise ValueError(message)
+        raise ValueError(f"one, three or five different ids of brokers, such as 1,2,3; not {text!r}")
     return ",".join(ids)
 
 
@@ -356,8 +355,7 @@ class ServerConfig:
         try:
             return cls.from_properties(javaproperties.loads(content))
         except (InvalidConfigurationError, ValueError) as cause:
-            message = f"{name}: {cause}"
-            raise InvalidConfigurationError(message) from cause
+            raise InvalidConfigurationError(f"{name}: {cause}") from cause
 
     @property
     def cluster_wide(self) -> dict[str, str]:

@@ -17,11 +17,9 @@ def check_partition_count(total: object) -> int:
         InvalidPartitionsError: below 1, above `MAX_PARTITIONS`, or not an int.
     """
     if isinstance(total, bool) or not isinstance(total, int):
-        message = f"number of partitions must be an int, not {total!r}"
-        raise InvalidPartitionsError(message)
+        raise InvalidPartitionsError(f"number of partitions must be an int, not {total!r}")
     if not 1 <= total <= MAX_PARTITIONS:
-        message = f"number of partitions must be from 1 to {MAX_PARTITIONS}, not {total}"
-        raise InvalidPartitionsError(message)
+        raise InvalidPartitionsError(f"number of partitions must be from 1 to {MAX_PARTITIONS}, not {total}")
     return total
 
 
@@ -45,17 +43,16 @@ def merge_configs(
         after.pop(name, None)
         return after
     if value is None:
-        message = f"{properties.kind} setting {name!r}: {operation} needs a value"
-        raise InvalidConfigurationError(message)
+        raise InvalidConfigurationError(f"{properties.kind} setting {name!r}: {operation} needs a value")
     if operation == "SET":
         after[name] = value
         return after
     if operation not in {"APPEND", "SUBTRACT"}:
-        message = f"unknown operation {operation!r}; SET, DELETE, APPEND or SUBTRACT is needed"
-        raise InvalidConfigurationError(message)
+        raise InvalidConfigurationError(f"unknown operation {operation!r}; SET, DELETE, APPEND or SUBTRACT is needed")
     if not known.is_list:
-        message = f"{properties.kind} setting {name!r} is not a list, so {operation} has no meaning"
-        raise InvalidConfigurationError(message)
+        raise InvalidConfigurationError(
+            f"{properties.kind} setting {name!r} is not a list, so {operation} has no meaning"
+        )
     items = [item for item in after.get(name, known.default).split(",") if item]
     wanted = [item.strip() for item in value.split(",") if item.strip()]
     if operation == "APPEND":

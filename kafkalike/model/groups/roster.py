@@ -209,8 +209,7 @@ def _texts(found: list[str]) -> tuple[str, ...]:
 def _ms(found: Mapping[str, Any], name: str) -> float:
     value: float = found[name]
     if type(value) not in {int, float}:
-        message = f"{name!r} is {value!r}, not a number"
-        raise TypeError(message)
+        raise TypeError(f"{name!r} is {value!r}, not a number")
     return value
 
 

@@ -24,8 +24,7 @@ def check_factor(factor: int, brokers: int) -> None:
     if factor < 1:
         raise InvalidReplicationFactorError("Replication factor must be larger than 0.")
     if factor > brokers:
-        message = f"Replication factor: {factor} larger than available brokers: {brokers}."
-        raise InvalidReplicationFactorError(message)
+        raise InvalidReplicationFactorError(f"Replication factor: {factor} larger than available brokers: {brokers}.")
 
 
 def assigned(
@@ -58,8 +57,9 @@ def assigned(
     racks = {rack for rack in brokers.values() if rack is not None}
     if racks and None in brokers.values():
         without = sorted(broker for broker, rack in brokers.items() if rack is None)
-        message = f"Not all brokers have rack information for replica rack aware assignment: brokers {without} lack it."
-        raise InvalidReplicationAssignmentError(message)
+        raise InvalidReplicationAssignmentError(
+            f"Not all brokers have rack information for replica rack aware assignment: brokers {without} lack it."
+        )
     ordered = alternated(brokers)
     found = []
     for number in range(first_partition, first_partition + partitions):
@@ -151,8 +151,9 @@ def check_assignment(assignment: Mapping[int, Sequence[int]], brokers: Mapping[i
         if len(set(replicas)) < len(replicas):
             raise InvalidReplicationAssignmentError(f"Duplicate brokers not allowed in replica assignment: {where}")
         if len(replicas) != factor:
-            message = f"{where}, others have {factor}: all partitions need the same number of replicas"
-            raise InvalidReplicationAssignmentError(message)
+            raise InvalidReplicationAssignmentError(
+                f"{where}, others have {factor}: all partitions need the same number of replicas"
+            )
         unknown = [broker for broker in replicas if broker not in brokers]
         if unknown:
             raise InvalidReplicationAssignmentError(f"{where}: there is no broker {unknown[0]}")

@@ -78,13 +78,11 @@ def guid_of(mark: bytes) -> str:
 
 
 def _no_constant(name: str) -> NoReturn:
-    message = f"{name} is not JSON"
-    raise ValueError(message)
+    raise ValueError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        message = f"the number {text[:40]} is too large"
-        raise ValueError(message)
+        raise ValueError(f"the number {text[:40]} is too large")
     return number

@@ -307,8 +307,9 @@ def _check_schema(state: RegistryState, schema: Schema, checks: Checks) -> None:
 def _check_references(state: RegistryState, schema: Schema) -> None:
     for reference in schema.references:
         if state.registered(reference.subject, reference.version, deleted=True) is None:
-            message = f"it refers to version {reference.version} of subject '{reference.subject}', which is not there"
-            raise refusals.invalid_schema(message)
+            raise refusals.invalid_schema(
+                f"it refers to version {reference.version} of subject '{reference.subject}', which is not there"
+            )
 
 
 def _check_type(state: RegistryState, subject: str, schema: Schema) -> None:

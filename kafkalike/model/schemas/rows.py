@@ -165,8 +165,7 @@ def _stands(row: SchemaRow, value: dict[str, Any]) -> Stands:
     if standing == GONE:
         mark = bytes.fromhex(text(value, "fingerprint"))
         if len(mark) != 32:  # noqa: PLR2004 - bytes of a SHA-256
-            message = f"a fingerprint of {len(mark)} bytes"
-            raise ValueError(message)
+            raise ValueError(f"a fingerprint of {len(mark)} bytes")
     else:
         schema = Schema(
             _one_of(text(value, "type"), SCHEMA_TYPES),  # type: ignore[arg-type]
@@ -180,8 +179,7 @@ def _stands(row: SchemaRow, value: dict[str, Any]) -> Stands:
     guid = text(value, "guid") if "guid" in value else guid_of(mark)
     named = Named(_number(row.schema_id, "schema_id"), mark, guid, schema)
     if not row.subject:
-        message = "no subject"
-        raise ValueError(message)
+        raise ValueError("no subject")
     last_id = _number(value["last_id"], "last_id") if "last_id" in value else 0
     return Stands(row.subject, _number(row.version, "version"), named, standing, last_id)
 
@@ -195,13 +193,11 @@ def _number(value: object, name: str) -> int:
     number = as_whole(value, name, at_least=1)
     if number > MAX_ID:
         # Else all that comes after it would have to be larger, and be refused.
-        message = f"{name} {number} is above {MAX_ID}"
-        raise ValueError(message)
+        raise ValueError(f"{name} {number} is above {MAX_ID}")
     return number
 
 
 def _one_of(value: str, known: Any) -> str:  # noqa: ANN401 - a container of texts
     if value not in known:
-        message = f"{value!r} is none of {', '.join(known)}"
-        raise ValueError(message)
+        raise ValueError(f"{value!r} is none of {', '.join(known)}")
     return value

@@ -49,8 +49,7 @@ def read_records(lines: Iterable[str]) -> Contents:
         try:
             key_text, tab, value_text = line.strip().partition("\t")
             if not tab:
-                message = "there is no tab between key and value"
-                raise ValueError(message)
+                raise ValueError("there is no tab between key and value")
             _take(contents, parsed_json(key_text), parsed_json(value_text))
         except _UNREADABLE as cause:
             said = cause.error_message if isinstance(cause, SchemaRegistryError) else str(cause)
@@ -81,8 +80,7 @@ def _take(contents: Contents, key: Mapping[str, Any], value: Mapping[str, Any] |
         if value is not None:
             _delete(contents, subject, as_whole(value.get("version", 0), "version"), softly=kind == "DELETE_SUBJECT")
     else:
-        message = f"records of keytype {kind[:40]!r} are not known here"
-        raise ValueError(message)
+        raise ValueError(f"records of keytype {kind[:40]!r} are not known here")
 
 
 def _delete(contents: Contents, subject: str, up_to: int, *, softly: bool) -> None:

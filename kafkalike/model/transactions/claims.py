@@ -51,8 +51,7 @@ class GroupClaim:
         if isinstance(metadata, str):
             return cls(group_id=metadata, client_id=client_id)
         if metadata.group_id is None:
-            message = "the consumer has no group"
-            raise ValueError(message)
+            raise ValueError("the consumer has no group")
         return cls(
             group_id=metadata.group_id,
             generation=metadata.generation_id,
@@ -91,11 +90,10 @@ def joined_lives(known: Mapping[str, str], given: Mapping[str, str]) -> dict[str
     """
     for name, topic_id in given.items():
         if known.get(name, topic_id) != topic_id:
-            message = (
+            raise UnknownTopicOrPartitionError(
                 f"offsets of {name!r} cannot be added: the topic was deleted and created again during the "
                 "transaction, which has offsets of the earlier one; abort it"
             )
-            raise UnknownTopicOrPartitionError(message)
     return {**known, **given}
 
 
@@ -129,8 +127,7 @@ def check_partitions(offsets: GroupOffsets, topics: Mapping[str, TopicInfo]) -> 
         for tp in positions:
             info = topics.get(tp.topic)
             if info is not None and tp.partition not in info.partitions:
-                message = f"{tp.topic}-{tp.partition} does not exist; nothing was committed"
-                raise UnknownTopicOrPartitionError(message)
+                raise UnknownTopicOrPartitionError(f"{tp.topic}-{tp.partition} does not exist; nothing was committed")
 
 
 def offset_commit(
@@ -154,8 +151,7 @@ def offset_commit(
     lives = dict(claim.lives)
     if topic_id is None or lives.get(tp.topic, topic_id) != topic_id:
         why = "there is no such topic" if topic_id is None else "it was deleted and created again"
-        message = f"offsets of {tp.topic!r} cannot be committed: {why}; nothing was committed"
-        raise UnknownTopicOrPartitionError(message)
+        raise UnknownTopicOrPartitionError(f"offsets of {tp.topic!r} cannot be committed: {why}; nothing was committed")
     return OffsetCommit(
         group_id=claim.group_id,
         topic=Topic(tp.topic, topic_id),

@@ -79,8 +79,7 @@ def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: s
     elif "committed" in value:
         *attempt, at = (as_whole(n, "committed") for n in _items(value["committed"], "committed"))
         if at >= seq:
-            message = f"'committed' names row {at}, which does not come before it"
-            raise ValueError(message)
+            raise ValueError(f"'committed' names row {at}, which does not come before it")
         committed = Committed(attempt=Attempt(*attempt), seq=at, name=name)
     return Standing(
         producer_id=producer_id,
@@ -147,8 +146,7 @@ def _load_file(name: object, size: object, checksum: object, topic_id: str) -> S
     else:
         name = as_text(name, "files")
         if "/" in name or not name.strip("."):
-            message = f"{name!r} is no file of the transaction's folder"
-            raise ValueError(message)
+            raise ValueError(f"{name!r} is no file of the transaction's folder")
     return StagedFile(name, as_whole(size, "files"), as_whole(checksum, "files"))
 
 
@@ -160,6 +158,5 @@ def _short(name: str, topic: Topic) -> str | int:
 
 def _items(found: object, name: str) -> list[Any]:
     if type(found) is not list:
-        message = f"{name!r} is {type(found).__name__}, not a list"
-        raise TypeError(message)
+        raise TypeError(f"{name!r} is {type(found).__name__}, not a list")
     return found

@@ -112,13 +112,13 @@ def plan_commit(groups: Groups, wanted: Wanted, topics: Mapping[str, str], now_m
     if done is not None:
         # A topic may have been left out of it since; see `plan_drop`.
         if any(part not in wanted.parts for part in done.parts):
-            message = f"{identity!r}: a copy of this producer, made by a fork, has committed another transaction"
-            raise ProducerFencedError(message)
+            raise ProducerFencedError(
+                f"{identity!r}: a copy of this producer, made by a fork, has committed another transaction"
+            )
         return None
     known = _current(groups, identity, wanted.attempt, in_doubt=wanted.in_doubt)
     if wanted.attempt.number <= known.number:
-        message = f"transaction {wanted.attempt.number} of {identity!r} was aborted"
-        raise InvalidTxnStateError(message)
+        raise InvalidTxnStateError(f"transaction {wanted.attempt.number} of {identity!r} was aborted")
     _check_settled(identity, known, wanted.settled)
     for part in wanted.parts:
         _check_there(topics, part.topic)
@@ -148,11 +148,10 @@ def plan_abort(
         ProducerFencedError, InvalidProducerEpochError: the epoch is over, and with it everything that was open in it.
     """
     if committed_as(groups, transactional_id, attempt) is not None:
-        message = (
+        raise InvalidTxnStateError(
             f"transaction {attempt.number} of {transactional_id!r} is committed, by a call whose answer did not come: "
             "commit it again"
         )
-        raise InvalidTxnStateError(message)
     known = _current(groups, transactional_id, attempt, in_doubt=in_doubt)
     if attempt.number <= known.number:
         return None
@@ -188,8 +187,7 @@ def plan_fence(
     if known is None:
         if only is not None:
             return None
-        message = f"there is no transactional id {transactional_id!r}"
-        raise TransactionalIdNotFoundError(message)
+        raise TransactionalIdNotFoundError(f"there is no transactional id {transactional_id!r}")
     if only is not None and not is_open(known, only):
         return None
     _check_settled(transactional_id, known, settled)
@@ -274,8 +272,7 @@ def _current(groups: Groups, transactional_id: str, attempt: Attempt, *, in_doub
 def _check_settled(transactional_id: str, known: Standing | None, settled: int) -> None:
     unsettled = None if known is None else known.unsettled
     if unsettled is not None and unsettled.seq != settled:
-        message = f"{transactional_id!r}: its transaction before this one is not in all topics yet"
-        raise UnsettledError(message)
+        raise UnsettledError(f"{transactional_id!r}: its transaction before this one is not in all topics yet")
 
 
 def _fact(known: Standing) -> Committed | None:
@@ -286,5 +283,6 @@ def _fact(known: Standing) -> Committed | None:
 
 def _check_there(topics: Mapping[str, str], topic: Topic) -> None:
     if topics.get(topic.name) != topic.topic_id:
-        message = f"topic {topic.name!r} was deleted during the transaction; nothing was committed"
-        raise UnknownTopicOrPartitionError(message)
+        raise UnknownTopicOrPartitionError(
+            f"topic {topic.name!r} was deleted during the transaction; nothing was committed"
+        )

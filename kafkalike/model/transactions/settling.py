@@ -150,8 +150,7 @@ def cutting(topics: Sequence[Topic]) -> Generator[Act, Any, tuple[Groups, list[T
         if isinstance(cut, KafkaError):
             raise cut
         if cut is None:
-            message = f"topic {topic.name!r} was deleted meanwhile"
-            raise UnknownTopicOrPartitionError(message)
+            raise UnknownTopicOrPartitionError(f"topic {topic.name!r} was deleted meanwhile")
     return known, found
 
 

@@ -60,8 +60,7 @@ def sign_of(store: Store, name: str = BROKERS) -> Sign | None:
         roots = {int(broker): str(uri) for broker, uri in said["roots"].items()}
         return Sign(str(said["cluster"]), int(said["broker"]), roots, tuple(map(int, said.get("voters", ()))))
     except (KeyError, TypeError, AttributeError, ValueError) as cause:
-        message = f"{store.uri}/{name} is damaged: {cause!r}"
-        raise ValueError(message) from cause
+        raise ValueError(f"{store.uri}/{name} is damaged: {cause!r}") from cause
 
 
 @dataclass(slots=True)

@@ -84,8 +84,7 @@ class Brokers:
         location = topic if topic in CONTROL_TABLES else state.require(topic).location
         found = state.replicas.get(location)
         if found is None:
-            message = f"{topic!r} has no replicas"
-            raise UnknownTopicOrPartitionError(message)
+            raise UnknownTopicOrPartitionError(f"{topic!r} has no replicas")
         return found
 
     def replicas(self, topic: str, *, ends: bool = False) -> Replicas:
@@ -138,8 +137,9 @@ class Brokers:
         if table.leader == preferred:
             raise ElectionNotNeededError(f"Leader election not needed for topic {topic}: broker {preferred} leads")
         if preferred not in table.isr or not self.alive(preferred):
-            message = f"Failed to elect the preferred leader of topic {topic}: broker {preferred} is not in sync"
-            raise PreferredLeaderNotAvailableError(message)
+            raise PreferredLeaderNotAvailableError(
+                f"Failed to elect the preferred leader of topic {topic}: broker {preferred} is not in sync"
+            )
         helper.lead(preferred)
         return self.replicas(topic)
 
@@ -181,16 +181,13 @@ class Brokers:
 
     def _check(self, state: ClusterState, topic: str, table: ReplicatedTable, wanted: Sequence[int]) -> None:
         if not wanted or len(set(wanted)) < len(wanted):
-            message = f"topic {topic}: {list(wanted)} is empty, or names a broker twice"
-            raise InvalidReplicationAssignmentError(message)
+            raise InvalidReplicationAssignmentError(f"topic {topic}: {list(wanted)} is empty, or names a broker twice")
         for broker in wanted:
             known = state.brokers.get(broker)
             if known is None:
-                message = f"topic {topic}: there is no broker {broker}"
-                raise InvalidReplicationAssignmentError(message)
+                raise InvalidReplicationAssignmentError(f"topic {topic}: there is no broker {broker}")
             if known.draining and broker not in table.assigned:
-                message = f"topic {topic}: broker {broker} is being drained"
-                raise InvalidReplicationAssignmentError(message)
+                raise InvalidReplicationAssignmentError(f"topic {topic}: broker {broker} is being drained")
 
     def _assigning(self, state: ClusterState, seq: int, table: ReplicatedTable, wanted: tuple[int, ...]) -> MetadataRow:
         changed = table.reassigned(wanted)
@@ -250,11 +247,9 @@ class Brokers:
             number = state.last_broker + 1 if id is None else id
             known = state.brokers.get(number)
             if (known is not None and known.uri != root.uri) or (known is None and number <= state.last_broker):
-                message = f"broker {number} is, or was, another root"
-                raise KafkaConfigurationError(message)
+                raise KafkaConfigurationError(f"broker {number} is, or was, another root")
             if any(other.uri == root.uri and other.id != number for other in state.brokers.values()):
-                message = f"{root.uri} is a broker already"
-                raise KafkaConfigurationError(message)
+                raise KafkaConfigurationError(f"{root.uri} is a broker already")
             check_apart(root.uri, [other.uri for other in state.brokers.values() if other.id != number])
             self._sign(root, number, state)
             made[:] = [Broker(id=number, uri=root.uri, rack=rack or self._cluster.places.rack_of(root.uri))]
@@ -271,19 +266,16 @@ class Brokers:
         try:
             if sign_of(root) is None:
                 if is_cluster(root):
-                    message = f"{root.uri} is a cluster of its own"
-                    raise KafkaConfigurationError(message)
+                    raise KafkaConfigurationError(f"{root.uri} is a cluster of its own")
                 check_not_enclosed(root)
             root.check_writable()
             root.make_folder("")
             root.put_if_absent(BROKERS, own._replace(broker=broker, roots=where).content(), durable=True)
             said = sign_of(root)
         except OSError as cause:
-            message = f"the root {root.uri} cannot be made: {cause}"
-            raise KafkaConnectionError(message) from cause
+            raise KafkaConnectionError(f"the root {root.uri} cannot be made: {cause}") from cause
         if said is None or (said.cluster, said.broker) != (own.cluster, broker):
-            message = f"{root.uri} is a root of another cluster, or another broker"
-            raise KafkaConfigurationError(message)
+            raise KafkaConfigurationError(f"{root.uri} is a root of another cluster, or another broker")
         for other in state.brokers:
             # So that any of them suffices to find the new one; a root that was removed may be the new one's by now.
             if other != broker and self._store.root_of(other).is_there():
@@ -331,8 +323,7 @@ class Brokers:
         state = self._state()
         self._known(state, broker)
         if broker in self._store.metadata_root.brokers:
-            message = f"broker {broker} has the cluster's metadata, or votes on them"
-            raise PolicyViolationError(message)
+            raise PolicyViolationError(f"broker {broker} has the cluster's metadata, or votes on them")
         there = [
             table
             for table in state.replicas.values()
@@ -340,12 +331,14 @@ class Brokers:
         ]
         names = ", ".join(sorted(owner(state, table.location)[0] for table in there))
         if there and not lost:
-            message = f"broker {broker} has replicas of {names}: drain it first, and let `replicate` move them"
-            raise PolicyViolationError(message)
+            raise PolicyViolationError(
+                f"broker {broker} has replicas of {names}: drain it first, and let `replicate` move them"
+            )
         for table in there:
             if table.isr == (broker,):
-                message = f"broker {broker} has the only replica in sync of {owner(state, table.location)[0]}"
-                raise PolicyViolationError(message)
+                raise PolicyViolationError(
+                    f"broker {broker} has the only replica in sync of {owner(state, table.location)[0]}"
+                )
             TableHelper(self._cluster, table.location).take_out(broker)
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:

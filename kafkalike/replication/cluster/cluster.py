@@ -216,8 +216,7 @@ class ReplicatedCluster(DeltaCluster):
         if known is None:
             known = self.metadata.refresh().brokers.get(broker)
         if known is None:
-            message = f"there is no broker {broker} any more"
-            raise KafkaStorageError(message)
+            raise KafkaStorageError(f"there is no broker {broker} any more")
         return self._places.broker(known.uri, self._founding)
 
     def _found(self) -> None:
@@ -383,8 +382,7 @@ class ReplicatedCluster(DeltaCluster):
             KafkaConnectionError: none is.
         """
         if not self._founding.done or not self.store.alive():
-            message = f"none of the roots {self.root} is there"
-            raise KafkaConnectionError(message)
+            raise KafkaConnectionError(f"none of the roots {self.root} is there")
 
     def table_uri(self, info: TopicInfo) -> str:
         """Where Spark finds a topic's table: at its leader."""
@@ -448,8 +446,10 @@ class ReplicatedCluster(DeltaCluster):
             tables = RootTables(root.uri, root, self.clock, self.metadata, self.metadata_on_disk)
             return tables.make(source.name, location, source.table_id, first)
         except (OSError, KafkaStorageError) as cause:
-            message = f"the mirror {source.name!r} cannot be made: broker {placed.leader} does not take it: {cause}"
-            raise RefusingRootError(message, placed.leader) from cause
+            raise RefusingRootError(
+                f"the mirror {source.name!r} cannot be made: broker {placed.leader} does not take it: {cause}",
+                placed.leader,
+            ) from cause
 
     def _placed_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
         assert placed is not None

@@ -80,8 +80,7 @@ class MetadataController:
         """
         found = self._of(self._metadata.refresh_strictly())
         if found is None:
-            message = f"{self._location} does not exist any more"
-            raise UnknownTopicOrPartitionError(message)
+            raise UnknownTopicOrPartitionError(f"{self._location} does not exist any more")
         return found
 
     def change(self, before: Registration, after: Registration) -> bool:
@@ -101,8 +100,7 @@ class MetadataController:
     def found(self) -> Registration:
         """Register a control table, unless it is."""
         if self._place is None:
-            message = f"{self._location} does not exist any more"
-            raise UnknownTopicOrPartitionError(message)
+            raise UnknownTopicOrPartitionError(f"{self._location} does not exist any more")
         place = self._place
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:

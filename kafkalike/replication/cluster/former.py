@@ -128,11 +128,10 @@ class FormerReplicas:
             # No log is there that can be read, and none is newer.
             return
         if said is not None and said.epoch > table.registration.epoch:
-            message = (
+            raise KafkaStorageError(
                 f"{former.folder.uri} is of epoch {said.epoch}, and the metadata know of none above "
                 f"{table.registration.epoch}: its files stay; see whether {former.location} lacks any record"
             )
-            raise KafkaStorageError(message)
 
 
 def _is_kept(table: ReplicatedTable, replica: Replica) -> bool:

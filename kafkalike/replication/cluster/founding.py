@@ -71,8 +71,7 @@ def find_cluster(places: Places, named: Sequence[str]) -> FoundCluster | None:
     if not signs:
         return None
     if len(clusters) > 1:
-        message = f"the roots {', '.join(sorted(signs))} are of different clusters"
-        raise KafkaConfigurationError(message)
+        raise KafkaConfigurationError(f"the roots {', '.join(sorted(signs))} are of different clusters")
     known = _places({root: real_name(root) for root in named}, signs)
     return FoundCluster(next(iter(signs.values()))._replace(roots=known), done=True)
 
@@ -236,8 +235,7 @@ def _sign(places: Places, root: str, sign: Sign) -> None:
         raise _cannot(root, cause) from cause
     said = said_by(places, root)
     if said is None or (said.cluster, said.broker) != (sign.cluster, sign.broker):
-        message = f"the root {root} is a broker of another cluster"
-        raise KafkaConfigurationError(message)
+        raise KafkaConfigurationError(f"the root {root} is a broker of another cluster")
 
 
 def _cannot(root: str, cause: OSError | KafkaError) -> KafkaConnectionError:
@@ -266,10 +264,9 @@ def check_apart(root: str, others: Iterable[str]) -> None:
     for other in others:
         for inner, outer in ((root, other), (other, root)):
             if real_name(inner).startswith(f"{real_name(outer).rstrip('/')}/"):
-                message = (
+                raise KafkaConfigurationError(
                     f"the root {inner} lies in the root {outer}: who loses that one loses both; name folders apart"
                 )
-                raise KafkaConfigurationError(message)
 
 
 def check_unused(places: Places, root: str) -> None:
@@ -287,7 +284,6 @@ def check_unused(places: Places, root: str) -> None:
             return
     except OSError as cause:
         raise _cannot(root, cause) from cause
-    message = (
+    raise KafkaConfigurationError(
         f"the root {root} is a cluster of one root: name it alone, and give it others with `kafkalike brokers add`"
     )
-    raise KafkaConfigurationError(message)

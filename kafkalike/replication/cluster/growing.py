@@ -79,8 +79,7 @@ def grow(
     places = Places(options)
     only, new = places.named(root), places.named(uri)
     if only == new:
-        message = f"{uri} is the root that the cluster has"
-        raise KafkaConfigurationError(message)
+        raise KafkaConfigurationError(f"{uri} is the root that the cluster has")
     check_apart(new, [only])
     check_unused(places, new)
     store = places.open(only)
@@ -90,10 +89,9 @@ def grow(
         _register(only, places, clock)
         _sign(only, store)
     except OSError as cause:
-        message = (
+        raise KafkaStorageError(
             f"the cluster at {root} did not get another root, and is written by nobody until that is done: {cause}"
-        )
-        raise KafkaStorageError(message) from cause
+        ) from cause
     made = open_several([only], storage_options=options).replication.add_broker(new, rack=rack, id=id)
     # So that the new one gets a copy of the metadata.
     open_several([only], storage_options=options).replication.recover(voters=[ONLY_BROKER])
@@ -104,8 +102,9 @@ def _begin(root: str, store: Store, clock: Clock) -> None:
     """Keep clients of one root out, and let this root vote on the metadata."""
     metadata = store.at(CLUSTER_METADATA)
     if not LogFiles.listed(metadata).commits:
-        message = f"the cluster at {root} has nothing yet: name all roots, and it is made with them"
-        raise KafkaConfigurationError(message)
+        raise KafkaConfigurationError(
+            f"the cluster at {root} has nothing yet: name all roots, and it is made with them"
+        )
     for _ in range(TRIES):
         snapshot = _sound(metadata)
         found = dict(snapshot.metadata())
@@ -205,5 +204,4 @@ def _sign(root: str, store: Store) -> None:
     except ValueError as cause:
         raise OSError(str(cause)) from cause
     if said is None or said.broker != ONLY_BROKER:
-        message = f"{root} is another broker's root"
-        raise KafkaConnectionError(message)
+        raise KafkaConnectionError(f"{root} is another broker's root")

@@ -44,8 +44,7 @@ def open_several(
     real = [real_name(root) for root in named]
     doubled = next((root for root, path in zip(named, real, strict=True) if real.count(path) > 1), None)
     if doubled is not None:
-        message = f"the root {doubled} is named twice"
-        raise KafkaConfigurationError(message)
+        raise KafkaConfigurationError(f"the root {doubled} is named twice")
     found = find_cluster(places, named)
     uris = (*named, *(() if found is None else found.sign.roots.values()))
     if storage_options and all(map(is_folder, uris)):

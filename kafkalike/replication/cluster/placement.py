@@ -85,8 +85,9 @@ class Placement:
             usable, away = self._looked(state)
             by_hand = _assigned_by_hand(assignments, partitions, usable | away)
             if set(by_hand) <= set(away):
-                message = f"none of the brokers {list(by_hand)} of the assignment gives an answer"
-                raise InvalidReplicationAssignmentError(message)
+                raise InvalidReplicationAssignmentError(
+                    f"none of the brokers {list(by_hand)} of the assignment gives an answer"
+                )
             return first_replicas(location, by_hand, away)
         if factor == 0 or factor < -1:
             raise InvalidReplicationFactorError(
@@ -103,8 +104,9 @@ class Placement:
         usable, away = self._looked(state)
         check_factor(factor, len(usable) + len(away))
         if not usable:
-            message = f"Unable to replicate the partition {factor} time(s): none of the roots gives an answer"
-            raise InvalidReplicationFactorError(message)
+            raise InvalidReplicationFactorError(
+                f"Unable to replicate the partition {factor} time(s): none of the roots gives an answer"
+            )
         leads = dict.fromkeys(sorted(usable), 0)
         for table in state.replicas.values():
             if table.assigned[0] in leads:
@@ -136,13 +138,13 @@ def _assigned_by_hand(
     """
     check_assignment(assignments, usable)
     if len(assignments) != partitions:
-        message = f"{len(assignments)} partitions were assigned, and the topic is to have {partitions}"
-        raise InvalidReplicationAssignmentError(message)
+        raise InvalidReplicationAssignmentError(
+            f"{len(assignments)} partitions were assigned, and the topic is to have {partitions}"
+        )
     different = {tuple(brokers) for brokers in assignments.values()}
     if len(different) > 1:
-        message = (
+        raise InvalidReplicationAssignmentError(
             "all partitions of a topic are in one table, so they have the same replicas and the same leader; the "
             f"assignment has {len(different)} different ones"
         )
-        raise InvalidReplicationAssignmentError(message)
     return next(iter(different))

@@ -65,8 +65,9 @@ class Places:
 
         found = open_objects(uri, self._options, self._environ, impatient=True)
         if found is None:
-            message = f"a broker's root is a folder or a place in an object store, and {uri} is neither"
-            raise KafkaConfigurationError(message)
+            raise KafkaConfigurationError(
+                f"a broker's root is a folder or a place in an object store, and {uri} is neither"
+            )
         return found
 
     def broker(self, uri: str, founding: Founding) -> BrokerRoot:
@@ -100,8 +101,9 @@ class Places:
         try:
             found = self.server_file(uri) or environments_file()
         except OSError as cause:
-            message = f"the {SERVER_PROPERTIES_FILE} of {uri}, which may name its rack, cannot be read: {cause}"
-            raise KafkaConnectionError(message) from cause
+            raise KafkaConnectionError(
+                f"the {SERVER_PROPERTIES_FILE} of {uri}, which may name its rack, cannot be read: {cause}"
+            ) from cause
         return next((config.get("broker.rack").strip() for config in found.values()), "") or None
 
     def sign(self, uri: str, name: str) -> Sign | None:

@@ -96,8 +96,7 @@ class Recoveries:
         self._cluster.store.ask_again()
         found = self._known.look()
         if found is None:
-            message = f"no root of {self._cluster.root} in reach says who votes"
-            raise KafkaStorageError(message)
+            raise KafkaStorageError(f"no root of {self._cluster.root} in reach says who votes")
         return found
 
     def _member(self, voter: Voter, *, votes: bool) -> QuorumMember:
@@ -133,8 +132,7 @@ class Recoveries:
         alive = self._cluster.store.alive()
         self._folders.clear()
         if source is not None and all(self._cluster.store.roots[broker].uri != source for broker in alive):
-            message = f"{source} is no root of this cluster that answers"
-            raise KafkaConfigurationError(message)
+            raise KafkaConfigurationError(f"{source} is no root of this cluster that answers")
         silent = [voter for voter in before.voters if self._known.last_of(voter) is None]
         after = self._wanted(before, alive, voters)
         lost = [voter.broker for voter in silent]
@@ -175,8 +173,9 @@ class Recoveries:
             size = max((n for n in (1, 3, 5) if n <= min(len(alive), max(len(before.voters), 1))), default=1)
             named = sorted((*kept, *spare)[:size])
         if len(set(named)) not in {1, 3, 5} or not set(named) <= set(alive):
-            message = f"one, three or five roots that answer are to vote; these do: {', '.join(map(str, alive))}"
-            raise KafkaConfigurationError(message)
+            raise KafkaConfigurationError(
+                f"one, three or five roots that answer are to vote; these do: {', '.join(map(str, alive))}"
+            )
         epoch = before.epoch + 1
         life = secrets.token_hex(4)
 
@@ -193,8 +192,7 @@ class Recoveries:
             # Somebody began, and stopped: nobody has voted for these yet.
             earlier = self._known.set_of(before.epoch - 1)
             if earlier is None:
-                message = f"no root in reach says who voted in epoch {before.epoch - 1}"
-                raise KafkaStorageError(message)
+                raise KafkaStorageError(f"no root in reach says who voted in epoch {before.epoch - 1}")
             before, after = earlier, before
         try:
             try:
@@ -202,11 +200,11 @@ class Recoveries:
             except OtherTakeoverError as other:
                 return roots.carry_out(taking_over(before, other.after, lossy=True))
         except (NoMajorityError, UnreachableVoterError, VotersReplacedError) as cause:
-            message = f"others did not take over, and the voters decide nothing until this is run again: {cause!r}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(
+                f"others did not take over, and the voters decide nothing until this is run again: {cause!r}"
+            ) from cause
         except OtherTakeoverError as other:
-            message = f"two others are taking over at once: {other.after}"
-            raise PolicyViolationError(message) from other
+            raise PolicyViolationError(f"two others are taking over at once: {other.after}") from other
 
     # --- what is lost --------------------------------------------------------------------------
 

@@ -296,12 +296,11 @@ class SeveralRoots(NearStore):
             for name, value in root.hadoop_settings().items():
                 if found.setdefault(name, value) != value:
                     bucket = name.removeprefix("fs.s3a.bucket.").partition(".")[0]
-                    message = (
+                    raise KafkaConfigurationError(
                         f"several roots are in buckets called {bucket}, which are asked in different ways; Hadoop, "
                         'with which Delta reads, knows a bucket by its name alone: read with format("kafkalike"), or '
                         "give buckets names of their own"
                     )
-                    raise KafkaConfigurationError(message)
         return found
 
     def read(self, name: str) -> bytes:

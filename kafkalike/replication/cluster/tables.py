@@ -178,8 +178,9 @@ class TableHelper:
                 continue
             except ReplicaError as failed:
                 if failed.replica.broker == broker and failed.replica not in registered.chain:
-                    message = f"broker {broker} gives no answer, or has something else: {failed}"
-                    raise KafkaStorageError(message) from failed
+                    raise KafkaStorageError(
+                        f"broker {broker} gives no answer, or has something else: {failed}"
+                    ) from failed
                 self._replicas.published.mend(failed)
                 continue
             finally:
@@ -188,8 +189,7 @@ class TableHelper:
             if done is None:
                 # The log must go on, past what only that replica has.
                 self._go_on()
-        message = f"broker {broker} could not be let in {TRIES} times; the next run goes on"
-        raise KafkaStorageError(message)
+        raise KafkaStorageError(f"broker {broker} could not be let in {TRIES} times; the next run goes on")
 
     def _fresh_view(self) -> View:
         self._replicas.published.forget()
@@ -228,8 +228,7 @@ class TableHelper:
         try:
             self._roots.carry_out(joining.leaving(replica, registered, view, seen))
         except NoReplicaLeftError:
-            message = f"broker {replica.broker} has the only replica in sync"
-            raise KafkaStorageError(message) from None
+            raise KafkaStorageError(f"broker {replica.broker} has the only replica in sync") from None
         except ReplicaError as failed:
             self._replicas.published.mend(failed)
         self._replicas.published.forget()
@@ -263,8 +262,7 @@ class TableHelper:
             named = {replica.broker for replica in registered.renamed}
             found = [end for broker in out if broker not in named for end in self._former_ends_at(broker)]
         if not found:
-            message = f"Failed to elect a leader of topic {topic}: no replica answers"
-            raise EligibleLeadersNotAvailableError(message)
+            raise EligibleLeadersNotAvailableError(f"Failed to elect a leader of topic {topic}: no replica answers")
         chosen = max(found).replica
 
         def prepare(life: int) -> None:

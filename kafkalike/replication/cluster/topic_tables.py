@@ -86,8 +86,9 @@ class TopicTables:
             for replica in registration.chain:
                 self._discard_folder(replica.broker, location)
             why = f"broker {replicas.refused} does not take it: {cause.__cause__}" if replicas.refused else str(cause)
-            message = f"the table of topic {name!r} cannot be created: {why}"
-            raise RefusingRootError(message, replicas.refused) from cause
+            raise RefusingRootError(
+                f"the table of topic {name!r} cannot be created: {why}", replicas.refused
+            ) from cause
         return TopicId(table_id)
 
     def discard(self, info: TopicInfo) -> None:

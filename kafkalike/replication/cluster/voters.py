@@ -60,8 +60,7 @@ def first_voters(roots: Collection[int], wanted: str) -> tuple[int, ...]:
     strangers = sorted(set(named) - set(roots))
     if strangers:
         known = ", ".join(map(str, sorted(roots)))
-        message = f"controller.quorum.voters names broker {strangers[0]}, and there are {known}"
-        raise KafkaConfigurationError(message)
+        raise KafkaConfigurationError(f"controller.quorum.voters names broker {strangers[0]}, and there are {known}")
     return named or tuple(sorted(roots)[: FEWEST if len(roots) >= FEWEST else 1])
 
 
@@ -103,8 +102,7 @@ def found_voter(root: Store, broker: int, where: Mapping[int, str], voters: Coll
     try:
         found = acts.do(PutMark(mine, first))
         if found != first:
-            message = f"the root {root.uri} is a voter of {', '.join(v.uri for v in found.voters)}"
-            raise KafkaConfigurationError(message)
+            raise KafkaConfigurationError(f"the root {root.uri} is a voter of {', '.join(v.uri for v in found.voters)}")
         if mine in votes:
             # It is made, however slow it is.
             acts.forgive()

@@ -112,8 +112,9 @@ class DataFiles:
 
     def _check(self, add: Add, size: int, first: bytes, last: bytes) -> None:
         if size != add.size or first != _MAGIC or last != _MAGIC:
-            message = f"{self.source.uri}/{add.path} is damaged: it has {size} bytes, its table's log says {add.size}"
-            raise CorruptRecordError(message)
+            raise CorruptRecordError(
+                f"{self.source.uri}/{add.path} is damaged: it has {size} bytes, its table's log says {add.size}"
+            )
 
     def _copy_in_steps(self, add: Add) -> None:
         size = self.source.size(add.path)

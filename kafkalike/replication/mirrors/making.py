@@ -54,17 +54,13 @@ class MirrorMaking:
         """
         name, mirror = mine.name, mine.mirror
         if mirror is None:
-            message = f"topic {name!r} exists at {self._target.root}, and is no mirror"
-            raise TopicAlreadyExistsError(message)
+            raise TopicAlreadyExistsError(f"topic {name!r} exists at {self._target.root}, and is no mirror")
         if mirror.source != self._source.root:
-            message = f"topic {name!r} is a mirror of {mirror.source}, not of {self._source.root}"
-            raise MirrorError(message)
+            raise MirrorError(f"topic {name!r} is a mirror of {mirror.source}, not of {self._source.root}")
         if mine.table_id != theirs.table_id:
-            message = (
+            raise MirrorError(
                 f"{name}: the topic was deleted and created again at {self._source.root}; its mirror stays as it was. "
                 "Delete it at the target, and the new topic is mirrored"
             )
-            raise MirrorError(message)
         if mirror.phase is not Phase.FOLLOWING:
-            message = f"topic {name!r} is being promoted: run `kafkalike mirror promote` again"
-            raise MirrorError(message)
+            raise MirrorError(f"topic {name!r} is being promoted: run `kafkalike mirror promote` again")

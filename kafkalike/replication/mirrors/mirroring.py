@@ -76,8 +76,7 @@ class Mirroring:
         groups: Callable[[str], bool],
     ) -> None:
         if source.root == target.root:
-            message = f"source and target are the same cluster, {source.root}"
-            raise MirrorError(message)
+            raise MirrorError(f"source and target are the same cluster, {source.root}")
         self._source = source
         self._target = target
         self._topics = topics
@@ -119,8 +118,9 @@ class Mirroring:
                         find_lost(self._target, lost)
                         note(passed, lost)
                     if not left and not lost:
-                        message = f"{self._source.root} removes what its mirror needs faster than it can be copied"
-                        raise KafkaTimeoutError(message) from cause
+                        raise KafkaTimeoutError(
+                            f"{self._source.root} removes what its mirror needs faster than it can be copied"
+                        ) from cause
             yield from self._look_after(passed)
             return passed
 
@@ -134,8 +134,9 @@ class Mirroring:
             topic = passed.topics[name] = TopicPass(name)
             try:
                 if name not in theirs:
-                    message = f"{name}: the topic was deleted at {self._source.root}; its mirror stays as it was"
-                    raise MirrorError(message)
+                    raise MirrorError(
+                        f"{name}: the topic was deleted at {self._source.root}; its mirror stays as it was"
+                    )
                 if name not in mine:
                     faults.point("mirror.before_create")
                     self._making.create(theirs[name])

@@ -61,8 +61,7 @@ def promoting(
         wanted = {name: state.require(name) for name in sorted(names)}
         for name, info in wanted.items():
             if info.mirror is None:
-                message = f"topic {name!r} is no mirror"
-                raise MirrorError(message)
+                raise MirrorError(f"topic {name!r} is no mirror")
         seal = new_run()
         yield from _mark(target, wanted, Phase.PROMOTING, seal)
         problems: dict[str, KafkaError] = {}
@@ -70,8 +69,9 @@ def promoting(
         find_lost(target, problems)
         for name, problem in problems.items():
             if name in wanted and not force:
-                message = f"{name} cannot be promoted as a moment of its source; --force takes it as it is: {problem}"
-                raise MirrorError(message) from problem
+                raise MirrorError(
+                    f"{name} cannot be promoted as a moment of its source; --force takes it as it is: {problem}"
+                ) from problem
         versions: dict[str, int] = {}
         for name, info in wanted.items():
             mirror = target.metadata.refresh().require(name).mirror

@@ -176,8 +176,7 @@ class Reading:
     def _check_left(self, cause: MissingSourceFileError) -> None:
         """Refuse a source whose newest version names a file that is gone."""
         if cause.path in {add.path for add in live_adds(load_snapshot(self.source))}:
-            message = f"{cause}, and its table's newest version names it: the source is damaged"
-            raise LogCorruptError(message) from cause
+            raise LogCorruptError(f"{cause}, and its table's newest version names it: the source is damaged") from cause
 
     def _check_all_the_same(self) -> None:
         """Look at all versions that both logs have: a repair may have put another one in the place of a damaged one.

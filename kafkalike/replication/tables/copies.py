@@ -180,5 +180,4 @@ class Copies(NearStore):
         return self._stores[0].leases()
 
     def _refuse(self) -> NoReturn:
-        message = f"{self.uri} is read here, and not written"
-        raise UnsafeStorageError(message)
+        raise UnsafeStorageError(f"{self.uri} is read here, and not written")

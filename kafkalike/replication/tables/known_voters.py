@@ -122,8 +122,7 @@ class KnownVoters:
                     continue
                 raise OSError(self.why(voters)) from cause
             except FellBehindError as cause:
-                message = f"{self.uri}: this version was made long ago, and the log begins after it"
-                raise OSError(message) from cause
+                raise OSError(f"{self.uri}: this version was made long ago, and the log begins after it") from cause
 
     def why(self, voters: VoterSet) -> str:
         """Which voters do not answer, and what to do."""

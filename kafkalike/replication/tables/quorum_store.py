@@ -142,8 +142,7 @@ class QuorumStore(NearStore):
             except (OSError, UnreachableVoterError) as cause:
                 _log.debug("%s: no checkpoint: %s", voter.uri, cause)
         if not made:
-            message = f"{self.uri}: no voter could take {name}"
-            raise OSError(message)
+            raise OSError(f"{self.uri}: no voter could take {name}")
 
     @staticmethod
     def _name_checkpoint(folder: Store, content: bytes) -> None:

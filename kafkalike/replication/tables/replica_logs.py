@@ -117,8 +117,7 @@ class ReplicaLogs:
         if store.read(MARK) == mark:
             self._marked[replica] = now
         else:
-            message = f"{store.uri} is not replica {replica}"
-            raise OSError(message)
+            raise OSError(f"{store.uri} is not replica {replica}")
         return store
 
     def look(self, replica: Replica, version: int, pace: Pace = NOW) -> bytes | None:

@@ -359,8 +359,7 @@ class ReplicaRoots:
             txns = self._txns_elsewhere(act.replica, names, cause)
         found = newest_configuration(txns)
         if found is None:
-            message = f"checkpoint {version} of {store.uri} does not say where the table's replicas are"
-            raise LogCorruptError(message)
+            raise LogCorruptError(f"checkpoint {version} of {store.uri} does not say where the table's replicas are")
         return View(found, version)
 
     def _txns_elsewhere(self, replica: Replica, names: Sequence[str], cause: BaseException) -> dict[str, int]:

@@ -167,8 +167,7 @@ def set_in(content: bytes) -> VoterSet:
         )
         return VoterSet(int(said["epoch"]), voters, observers)
     except (ValueError, KeyError, TypeError) as cause:
-        message = f"the file of a set of voters is damaged: {cause!r}"
-        raise OSError(message) from cause
+        raise OSError(f"the file of a set of voters is damaged: {cause!r}") from cause
 
 
 def request_content(request: Request) -> bytes:
@@ -199,8 +198,7 @@ def request_in(content: bytes) -> Request:
         sound = head["crc"] == zlib.crc32(value)
         kind = head.get("accept")
     except (ValueError, KeyError, TypeError, IndexError) as cause:
-        message = f"a register is damaged: {cause!r}"
-        raise OSError(message) from cause
+        raise OSError(f"a register is damaged: {cause!r}") from cause
     if not sound:
         raise OSError("a register is damaged: it does not match its checksum")
     if kind is None:

@@ -269,8 +269,7 @@ class VoterRoots:
         store, name = self._known(act.voter), log_name(act.version)
         assert isinstance(act.content, MetadataVersion)
         if not store.put_if_absent(name, act.content.data, durable=True) and store.read(name) != act.content.data:
-            message = f"{store.uri}/{name} is not what was decided: the voter is damaged, and must be replaced"
-            raise OSError(message)
+            raise OSError(f"{store.uri}/{name} is not what was decided: the voter is damaged, and must be replaced")
         if self._lasts.get(act.voter) == act.version - 1:
             self._lasts[act.voter] = act.version
 
@@ -316,8 +315,7 @@ class VoterRoots:
             with contextlib.suppress(OSError, LogCorruptError):
                 if add.path not in live_files(load_snapshot(self._store_of(source))):
                     return
-        message = f"{add.path} is on none of the voters that answer"
-        raise OSError(message)
+        raise OSError(f"{add.path} is on none of the voters that answer")
 
     def _copy_checkpoint(self, act: quorum.CopyCheckpoint) -> int:
         source, target = self._store_of(act.source), self._known(act.voter)

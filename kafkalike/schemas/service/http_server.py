@@ -111,8 +111,7 @@ def _secured(certificate: tuple[str, str | None]) -> dict[str, Any]:
 
 def _no_password() -> str:
     """Nobody is there to type it."""
-    message = "its key has a password"
-    raise ValueError(message)
+    raise ValueError("its key has a password")
 
 
 def _listening(host: str, port: int, *, anyone: bool) -> socket.socket:

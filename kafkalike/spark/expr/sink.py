@@ -119,17 +119,16 @@ def check_columns(schema: StructType, *, needs_topic: bool) -> Mapping[str, Data
     """
     types = {field.name: field.dataType for field in schema.fields}
     if needs_topic and "topic" not in types:
-        message = (
+        raise AnalysisException(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
         )
-        raise AnalysisException(message)
     if "value" not in types:
-        message = f"required attribute 'value' not found; the DataFrame has {', '.join(types) or 'no columns'}"
-        raise AnalysisException(message)
+        raise AnalysisException(
+            f"required attribute 'value' not found; the DataFrame has {', '.join(types) or 'no columns'}"
+        )
     for name, allowed in ALLOWED.items():
         if name in types and not any(_same(types[name], kind) for kind in allowed):
-            message = f"{name} must be a(n) {_SHOWN[name]}, not {types[name].simpleString()}"
-            raise AnalysisException(message)
+            raise AnalysisException(f"{name} must be a(n) {_SHOWN[name]}, not {types[name].simpleString()}")
     return types
 
 

@@ -87,8 +87,9 @@ def _explained(save: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's metho
             said = str(error).partition("]")[2].strip().partition("\n")[0]
         else:
             return
-        message = f'add .mode("append") before .save(): records are added to topics. Spark said: [{CONDITION}] {said}'
-        raise AnalysisException(message)
+        raise AnalysisException(
+            f'add .mode("append") before .save(): records are added to topics. Spark said: [{CONDITION}] {said}'
+        )
 
     explained.explained = (*getattr(save, "explained", ()), source)  # type: ignore[attr-defined]
     return explained

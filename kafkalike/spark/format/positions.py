@@ -138,8 +138,9 @@ def offsets_of(given: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, i
     try:
         return {TopicPartition(t, int(p)): int(offset) for t, by in given.items() for p, offset in by.items()}
     except (AttributeError, TypeError, ValueError) as cause:
-        message = f'the checkpoint holds {given!r}, which are no offsets such as {{"topicA":{{"0":23}}}}'
-        raise IllegalArgumentError(message) from cause
+        raise IllegalArgumentError(
+            f'the checkpoint holds {given!r}, which are no offsets such as {{"topicA":{{"0":23}}}}'
+        ) from cause
 
 
 def _object(option: str, text: str, shape: str) -> dict[str, Any]:

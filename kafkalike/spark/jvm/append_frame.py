@@ -138,6 +138,5 @@ def _write_small(
             return context.parallelize(jobs, len(jobs)).map(write).collect()
         except SPARK_FAILURES as cause:
             # What tasks have written has names that only they know; maintenance finds it.
-            message = f"Spark could not write the segments: {innermost(cause)}"
-            raise OSError(message) from cause
+            raise OSError(f"Spark could not write the segments: {innermost(cause)}") from cause
     return in_threads(staged, files, jobs)

@@ -19,8 +19,7 @@ def raise_refusal(topic: str, cause: Exception) -> NoReturn:
     """
     if isinstance(cause, PySparkException) and cause.getCondition() is not None and not _is_io(str(cause)):
         raise cause
-    message = f"{topic}: Spark could not write, nothing was written: {innermost(cause)}"
-    raise KafkaStorageError(message) from cause
+    raise KafkaStorageError(f"{topic}: Spark could not write, nothing was written: {innermost(cause)}") from cause
 
 
 def _is_io(text: str) -> bool:

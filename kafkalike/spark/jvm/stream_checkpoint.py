@@ -176,11 +176,10 @@ class CheckpointFiles(abc.ABC):
         try:
             return as_text(json.loads(text)["id"], "id")
         except UNREADABLE as cause:
-            message = (
+            raise KafkaStorageError(
                 f"{self.location}: the checkpoint is damaged: its file {METADATA} holds no id of a query: {cause!r}. "
                 "Restore the checkpoint, or start the query with a new one"
-            )
-            raise KafkaStorageError(message) from cause
+            ) from cause
 
     def offsets(self, batch_id: int) -> BatchOffsets:
         """What a batch reads.

@@ -204,6 +204,5 @@ class Together:
     @property
     def _open(self) -> TransactionSession:
         if self._session is None:
-            message = "no transaction was begun"
-            raise IllegalStateError(message)
+            raise IllegalStateError("no transaction was begun")
         return self._session

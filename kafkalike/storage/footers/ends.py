@@ -102,8 +102,7 @@ def footer_of(handle: int) -> tuple[int, bytes]:
     tail = os.pread(handle, TAIL, size - TAIL)
     at = size - TAIL - int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or at < len(MAGIC):
-        message = "this is not a Parquet file"
-        raise ValueError(message)
+        raise ValueError("this is not a Parquet file")
     return at, os.pread(handle, size - TAIL - at, at)
 
 

@@ -67,11 +67,9 @@ def read_struct(data: bytes) -> Struct:
     try:
         return _Reader(data).struct()
     except (IndexError, struct.error) as cause:
-        message = "the Thrift struct ends too early"
-        raise ValueError(message) from cause
+        raise ValueError("the Thrift struct ends too early") from cause
     except RecursionError as cause:
-        message = "the Thrift struct is too deep"
-        raise ValueError(message) from cause
+        raise ValueError("the Thrift struct is too deep") from cause
 
 
 def write_struct(fields: Struct) -> bytes:
@@ -125,8 +123,7 @@ class _Reader:
         elif kind == STRUCT:
             found = self.struct()
         else:
-            message = f"no Thrift type has the number {kind}"
-            raise ValueError(message)
+            raise ValueError(f"no Thrift type has the number {kind}")
         return found
 
     def _items(self) -> Items:
@@ -135,8 +132,7 @@ class _Reader:
         if size == _LONG_LIST:
             size = self._varint()
         if size > len(self._data):
-            message = "a Thrift list is longer than the struct"
-            raise ValueError(message)
+            raise ValueError("a Thrift list is longer than the struct")
         return Items(kind, [self._value(kind, in_list=True) for _ in range(size)])
 
     def _byte(self) -> int:

@@ -159,8 +159,9 @@ class TableLock:
         except OSError as cause:
             if cause.errno == errno.EROFS:
                 raise TopicAuthorizationFailedError(f"the root is read-only: {cause}") from cause
-            message = f"the lock {self._called} cannot be taken, so nothing was written: {cause}"
-            raise KafkaStorageError(message) from cause
+            raise KafkaStorageError(
+                f"the lock {self._called} cannot be taken, so nothing was written: {cause}"
+            ) from cause
 
     def _take(self, lock: FileLock, limit: Deadline, meanwhile: Callable[[], object], pause: float) -> None:
         """Try again and again, more often with time.
