@@ -18,7 +18,7 @@ loop := following loading settling state table table_change
 measured := kafkalike.model $(addprefix kafkalike.delta.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup classes setup-browser setup-stores objects demo demo-s3 check test test-all fmt lint types arch graph unit spark processes coverage mutants soak soak-replicas soak-pipeline wheel-pythons recipes e2e bench bench-kafka reference docs lock clean
+.PHONY: help setup classes setup-browser setup-stores objects demo demo-s3 check test test-all fmt lint types arch rooms unit spark processes coverage mutants soak soak-replicas soak-pipeline wheel-pythons recipes e2e bench bench-kafka reference docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,8 +92,8 @@ arch: setup ## who may import whom
 	$(call step,import-linter)
 	@$(bin)/lint-imports --no-cache
 
-graph: setup ## the folders of kafkalike/log: sizes, levels, circles, imports that go up; drawn into docs/architecture.md
-	@$(bin)/python scripts/import_graph.py --picture docs/architecture.md
+rooms: setup ## draw the rooms into docs/architecture.md and list all files in docs/reference/files.md
+	@$(bin)/python -m scripts.rooms
 
 unit: setup ## tests without logs and processes, and the examples in docstrings
 	$(call step,pytest)

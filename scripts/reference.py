@@ -27,7 +27,7 @@ from kafkalike.model.config.topic import TOPIC_PROPERTIES
 from scripts import reference_errors
 
 ROOT: Final = Path(__file__).parents[1]
-TYPED: Final = ROOT / "kafkalike" / "config" / "settings.py"
+TYPED: Final = ROOT / "kafkalike" / "model" / "config" / "settings.py"
 PAGE: Final = ROOT / "docs" / "settings.md"
 ERRORS: Final = ROOT / "docs" / "errors.md"
 

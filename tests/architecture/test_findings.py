@@ -34,7 +34,7 @@ def test_no_job_of_spark_commits_a_table() -> None:
     )
     found = {
         str(path.relative_to(TESTS.parent))
-        for folder in ("log", "retention")
+        for folder in ("delta", "log", "maintenance", "replication", "storage")
         for path in (TESTS.parent / "kafkalike" / folder).rglob("*.py")
         if writes.search(path.read_text())
     }

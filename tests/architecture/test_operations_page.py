@@ -15,7 +15,7 @@ NO_KINDS = {"read-only", "append-only"}
 
 def kinds() -> set[str]:
     """Names of findings in the modules that make them."""
-    files = sorted((PROJECT / "kafkalike" / "log" / "inspect").glob("*.py"))
+    files = sorted((PROJECT / "kafkalike" / "maintenance" / "verify").glob("*.py"))
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
     texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return ({text for text in texts if KIND.fullmatch(text)} | WORDS & texts) - NO_KINDS
@@ -36,7 +36,7 @@ def test_each_finding_has_a_line_that_says_what_to_do() -> None:
 def test_each_metric_of_the_exporter_is_listed() -> None:
     """By the name that a scrape shows."""
     source = "".join(
-        (PROJECT / "kafkalike" / "metrics" / file).read_text() for file in ("prometheus.py", "snapshot.py")
+        (PROJECT / "kafkalike" / "admin" / "metrics" / file).read_text() for file in ("prometheus.py", "snapshot.py")
     )
     named = set(re.findall(r'"((?:kafka|kafkalike)_[a-z_]+)"', source))
 

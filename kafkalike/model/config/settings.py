@@ -291,8 +291,8 @@ class ConsumerSettings(TypedDict, total=False):
 class AdminSettings(TypedDict, total=False):
     """Settings of a `KafkaAdminClient`.
 
-    bootstrap_servers (Any, default None): Storage root; see `kafkalike.connect.connect`. Kafka: host and port
-        of brokers.
+    bootstrap_servers (Any, default None): Storage root; see `kafkalike.connect.connect`. Kafka: host and port of
+        brokers.
     client_id (str, default 'kafkalike-admin'): Name of this client in messages.
     metric_reporters (Sequence[Any], default ()): Must be empty: an admin client has no metrics.
     storage_options (StorageOptions | Mapping[str, Any] | None, default None): Of a root in an object store: a dict

@@ -1,0 +1,134 @@
+"""Rooms: draw the packages of kafkalike and list their files, from what the source says.
+
+    python -m scripts.rooms [--check]
+
+Writes the picture between its marks in `docs/architecture.md`, and `docs/reference/files.md`: for each room its modules
+with the first sentence of their docstrings. With `--check` nothing is written; the exit code is 1 where a page is out
+of date. The layers themselves are checked by import-linter (`pyproject.toml`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import grimp
+
+ROOT: Final = Path(__file__).parents[1]
+PICTURE: Final = ROOT / "docs" / "architecture.md"
+INDEX: Final = ROOT / "docs" / "reference" / "files.md"
+
+BEGIN: Final = "<!-- rooms: written by `make rooms` -->"
+END: Final = "<!-- end of rooms -->"
+
+
+def layers() -> list[list[str]]:
+    """The rooms from the top, those that may not import each other side by side, as import-linter has them."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    rooms = next(contract for contract in contracts["contracts"] if contract["name"] == "The rooms")
+    return [[name.strip(" ()") for name in layer.split("|")] for layer in rooms["layers"]]
+
+
+def room_imports() -> set[tuple[str, str]]:
+    """Pairs of rooms of which the first imports the second; imports for types and inside functions count."""
+    sys.path.insert(0, str(ROOT))
+    graph = grimp.build_graph("kafkalike", cache_dir=None, exclude_type_checking_imports=False)
+    pairs = {(a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a)}
+    rooms = {(_room(a), _room(b)) for a, b in pairs}
+    return {(a, b) for a, b in rooms if a and b and a != b}
+
+
+def _room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def picture(order: list[list[str]], imports: set[tuple[str, str]], files: Mapping[str, int]) -> str:
+    """A Mermaid flow chart of the rooms; arrows that a longer way says as well are left out."""
+    rooms = [room for layer in order for room in layer if room in files]
+    lines = ["```mermaid", "flowchart TD"]
+    lines += [f'    {room}["{room} · {files[room]}"]' for room in rooms]
+    lines += [
+        f"    {a} --> {b}"
+        for a in rooms
+        for b in rooms
+        if (a, b) in imports and not any((a, c) in imports and _leads(imports, c, b) for c in rooms if c != b)
+    ]
+    return "\n".join([*lines, "```"])
+
+
+def _leads(imports: set[tuple[str, str]], start: str, end: str) -> bool:
+    return (start, end) in imports or any(_leads(imports, b, end) for a, b in imports if a == start)
+
+
+def modules() -> dict[str, list[Path]]:
+    """The files of each room, in order."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted((ROOT / "kafkalike").rglob("*.py")):
+        room = path.relative_to(ROOT / "kafkalike").with_suffix("").parts[0]
+        if "__pycache__" not in path.parts and room != "__init__":
+            found.setdefault(room, []).append(path)
+    return found
+
+
+def sentence(path: Path) -> str:
+    """The first sentence of a module's docstring."""
+    text = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0].split())
+    first, stop, _ = text.partition(". ")
+    return (first + stop).strip()
+
+
+def index(order: list[list[str]], files: Mapping[str, list[Path]]) -> str:
+    """The page of all files."""
+    return "\n".join(_index(order, files)) + "\n"
+
+
+def _index(order: list[list[str]], files: Mapping[str, list[Path]]) -> Iterator[str]:
+    yield "# Files of the package"
+    yield ""
+    yield "`make rooms` writes this page from the docstrings of the modules."
+    yield "[Architecture](../architecture.md) explains the rooms."
+    for room in (room for layer in order for room in layer if room in files):
+        yield ""
+        yield f"## {room}"
+        yield ""
+        yield "| file | what it holds |"
+        yield "|---|---|"
+        for path in files[room]:
+            said = sentence(path).replace("|", "\\|")
+            if said:
+                yield f"| `{path.relative_to(ROOT / 'kafkalike')}` | {said} |"
+
+
+def pages() -> dict[Path, str]:
+    """What each page is to hold."""
+    order, files = layers(), modules()
+    before, begin, rest = PICTURE.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{PICTURE} has no lines {BEGIN!r} and {END!r}")
+    drawn = picture(order, room_imports(), {room: len(paths) for room, paths in files.items()})
+    return {PICTURE: f"{before}{BEGIN}\n{drawn}\n{END}{after}", INDEX: index(order, files)}
+
+
+def main() -> int:
+    """Write or check the pages; return the exit code."""
+    parser = argparse.ArgumentParser(description="Draw the rooms of kafkalike and list their files.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
+    given = parser.parse_args()
+    stale = [page for page, text in pages().items() if not page.is_file() or page.read_text(encoding="utf-8") != text]
+    for page in stale:
+        if given.check:
+            print(f"{page.relative_to(ROOT)} is out of date: run make rooms", file=sys.stderr)
+        else:
+            page.parent.mkdir(exist_ok=True)
+            page.write_text(pages()[page], encoding="utf-8")
+    return 1 if stale and given.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
