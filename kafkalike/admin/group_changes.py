@@ -22,8 +22,8 @@ from kafkalike.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.group.expiry import dead_members, removal
-from kafkalike.log.group.offsets import check_position
+from kafkalike.log.group.group_expiry import dead_members, removal
+from kafkalike.log.group.group_offsets import check_position
 from kafkalike.log.port import TopicLog
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.groups.roster import Roster

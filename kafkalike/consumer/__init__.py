@@ -1,6 +1,6 @@
 """Consumer: topics or partitions in, records out, positions committed."""
 
-from kafkalike.consumer.client import KafkaConsumer
+from kafkalike.consumer.kafka_consumer import KafkaConsumer
 from kafkalike.consumer.listener import ConsumerRebalanceListener
 
 __all__ = ["ConsumerRebalanceListener", "KafkaConsumer"]

@@ -10,14 +10,14 @@ import math
 from collections.abc import Mapping
 from typing import assert_never
 
-from kafkalike.consumer.commits import Commits
-from kafkalike.consumer.context import Context
-from kafkalike.consumer.guard import Running
-from kafkalike.consumer.positions import Positions
+from kafkalike.consumer.consumer_context import Context
+from kafkalike.consumer.offset_commits import Commits
+from kafkalike.consumer.start_positions import Positions
 from kafkalike.consumer.subscription import Mode
+from kafkalike.consumer.thread_guard import Running
 from kafkalike.errors import FencedInstanceIdError, IllegalStateError, KafkaError, TopicDeletedError
+from kafkalike.log.group.heartbeat import Pacemaker
 from kafkalike.log.group.member import GroupMember
-from kafkalike.log.group.pacemaker import Pacemaker
 from kafkalike.model import assignment as rule
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.structs import TopicPartition

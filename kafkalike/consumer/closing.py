@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kafkalike.consumer.context import Context
-from kafkalike.consumer.guard import Guard
-from kafkalike.consumer.polling import Polling
+from kafkalike.consumer.consumer_context import Context
+from kafkalike.consumer.poll_loop import Polling
+from kafkalike.consumer.thread_guard import Guard
 from kafkalike.errors import KafkaError
 
 

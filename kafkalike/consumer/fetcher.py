@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kafkalike.consumer.context import Context
-from kafkalike.consumer.feeds import Build, Feed, Idle, Taken, Turn
-from kafkalike.consumer.guard import Running
+from kafkalike.consumer.consumer_context import Context
+from kafkalike.consumer.fetch_buffers import Build, Feed, Idle, Taken, Turn
+from kafkalike.consumer.thread_guard import Running
 from kafkalike.errors import (
     IllegalStateError,
     KafkaError,

@@ -12,7 +12,7 @@ from kafkalike.errors import (
     InvalidGroupIdError,
     RebalanceInProgressError,
 )
-from kafkalike.log.group.offsets import check_position
+from kafkalike.log.group.group_offsets import check_position
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim, check_claim

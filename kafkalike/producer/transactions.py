@@ -16,7 +16,7 @@ from kafkalike.errors import (
     TransactionAbortableError,
     UnknownOutcomeError,
 )
-from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.topic_ids import given_ids
 from kafkalike.log.port import Cluster, TopicLog, TransactionSession
 from kafkalike.model.appends import Appended

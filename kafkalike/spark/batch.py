@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.connect import connect
 from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.log.cuts.value import Snapshot
-from kafkalike.log.group.exclusive import held_alone
-from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.log.group.exclusive_lock import held_alone
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.port import TopicLog
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.dead_letters import DeadLetterSettings

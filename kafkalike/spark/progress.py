@@ -16,7 +16,7 @@ from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.cluster.past import ends_at
-from kafkalike.log.group.offsets import GroupOffsets, Membership, check_position
+from kafkalike.log.group.group_offsets import GroupOffsets, Membership, check_position
 from kafkalike.log.port import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, utc_text
 from kafkalike.model.names import check_group_id

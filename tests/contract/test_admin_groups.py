@@ -20,7 +20,7 @@ from kafkalike.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.group.expiry import Expired, expire_offsets
+from kafkalike.log.group.group_expiry import Expired, expire_offsets
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row

@@ -29,8 +29,8 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
-from kafkalike.log.group.offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.combining import offset_commit, units
 from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit

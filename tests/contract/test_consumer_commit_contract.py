@@ -16,7 +16,7 @@ from kafkalike.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.group.offsets import GroupOffsets, Membership
+from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.log.port import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

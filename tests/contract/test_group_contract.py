@@ -17,8 +17,8 @@ from kafkalike.errors import (
     UnknownMemberIdError,
 )
 from kafkalike.log.group.assignors import PartitionAssignor
-from kafkalike.log.group.exclusive import held_alone
-from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.log.group.exclusive_lock import held_alone
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK

@@ -13,8 +13,8 @@ from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import CommitFailedError, KafkaTimeoutError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.group.heartbeat import Pacemaker
 from kafkalike.log.group.member import GroupMember
-from kafkalike.log.group.pacemaker import Pacemaker
 from kafkalike.log.port import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import GroupsState, Roster, roster_row

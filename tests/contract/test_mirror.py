@@ -20,7 +20,7 @@ from kafkalike.delta.layout import MIRRORS
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.errors import MirrorError, MirrorTopicError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.group.offsets import GroupOffsets, Membership
+from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

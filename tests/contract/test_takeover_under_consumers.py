@@ -15,8 +15,8 @@ from kafkalike.admin import KafkaAdminClient, OffsetSpec
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.delta.layout import CONSUMER_OFFSETS
 from kafkalike.errors import KafkaStorageError
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
-from kafkalike.log.group.offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata
 from kafkalike.replication.cluster.cluster import ReplicatedCluster

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafkalike.connect import connect
-from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import TopicPartition

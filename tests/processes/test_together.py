@@ -9,7 +9,7 @@ import pytest
 from kafkalike import snapshot
 from kafkalike.connect import connect
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import TopicPartition
 from tests.processes.workers.together import TOPICS

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from kafkalike import snapshot
 from kafkalike.connect import connect
-from kafkalike.log.group.offsets import GroupOffsets, Membership
+from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.spark.workers.format_sink import copy as copy_by_format

@@ -22,7 +22,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.cuts.value import Snapshot
-from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.spark.batch import consume

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafkalike.log.group.offsets import Membership
+from kafkalike.log.group.group_offsets import Membership
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.protocol import check_commit
 from kafkalike.model.groups.roster import Member

@@ -26,8 +26,8 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
-from kafkalike.log.group.offsets import GroupOffsets
 from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK

@@ -11,7 +11,7 @@ from typing import Any
 
 from kafkalike import KafkaProducer, TopicPartition
 from kafkalike.connect import connect
-from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import Roster
 from kafkalike.model.structs import GroupState

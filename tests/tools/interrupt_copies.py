@@ -12,7 +12,7 @@ from typing import Final
 from kafkalike.admin.mirror import Mirror, promote
 from kafkalike.errors import MirrorError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.group.offsets import GroupOffsets, Membership
+from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.group.offsets import GroupOffsets, Membership
+from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK

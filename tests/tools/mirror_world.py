@@ -19,7 +19,7 @@ from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.group.offsets import GroupOffsets, Membership
+from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

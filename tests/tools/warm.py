@@ -38,7 +38,7 @@ LOADED: Final = (
     "kafkalike.cli.records.console_producer",
     "kafkalike.cli.topics.configs",
     "kafkalike.cli.topics.topics",
-    "kafkalike.consumer.client",
+    "kafkalike.consumer.kafka_consumer",
     "kafkalike.log.cluster.delta_cluster",
     "kafkalike.log.cluster.delta_transactions",
     "kafkalike.maintenance.verify.verify",

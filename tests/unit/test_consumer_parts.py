@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from kafkalike.consumer.futures import CommitFuture
-from kafkalike.consumer.guard import Guard
-from kafkalike.consumer.records import deserialized, to_records
+from kafkalike.consumer.record_builders import deserialized, to_records
 from kafkalike.consumer.subscription import Subscription
+from kafkalike.consumer.thread_guard import Guard
 from kafkalike.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError, RecordDeserializationError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.model.names import TopicId, TopicName

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkalike.consumer.records import to_records
+from kafkalike.consumer.record_builders import to_records
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.model.structs import ConsumerRecord
 

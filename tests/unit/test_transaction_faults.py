@@ -21,7 +21,7 @@ from kafkalike.errors import (
     TransactionAbortedError,
     UnknownOutcomeError,
 )
-from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.port import TopicLog, TransactionSession
 from kafkalike.model.appends import Appended
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline

@@ -7,7 +7,7 @@ import pytest
 import kafkalike
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import IllegalStateError, InvalidTxnStateError
-from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer

@@ -12,7 +12,7 @@ from kafkalike.admin.dead_letters.replay import GROUP, Replay, Replaying
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaError
 from kafkalike.log.dead_letters.stored import Filter, StoredLetter, letters_of
-from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.dead_letters.letters import SUFFIX, read_context
 from kafkalike.model.dead_letters.replayed import Replayed

@@ -16,7 +16,7 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.log.dead_letters.stored import Filter, StoredLetter, letters_of
-from kafkalike.log.group.offsets import GroupOffsets, check_position
+from kafkalike.log.group.group_offsets import GroupOffsets, check_position
 from kafkalike.model import faults
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Clock, Deadline

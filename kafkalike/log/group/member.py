@@ -21,8 +21,8 @@ from kafkalike.errors import (
     NonEmptyGroupError,
 )
 from kafkalike.log.group.membership import Counts, MemberSettings, Membership, Topics
+from kafkalike.log.group.session_expiry import Watch
 from kafkalike.log.group.store import GroupStore, RosterStore
-from kafkalike.log.group.watch import Watch
 from kafkalike.log.port import Cluster
 from kafkalike.model.clock import Clock
 from kafkalike.model.groups import protocol

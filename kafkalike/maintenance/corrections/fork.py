@@ -10,8 +10,8 @@ from typing import Any
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cluster.past import cut_at
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
-from kafkalike.log.group.offsets import GroupOffsets
 from kafkalike.maintenance.corrections.places import opened
 from kafkalike.maintenance.upkeep.restore import copy_topic
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock

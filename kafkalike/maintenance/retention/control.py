@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.group.expiry import expire_offsets
+from kafkalike.log.group.group_expiry import expire_offsets
 from kafkalike.maintenance.retention.report import ControlReport, MaintenanceReport
 from kafkalike.maintenance.retention.transactions import maintain_transactions
 from kafkalike.maintenance.staging.folder import clear_staging

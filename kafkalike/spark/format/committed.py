@@ -43,7 +43,7 @@ def where_it_stands(
     if not isinstance(position, Committed):
         return position
     # Only here: most queries begin elsewhere.
-    from kafkalike.log.group.offsets import GroupOffsets
+    from kafkalike.log.group.group_offsets import GroupOffsets
 
     found = GroupOffsets.of(cluster, clock).committed(group_id or "", chosen, topic_ids)
     missing = sorted(set(chosen) - found.keys())

@@ -26,7 +26,7 @@ def commit_progress(
         KafkaError: the offsets could not be written.
     """
     # Only here: most queries show no group.
-    from kafkalike.log.group.offsets import GroupOffsets, Membership
+    from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 
     known = {tp: OffsetAndMetadata(at) for tp, at in offsets.items() if tp.topic in topic_ids}
     membership = Membership(group_id=group_id, client_id=CLIENT)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from kafkalike.errors import CommitFailedError, KafkaError, RebalanceInProgressError, UnknownOutcomeError
-from kafkalike.log.group.offsets import GroupOffsets
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import GroupRow, GroupsState
 from tests.processes.workers.common import cluster, orders, wait_for_go

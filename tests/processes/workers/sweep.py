@@ -18,7 +18,7 @@ import pandas as pd
 
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.group.offsets import GroupOffsets, Membership
+from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.model.appends import TxnId
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from kafkalike.log.group.heartbeat import Pacemaker
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings, Membership
-from kafkalike.log.group.pacemaker import Pacemaker
 from kafkalike.log.port import Cluster
 from kafkalike.model.clock import Clock
 from kafkalike.model.groups.protocol import EXCLUSIVE, Scheme, Subscriber

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, overload
 
-from kafkalike.consumer.checks import check_no_effect
-from kafkalike.consumer.context import Context
-from kafkalike.consumer.guard import Guard, guarded, readable
-from kafkalike.consumer.polling import Polling
+from kafkalike.consumer.argument_checks import check_no_effect
+from kafkalike.consumer.consumer_context import Context
+from kafkalike.consumer.poll_loop import Polling
 from kafkalike.consumer.subscription import Subscription
+from kafkalike.consumer.thread_guard import Guard, guarded, readable
 from kafkalike.errors import (
     IllegalStateError,
     KafkaConnectionError,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from gzip import BadGzipFile
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.consumer.context import Context
-from kafkalike.consumer.feeds import Build
+from kafkalike.consumer.consumer_context import Context
+from kafkalike.consumer.fetch_buffers import Build
 from kafkalike.consumer.metrics import Metrics
-from kafkalike.consumer.polling import record_builder
-from kafkalike.consumer.records import deserialized, to_records
+from kafkalike.consumer.poll_loop import record_builder
+from kafkalike.consumer.record_builders import deserialized, to_records
 from kafkalike.errors import KafkaError, RecordDeserializationError, UnknownTopicOrPartitionError
 from kafkalike.log.dead_letters.box import LetterBox
 from kafkalike.model.config.dead_letters import DeadLetterSettings

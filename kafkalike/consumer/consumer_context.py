@@ -10,9 +10,9 @@ from kafkalike.consumer.subscription import Subscription
 from kafkalike.log.dead_letters.box import LetterBox
 from kafkalike.log.dead_letters.commits import LetterCommits
 from kafkalike.log.group.assignors import DEFAULT_STRATEGY, schemes_of
+from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings
-from kafkalike.log.group.offsets import GroupOffsets
 from kafkalike.log.port import Cluster
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.consumer import ConsumerConfig

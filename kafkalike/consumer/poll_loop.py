@@ -8,17 +8,17 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.consumer.assigner import Assigner
-from kafkalike.consumer.commits import Commits
-from kafkalike.consumer.context import Context
-from kafkalike.consumer.feeds import Build, Taken
+from kafkalike.consumer.consumer_context import Context
+from kafkalike.consumer.fetch_buffers import Build, Taken
 from kafkalike.consumer.fetcher import Fetcher
 from kafkalike.consumer.folder_watch import FolderWatch
-from kafkalike.consumer.guard import Guard, Running
+from kafkalike.consumer.offset_commits import Commits
 from kafkalike.consumer.outage import Outage
-from kafkalike.consumer.positions import Positions
-from kafkalike.consumer.records import to_records
+from kafkalike.consumer.record_builders import to_records
 from kafkalike.consumer.root import RootWatch
+from kafkalike.consumer.start_positions import Positions
 from kafkalike.consumer.subscription import PartitionState
+from kafkalike.consumer.thread_guard import Guard, Running
 from kafkalike.errors import KafkaError, LogCorruptError, RecordDeserializationError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import ConsumerRecord, TopicPartition

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kafkalike.consumer.checks import check_no_effect
-from kafkalike.consumer.guard import Guard, guarded
-from kafkalike.consumer.handout import Handout
-from kafkalike.consumer.polling import Polling
+from kafkalike.consumer.argument_checks import check_no_effect
+from kafkalike.consumer.delivery import Handout
+from kafkalike.consumer.poll_loop import Polling
 from kafkalike.consumer.subscription import Mode, PartitionState, Reset, Subscription
+from kafkalike.consumer.thread_guard import Guard, guarded
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, UnknownTopicOrPartitionError
-from kafkalike.log.group.offsets import check_offset
+from kafkalike.log.group.group_offsets import check_offset
 from kafkalike.model.structs import TopicPartition
 
 

@@ -12,19 +12,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, Unpack
 
 from kafkalike.connect import connect
-from kafkalike.consumer.checks import check_deserializer, check_timeout
+from kafkalike.consumer.argument_checks import check_deserializer, check_timeout
 from kafkalike.consumer.closing import end
-from kafkalike.consumer.commits import CommitCallback, Offsets
-from kafkalike.consumer.context import Context
-from kafkalike.consumer.feeds import Taken
+from kafkalike.consumer.consumer_context import Context
+from kafkalike.consumer.dead_letter_builder import Deserializers, builder
+from kafkalike.consumer.delivery import Handout, by_partition
+from kafkalike.consumer.fetch_buffers import Taken
 from kafkalike.consumer.futures import CommitFuture
-from kafkalike.consumer.guard import Guard, guarded
-from kafkalike.consumer.handout import Handout, by_partition
 from kafkalike.consumer.listener import ConsumerRebalanceListener
-from kafkalike.consumer.places import Places
-from kafkalike.consumer.polling import Polling, arrow_builder
-from kafkalike.consumer.questions import Questions
-from kafkalike.consumer.tolerant import Deserializers, builder
+from kafkalike.consumer.metadata_methods import Questions
+from kafkalike.consumer.offset_commits import CommitCallback, Offsets
+from kafkalike.consumer.poll_loop import Polling, arrow_builder
+from kafkalike.consumer.position_methods import Places
+from kafkalike.consumer.thread_guard import Guard, guarded
 from kafkalike.log.topic.chunk import concat_tables
 from kafkalike.model.brokers.reading import ReadFrom
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from kafkalike.consumer.checks import check_max, check_timeout
-from kafkalike.consumer.context import Context
-from kafkalike.consumer.feeds import Build, Taken
-from kafkalike.consumer.guard import Guard
-from kafkalike.consumer.polling import Polling, count
+from kafkalike.consumer.argument_checks import check_max, check_timeout
+from kafkalike.consumer.consumer_context import Context
+from kafkalike.consumer.fetch_buffers import Build, Taken
+from kafkalike.consumer.poll_loop import Polling, count
 from kafkalike.consumer.subscription import PartitionState
+from kafkalike.consumer.thread_guard import Guard
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from kafkalike.consumer.context import Context
+from kafkalike.consumer.consumer_context import Context
 from kafkalike.consumer.subscription import PartitionState, Reset
 from kafkalike.errors import NoOffsetForPartitionError, TopicDeletedError
 from kafkalike.model.structs import TopicPartition

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kafkalike.consumer.context import Context
+from kafkalike.consumer.consumer_context import Context
 from kafkalike.consumer.futures import CommitFuture
 from kafkalike.errors import (
     CommitFailedError,
@@ -17,7 +17,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.dead_letters.box import plain
-from kafkalike.log.group.offsets import Membership, check_position
+from kafkalike.log.group.group_offsets import Membership, check_position
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
