@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kafkalike.errors import IllegalStateError, KafkaError
-from kafkalike.producer.client import KafkaProducer
-from kafkalike.producer.phases import Phase
-from kafkalike.producer.transactions import NOT_TRANSACTIONAL, Ranges
+from kafkalike.producer.kafka_producer import KafkaProducer
+from kafkalike.producer.transaction_manager import NOT_TRANSACTIONAL, Ranges
+from kafkalike.producer.transaction_state import Phase
 
 
 class Transaction:

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.model.structs import RecordMetadata, TopicPartition
-from kafkalike.producer.outcome import Outcome
+from kafkalike.producer.batch_result import Outcome
 
 log = logging.getLogger(__name__)
 

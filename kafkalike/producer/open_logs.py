@@ -8,8 +8,8 @@ from typing import Final
 from kafkalike.errors import TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.port import Cluster, TopicLog
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.producer.batches import TopicQueue
-from kafkalike.producer.buffer import Buffer
+from kafkalike.producer.producer_batch import TopicQueue
+from kafkalike.producer.record_accumulator import Buffer
 
 JUST_SECONDS: Final = 1.0
 """How long ago the topics may have been read where a log is opened: its first append looks for itself."""

@@ -8,7 +8,7 @@ from kafkalike.errors import IllegalStateError, KafkaConnectionError, KafkaStora
 from kafkalike.log.port import Cluster, request_metrics
 from kafkalike.model.config.producer import ProducerConfig
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.buffer import Buffer
+from kafkalike.producer.record_accumulator import Buffer
 from kafkalike.producer.sender import Sender
 
 

@@ -25,14 +25,14 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.producer import ProducerConfig
 from kafkalike.model.latch import Latch
-from kafkalike.producer import at_exit
-from kafkalike.producer.batches import Batch, TopicQueue
-from kafkalike.producer.buffer import Buffer
-from kafkalike.producer.joined import JoinedBatch, parts_of
-from kafkalike.producer.metrics import Metrics
+from kafkalike.producer import exit_hook
+from kafkalike.producer.batch_coalescing import JoinedBatch, parts_of
 from kafkalike.producer.open_logs import OpenLogs
-from kafkalike.producer.routing import Router
-from kafkalike.producer.transactions import TransactionManager
+from kafkalike.producer.partition_router import Router
+from kafkalike.producer.producer_batch import Batch, TopicQueue
+from kafkalike.producer.producer_metrics import Metrics
+from kafkalike.producer.record_accumulator import Buffer
+from kafkalike.producer.transaction_manager import TransactionManager
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Sender:
     topics get their turn while it waits.
 
     Its thread is a daemon, so that the interpreter waits for the program's own threads first, which may still send;
-    then `at_exit.end_all` sends the rest. The interpreter must not end before the thread: one that is inside native
+    then `exit_hook.end_all` sends the rest. The interpreter must not end before the thread: one that is inside native
     code at that moment takes the process down (SIGSEGV, `terminate called`).
 
     Args:
@@ -146,7 +146,7 @@ class Sender:
         buffer = self._buffer
         buffer.sender = threading.get_ident()  # `start` may have been interrupted before it said so
         job: tuple[TopicQueue, Batch] | None = None
-        at_exit.ALIVE.add(self)
+        exit_hook.ALIVE.add(self)
         try:
             while (job := buffer.take()) is not None:
                 self._deliver(*job)
@@ -160,7 +160,7 @@ class Sender:
                 self._fail([part for part in under_way if not part.outcome.done and part not in left], ended)
                 self._fail(left, KafkaError("the producer's thread was ended; the record was not written"))
             finally:
-                at_exit.ALIVE.discard(self)
+                exit_hook.ALIVE.discard(self)
                 self.ended.open()
 
     def _deliver(self, queue: TopicQueue, batch: Batch) -> None:

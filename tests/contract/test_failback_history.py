@@ -69,7 +69,7 @@ def keep_the_id(patch: pytest.MonkeyPatch) -> None:
 
 def take_offsets_by_name(patch: pytest.MonkeyPatch) -> None:
     """Offsets in a transaction go to whichever topic has the name at the commit."""
-    patch.setattr("kafkalike.producer.transactions.with_lives", lambda offsets, _: offsets)
+    patch.setattr("kafkalike.producer.transaction_manager.with_lives", lambda offsets, _: offsets)
 
 
 @pytest.mark.parametrize(

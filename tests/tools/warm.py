@@ -43,7 +43,7 @@ LOADED: Final = (
     "kafkalike.log.cluster.delta_transactions",
     "kafkalike.maintenance.verify.verify",
     "kafkalike.log.topic.topic_log",
-    "kafkalike.producer.client",
+    "kafkalike.producer.kafka_producer",
     "kafkalike.maintenance.retention",
     "kafkalike.schemas.registry",
     "pandas",

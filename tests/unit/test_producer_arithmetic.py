@@ -12,9 +12,9 @@ from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.partitioner import DefaultPartitioner, partition_for_key
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.batches import UNROUTED
-from kafkalike.producer.outcome import Outcome
-from kafkalike.producer.routing import Router
+from kafkalike.producer.batch_result import Outcome
+from kafkalike.producer.partition_router import Router
+from kafkalike.producer.producer_batch import UNROUTED
 
 INFO = TopicInfo(name=TopicName("orders"), topic_id=TopicId("1"), location="orders", num_partitions=3)
 STRICT = TopicConfig.from_properties(

@@ -25,7 +25,7 @@ from kafkalike.log.port import TopicLog
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.producer import FutureRecordMetadata, KafkaProducer
-from kafkalike.producer.buffer import Buffer
+from kafkalike.producer.record_accumulator import Buffer
 from tests.tools.producers import producers, raiser
 
 REFUSED = KafkaStorageError("the disk is full")

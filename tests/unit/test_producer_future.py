@@ -6,8 +6,8 @@ import pytest
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model.structs import RecordMetadata, TopicPartition
+from kafkalike.producer.batch_result import Outcome
 from kafkalike.producer.future import FutureRecordMetadata
-from kafkalike.producer.outcome import Outcome
 
 SIZES = (3, 5, -1)
 

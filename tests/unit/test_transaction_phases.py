@@ -27,7 +27,7 @@ from kafkalike.errors import (
 )
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim
-from kafkalike.producer.phases import Call, Phase, Standing
+from kafkalike.producer.transaction_state import Call, Phase, Standing
 
 TOO_LARGE = MessageSizeTooLargeError("too large")
 FENCED = ProducerFencedError("a newer one is there")

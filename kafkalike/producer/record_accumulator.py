@@ -15,9 +15,9 @@ from weakref import WeakSet
 from kafkalike.errors import IllegalStateError, KafkaTimeoutError
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.batches import WIDTH, Batch, Row, TopicQueue
-from kafkalike.producer.joined import JoinedBatch, goes_with
-from kafkalike.producer.outcome import Outcome
+from kafkalike.producer.batch_coalescing import JoinedBatch, goes_with
+from kafkalike.producer.batch_result import Outcome
+from kafkalike.producer.producer_batch import WIDTH, Batch, Row, TopicQueue
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch

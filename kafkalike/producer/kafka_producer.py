@@ -20,17 +20,17 @@ from kafkalike.model.config.client import refuse_to_pickle
 from kafkalike.model.config.producer import ProducerConfig
 from kafkalike.model.config.settings import ProducerSettings, documented
 from kafkalike.model.names import check_topic_name
-from kafkalike.producer.arrow_calls import ArrowCalls
-from kafkalike.producer.batches import UNROUTED, Row, TopicQueue
-from kafkalike.producer.buffer import FORKED, Buffer
-from kafkalike.producer.checks import check_headers, check_partition, check_timeout, check_timestamp, headers_size
+from kafkalike.producer.arrow_methods import ArrowCalls
+from kafkalike.producer.batch_result import Outcome
 from kafkalike.producer.functions import check_partitioner, check_serializer
 from kafkalike.producer.future import FutureRecordMetadata
-from kafkalike.producer.outcome import Outcome
-from kafkalike.producer.routing import Router
+from kafkalike.producer.partition_router import Router
+from kafkalike.producer.producer_batch import UNROUTED, Row, TopicQueue
+from kafkalike.producer.record_accumulator import FORKED, Buffer
+from kafkalike.producer.send_checks import check_headers, check_partition, check_timeout, check_timestamp, headers_size
 from kafkalike.producer.sender import Sender
-from kafkalike.producer.transaction_calls import TransactionCalls
-from kafkalike.producer.transactions import TransactionManager
+from kafkalike.producer.transaction_manager import TransactionManager
+from kafkalike.producer.transaction_methods import TransactionCalls
 
 NO_SIZE: Final = -1
 """Size of a key, value or headers that are not there, in `RecordMetadata`."""

@@ -10,7 +10,7 @@ from kafkalike.log.topic.validate import record_size
 from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.partitioner import ClusterView
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.outcome import Outcome
+from kafkalike.producer.batch_result import Outcome
 
 if TYPE_CHECKING:
     from kafkalike.log.port import TopicLog

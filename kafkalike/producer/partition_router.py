@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.partitioner import DefaultPartitioner, Partitioner, partitions_for_keys
-from kafkalike.producer.batches import UNROUTED, TopicQueue
+from kafkalike.producer.producer_batch import UNROUTED, TopicQueue
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kafkalike.producer.batches import Batch
+from kafkalike.producer.producer_batch import Batch
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch

@@ -25,9 +25,9 @@ from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.config.producer import ProducerConfig
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.transactions.claims import with_lives
-from kafkalike.producer.buffer import FORKED, Buffer
-from kafkalike.producer.given_offsets import check_member, claim_of, positions_of
-from kafkalike.producer.phases import Call, Phase, Standing
+from kafkalike.producer.record_accumulator import FORKED, Buffer
+from kafkalike.producer.transaction_state import Call, Phase, Standing
+from kafkalike.producer.txn_offsets import check_member, claim_of, positions_of
 
 log = logging.getLogger(__name__)
 

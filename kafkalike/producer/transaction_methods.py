@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from kafkalike.errors import IllegalStateError
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from kafkalike.producer.buffer import Buffer
-from kafkalike.producer.transactions import NOT_TRANSACTIONAL, Ranges, TransactionManager
+from kafkalike.producer.record_accumulator import Buffer
+from kafkalike.producer.transaction_manager import NOT_TRANSACTIONAL, Ranges, TransactionManager
 
 
 class TransactionCalls:

@@ -7,11 +7,11 @@ from typing import Any
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, MessageSizeTooLargeError
 from kafkalike.model.clock import Clock
 from kafkalike.model.names import check_topic_name
-from kafkalike.producer.batches import TopicQueue
+from kafkalike.producer.batch_result import Outcome
 from kafkalike.producer.future import FutureBatchMetadata
-from kafkalike.producer.outcome import Outcome
+from kafkalike.producer.partition_router import Router
+from kafkalike.producer.producer_batch import TopicQueue
 from kafkalike.producer.questions import Questions
-from kafkalike.producer.routing import Router
 
 
 class ArrowCalls(Questions):
