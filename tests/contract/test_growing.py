@@ -20,7 +20,7 @@ from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.replication.cluster.brokers import Brokers
 from kafkalike.replication.cluster.cluster import ReplicatedCluster
-from kafkalike.replication.mirrors.mirroring import Mirroring
+from kafkalike.replication.mirrors.mirror_sync import MirrorSync
 from tests.tools.clusters import on_three_disks
 from tests.tools.consumer import texts
 from tests.tools.forked import killed
@@ -181,7 +181,7 @@ def test_mirrors_stay_mirrors_and_a_pass_of_before_brings_nothing_wrong(tmp_path
     source.log("m").append(batch_now("b"))
     before = connect(one)
     assert isinstance(before, DeltaCluster)
-    late = Mirroring(source, before, lambda _: True, lambda _: True).steps()
+    late = MirrorSync(source, before, lambda _: True, lambda _: True).steps()
     while next(late) != "decided":
         pass
 
@@ -196,7 +196,7 @@ def test_mirrors_stay_mirrors_and_a_pass_of_before_brings_nothing_wrong(tmp_path
     with pytest.raises(MirrorTopicError):
         several(one).replication.reassign("m", [2])
     with pytest.raises(UnsupportedVersionError):
-        Mirroring(source, before, lambda _: True, lambda _: True).run()
+        MirrorSync(source, before, lambda _: True, lambda _: True).run()
     promote(several(one), ["m"])
     several(one).log("m").append(batch_now("d"))
     cluster = several(one)

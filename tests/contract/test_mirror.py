@@ -24,8 +24,8 @@ from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.replication.mirrors.mirroring import Mirroring
-from kafkalike.replication.mirrors.promoting import promoting
+from kafkalike.replication.mirrors.mirror_sync import MirrorSync
+from kafkalike.replication.mirrors.promotion import promoting
 from tests.tools.clusters import on_disk, on_three_disks
 from tests.tools.findings import errors_of
 from tests.tools.forked import killed
@@ -504,7 +504,7 @@ def test_a_decided_pass_whose_file_is_lost_is_said_and_only_force_promotes_witho
 
 def steps_of(source: DeltaCluster, target: DeltaCluster) -> Any:
     """A pass of another process, act by act."""
-    return Mirroring(on_disk(source.root), target, lambda _: True, lambda _: True).steps()
+    return MirrorSync(on_disk(source.root), target, lambda _: True, lambda _: True).steps()
 
 
 def until(steps: Any, word: str) -> None:
@@ -608,8 +608,8 @@ def test_large_files_are_copied_in_steps(
     source: DeltaCluster, target: DeltaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a file, no more than a step is in memory."""
-    monkeypatch.setattr("kafkalike.replication.mirrors.data_files.WHOLE_BYTES", 100)
-    monkeypatch.setattr("kafkalike.replication.mirrors.data_files.STEP_BYTES", 1000)
+    monkeypatch.setattr("kafkalike.replication.mirrors.data_file_copy.WHOLE_BYTES", 100)
+    monkeypatch.setattr("kafkalike.replication.mirrors.data_file_copy.STEP_BYTES", 1000)
 
     assert mirror(source, target).sound
 

@@ -22,8 +22,8 @@ from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from kafkalike.replication.cluster.sealing import seal_table
-from kafkalike.replication.mirrors.mirroring import Mirroring
-from kafkalike.replication.mirrors.promoting import promoting
+from kafkalike.replication.mirrors.mirror_sync import MirrorSync
+from kafkalike.replication.mirrors.promotion import promoting
 from kafkalike.storage.local import LocalStore
 from tests.tools.away import away, back
 from tests.tools.clusters import on_disk
@@ -155,7 +155,7 @@ def test_a_mirror_that_wakes_up_after_the_promotion_brings_nothing(source: Delta
     """Stopped between its decision and each of its versions."""
     mirror(source, roots)
     source.log("a").append(batch_now("more"))
-    late = Mirroring(source, opened(roots), lambda _: True, lambda _: True).steps()
+    late = MirrorSync(source, opened(roots), lambda _: True, lambda _: True).steps()
     while next(late) != "decided":
         pass
     promote(opened(roots), ["a", "b"])
@@ -324,7 +324,7 @@ def test_a_pass_of_a_mirror_that_was_deleted_is_not_brought_to_the_next_one(
     assert Mirror(source, target(roots, several=several)).run().sound
     for name in ("a", "b"):
         source.log(name).append(batch_now("more"))
-    killed = Mirroring(source, target(roots, several=several), lambda _: True, lambda _: True).steps()
+    killed = MirrorSync(source, target(roots, several=several), lambda _: True, lambda _: True).steps()
     while next(killed) != "decided":
         pass
     del killed
@@ -343,12 +343,12 @@ def test_a_pass_whose_mirror_was_deleted_and_made_anew_is_not_decided(
     source: DeltaCluster, roots: list[Path], *, several: bool
 ) -> None:
     """What it has copied is in the folder of the one before."""
-    late = Mirroring(source, target(roots, several=several), lambda _: True, lambda _: True).steps()
+    late = MirrorSync(source, target(roots, several=several), lambda _: True, lambda _: True).steps()
     while next(late) != "manifest":
         pass
     for name in ("a", "b"):
         target(roots, several=several).delete_topic(name)
-    other = Mirroring(source, target(roots, several=several), lambda _: True, lambda _: True).steps()
+    other = MirrorSync(source, target(roots, several=several), lambda _: True, lambda _: True).steps()
     assert [next(other), next(other)] == ["created", "created"]
 
     with contextlib.suppress(KafkaError):

@@ -24,9 +24,8 @@ from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
-from kafkalike.replication.mirrors.mirroring import Mirroring
-from kafkalike.replication.mirrors.passed import Passed
-from kafkalike.replication.mirrors.promoting import promote, promoting
+from kafkalike.replication.mirrors.mirror_sync import MirrorSync, SyncResult
+from kafkalike.replication.mirrors.promotion import promote, promoting
 from kafkalike.storage.memory import MemoryStore
 from tests.tools.clusters import on_three_disks
 from tests.tools.records import batch
@@ -67,7 +66,7 @@ class MirrorWorld:
             self.cluster.create_topic(name, 2, configs)
         self.number = 0
         self.producer: KafkaProducer | None = None
-        self.mirrors: list[Generator[str, None, Passed] | None] = [None, None]
+        self.mirrors: list[Generator[str, None, SyncResult] | None] = [None, None]
         self.passed = 0
         self.promoted = 0
         self.tolerant = False
@@ -154,8 +153,8 @@ class MirrorWorld:
             return DeltaCluster(self.target)
         return on_three_disks(self.roots, **{"replica.lag.time.max.ms": "200"})
 
-    def mirroring(self) -> Mirroring:
-        return Mirroring(DeltaCluster(self.source), self.opened(), lambda name: name in NAMES, lambda _: True)
+    def mirroring(self) -> MirrorSync:
+        return MirrorSync(DeltaCluster(self.source), self.opened(), lambda name: name in NAMES, lambda _: True)
 
     def advance(self) -> None:
         """Some acts of one of the mirrors; another process's each time that it begins."""

@@ -86,7 +86,7 @@ def mirror_families(cluster: Cluster, now_ms: int) -> Iterator[GaugeMetricFamily
     if not cluster.metadata.state.mirrors:
         return
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.replication.mirrors.standing import standings
+    from kafkalike.replication.mirrors.mirror_lag import mirror_lags
 
     assert isinstance(cluster, DeltaCluster)
     labels = ("topic", "source")
@@ -97,7 +97,7 @@ def mirror_families(cluster: Cluster, now_ms: int) -> Iterator[GaugeMetricFamily
         labels=labels,
     )
     sound = GaugeMetricFamily("kafkalike_mirror_up", "Whether its last pass brought it further.", labels=labels)
-    for standing in standings(cluster):
+    for standing in mirror_lags(cluster):
         where = (standing.topic, standing.source)
         version.add_metric(where, standing.version)
         sound.add_metric(where, not standing.problem)

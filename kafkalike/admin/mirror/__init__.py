@@ -13,12 +13,11 @@ from typing import Any
 from kafkalike.connect import connect, open_named
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.replication.mirrors import promoting
-from kafkalike.replication.mirrors.mirroring import Mirroring
-from kafkalike.replication.mirrors.passed import Passed, TopicPass
-from kafkalike.replication.mirrors.standing import Standing, standings
+from kafkalike.replication.mirrors import promotion as promoting
+from kafkalike.replication.mirrors.mirror_lag import MirrorLag, mirror_lags
+from kafkalike.replication.mirrors.mirror_sync import MirrorSync, SyncResult, TopicSync
 
-__all__ = ["Mirror", "Passed", "Standing", "TopicPass", "describe", "promote"]
+__all__ = ["Mirror", "MirrorLag", "SyncResult", "TopicSync", "describe", "promote"]
 
 Names = str | Iterable[str]
 """A regular expression that must match the whole name, or names."""
@@ -56,14 +55,14 @@ class Mirror:
         source_options: Any = None,  # noqa: ANN401 - see `connect`
         target_options: Any = None,  # noqa: ANN401 - see `connect`
     ) -> None:
-        self._mirroring = Mirroring(
+        self._mirroring = MirrorSync(
             open_named(source, source_options),
             _writable(target, target_options),
             _filter(topics),
             _filter(groups),
         )
 
-    def run(self) -> Passed:
+    def run(self) -> SyncResult:
         """Make one pass: bring the target to a moment of the source.
 
         What is at the target when this is cut off anywhere is brought to its end by the next pass, or by `promote`.
@@ -121,7 +120,7 @@ def describe(
     source: Any = None,  # noqa: ANN401 - see `connect`
     source_options: Any = None,  # noqa: ANN401 - see `connect`
     target_options: Any = None,  # noqa: ANN401 - see `connect`
-) -> list[Standing]:
+) -> list[MirrorLag]:
     """How mirrors stand.
 
     Args:
@@ -132,7 +131,7 @@ def describe(
         target_options: of the target's.
     """
     theirs = None if source is None else open_named(source, source_options)
-    return standings(connect(target, target_options), theirs, _filter(topics))
+    return mirror_lags(connect(target, target_options), theirs, _filter(topics))
 
 
 def _writable(target: Any, options: Any) -> DeltaCluster:  # noqa: ANN401 - see `connect`

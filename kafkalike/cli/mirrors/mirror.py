@@ -16,7 +16,7 @@ from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:
-    from kafkalike.admin.mirror import Passed, Standing
+    from kafkalike.admin.mirror import MirrorLag, SyncResult
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -145,9 +145,9 @@ def mirror(
         raise click.UsageError('Missing required argument "[source]"')
     if no_groups and groups is not None:
         raise click.UsageError('Option "[groups]" can\'t be used with option "[no-groups]"')
-    from kafkalike.replication.mirrors.mirroring import Mirroring
+    from kafkalike.replication.mirrors.mirror_sync import MirrorSync
 
-    mirroring = Mirroring(
+    mirroring = MirrorSync(
         settings.open(environment, source, source_config),
         settings.open(environment, target, target_config),
         topic_filter(topics),
@@ -220,11 +220,11 @@ def _describe(
     *,
     as_json: bool,
 ) -> None:
-    from kafkalike.replication.mirrors.standing import standings
+    from kafkalike.replication.mirrors.mirror_lag import mirror_lags
 
     cluster = settings.open(environment, target, settings.target)
     theirs = None if source is None else settings.open(environment, source, settings.source)
-    found = standings(cluster, theirs, topic_filter(topics))
+    found = mirror_lags(cluster, theirs, topic_filter(topics))
     if as_json:
         for standing in found:
             click.echo(json.dumps(asdict(standing)))
@@ -236,7 +236,7 @@ def _describe(
             click.echo(f"{standing.topic}: {standing.problem}", err=True)
 
 
-def _row(standing: Standing) -> tuple[str, ...]:
+def _row(standing: MirrorLag) -> tuple[str, ...]:
     seconds = standing.lag_seconds
     return (
         standing.topic,
@@ -261,7 +261,7 @@ def _lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield " ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _say(passed: Passed, *, as_json: bool, changes_only: bool = False) -> None:
+def _say(passed: SyncResult, *, as_json: bool, changes_only: bool = False) -> None:
     """What a pass did; problems on standard error."""
     if as_json:
         click.echo(json.dumps(asdict(passed)))

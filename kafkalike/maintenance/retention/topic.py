@@ -24,7 +24,7 @@ from kafkalike.model.compaction import plan_compaction
 from kafkalike.model.config.maintenance import MaintenanceConfig
 from kafkalike.model.merging import Run, plan_merges
 from kafkalike.model.retention import RetentionPlan, plan_retention
-from kafkalike.replication.mirrors.data_files import LEFT_MS
+from kafkalike.replication.mirrors.data_file_copy import LEFT_MS
 
 if TYPE_CHECKING:
     from kafkalike.log.port import Cluster, TopicLog

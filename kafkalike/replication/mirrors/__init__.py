@@ -1,1 +1,1 @@
-"""Mirrors: topics of one cluster in, the same tables in another cluster out."""
+"""Mirrors: copies of topics in another cluster, table version by table version, until they are promoted."""

@@ -1,8 +1,8 @@
-"""Mirroring: a source and a target cluster in, passes that bring the target to moments of the source out.
+"""Mirror sync: one pass that brings the mirrors in a target cluster to one moment of their source cluster.
 
-A pass is one moment of all transactions of the source: a cut. What it needs is copied first, where nobody looks for it;
-then one version of the target's metadata decides it, for all topics at once; then it is brought to all topics, and to
-the committed offsets, by whoever comes. So a target that is promoted at any moment is a moment of its source.
+The moment is a cut of all transactions of the source. A pass first copies what it needs to where nobody looks for it.
+Then one version of the target's metadata decides the pass for all topics at once. Then any client brings the decided
+pass to all topics and committed offsets. So a target that is promoted at any moment is a moment of its source.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -28,19 +29,30 @@ from kafkalike.model.clock import Deadline
 from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.mirrors.offsets import Copied, Due, offsets_due
-from kafkalike.replication.mirrors.data_files import DataFiles
-from kafkalike.replication.mirrors.decision import as_seen, decision, differs
-from kafkalike.replication.mirrors.finishing import find_lost, finish, finish_all
-from kafkalike.replication.mirrors.making import MirrorMaking
-from kafkalike.replication.mirrors.manifest import Manifest, Part, pass_name
-from kafkalike.replication.mirrors.passed import Passed, TopicPass, note
-from kafkalike.replication.mirrors.reading import CutTooOldError, Reading, UnfinishedError, new_run
+from kafkalike.replication.mirrors.data_file_copy import DataFiles
+from kafkalike.replication.mirrors.mirror_manifest import (
+    MirrorManifest,
+    TopicPart,
+    as_seen,
+    decision,
+    differs,
+    pass_name,
+)
+from kafkalike.replication.mirrors.roll_forward import find_lost, finish, finish_all
+from kafkalike.replication.mirrors.source_reader import (
+    CutTooOldError,
+    MirrorCreator,
+    SourceReader,
+    UnfinishedError,
+    new_run,
+)
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.topic import TopicInfo
     from kafkalike.model.transactions.views import Cut
+
 
 TRIES: Final = 5
 """How often a cut is taken anew when the source has gone on past it."""
@@ -54,7 +66,7 @@ STALE_MS: Final = 86_400_000
 """Age from which on what a pass has staged is removed when nothing names it."""
 
 
-class Mirroring:
+class MirrorSync:
     """Mirrors topics of one cluster to another one. One thread at a time; several processes may do the same.
 
     Args:
@@ -81,11 +93,11 @@ class Mirroring:
         self._target = target
         self._topics = topics
         self._groups = groups
-        self._making = MirrorMaking(source, target)
+        self._making = MirrorCreator(source, target)
         self._data: dict[str, DataFiles] = {}
         self._cleaned: dict[str, int] = {}
 
-    def run(self) -> Passed:
+    def run(self) -> SyncResult:
         """Make one pass, to its end.
 
         Raises:
@@ -99,10 +111,10 @@ class Mirroring:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    def steps(self) -> Generator[str, None, Passed]:
+    def steps(self) -> Generator[str, None, SyncResult]:
         """The same, act by act: it may end after any of them, and another one goes on."""
         with storage_errors(self._target.store.uri):
-            passed = Passed()
+            passed = SyncResult()
             yield from self._make_mirrors(passed)
             for left in reversed(range(TRIES)):
                 problems: dict[str, KafkaError] = {}
@@ -126,12 +138,12 @@ class Mirroring:
 
     # --- which topics --------------------------------------------------------------------------
 
-    def _make_mirrors(self, passed: Passed) -> Generator[str, None, None]:
+    def _make_mirrors(self, passed: SyncResult) -> Generator[str, None, None]:
         """Make the mirrors that are missing, and say which topics cannot be mirrored."""
         theirs, mine = self._source.topics(), self._target.topics()
         gone = {name for name, info in mine.items() if self._making.is_mine(info) and name not in theirs}
         for name in sorted({name for name in theirs if self._topics(name)} | {n for n in gone if self._topics(n)}):
-            topic = passed.topics[name] = TopicPass(name)
+            topic = passed.topics[name] = TopicSync(name)
             try:
                 if name not in theirs:
                     raise MirrorError(
@@ -150,7 +162,7 @@ class Mirroring:
 
     # --- one pass ------------------------------------------------------------------------------
 
-    def _pass(self, passed: Passed) -> Generator[str, None, None]:
+    def _pass(self, passed: SyncResult) -> Generator[str, None, None]:
         # What the decision rests on.
         mirrors = {
             name: info
@@ -169,7 +181,7 @@ class Mirroring:
         # After the cut: what its versions have removed lies below these log starts.
         theirs = self._source.topics()
         run, now = new_run(), self._target.clock.now_ms()
-        parts: list[Part] = []
+        parts: list[TopicPart] = []
         for number, (name, info) in enumerate(mirrors.items()):
             if name not in cut.topics:
                 continue
@@ -188,10 +200,10 @@ class Mirroring:
         sound = {name: info for name, info in mirrors.items() if name in cut.topics and not passed.topics[name].problem}
         due = self._offsets(sound, cut, {p.name: p.last for p in parts})
         passed.held = due.held
-        manifest = Manifest(run=run, parts=parts, offsets=due.offsets, groups_version=cut.groups_version)
+        manifest = MirrorManifest(run=run, parts=parts, offsets=due.offsets, groups_version=cut.groups_version)
         yield from self._decide(passed, sound, {name: theirs[name] for name in sound}, manifest)
 
-    def _cut(self, mirrors: Mapping[str, TopicInfo], passed: Passed) -> Cut | None:
+    def _cut(self, mirrors: Mapping[str, TopicInfo], passed: SyncResult) -> Cut | None:
         """One moment of all transactions; topics that cannot be read are left out, and said."""
         names = sorted(mirrors)
         while names:
@@ -206,7 +218,7 @@ class Mirroring:
                 names = sound
         return None
 
-    def _can_be_cut(self, name: str, passed: Passed) -> bool:
+    def _can_be_cut(self, name: str, passed: SyncResult) -> bool:
         try:
             self._source.transactions.cut([name], Deadline(self._source.clock, CUT_TIMEOUT_MS))
         except KafkaError as cause:
@@ -214,7 +226,7 @@ class Mirroring:
             return False
         return True
 
-    def _reading(self, info: TopicInfo, theirs: TopicInfo, *, run: str, number: int, now_ms: int) -> Reading:
+    def _reading(self, info: TopicInfo, theirs: TopicInfo, *, run: str, number: int, now_ms: int) -> SourceReader:
         if theirs.table_id != info.table_id:
             raise TopicDeletedError(info.name, info.table_id, theirs.table_id)
         source, target = self._source.files_of(theirs), self._target.mirror_files(info)
@@ -223,7 +235,7 @@ class Mirroring:
             data = self._data[info.topic_id] = DataFiles(source, target, self._target.mirror_root)
         data.copied = 0
         effective = self._target.server.effective(theirs.configs)
-        return Reading(
+        return SourceReader(
             info=info,
             source=source,
             target=target,
@@ -254,7 +266,11 @@ class Mirroring:
     # --- deciding ------------------------------------------------------------------------------
 
     def _decide(
-        self, passed: Passed, mirrors: Mapping[str, TopicInfo], theirs: Mapping[str, TopicInfo], manifest: Manifest
+        self,
+        passed: SyncResult,
+        mirrors: Mapping[str, TopicInfo],
+        theirs: Mapping[str, TopicInfo],
+        manifest: MirrorManifest,
     ) -> Generator[str, None, None]:
         """Let one version of the metadata decide a pass, then bring it to its end."""
         last = {part.name: part.last for part in manifest.parts}
@@ -298,7 +314,7 @@ class Mirroring:
 
     # --- afterwards ----------------------------------------------------------------------------
 
-    def _look_after(self, passed: Passed) -> Generator[str, None, None]:
+    def _look_after(self, passed: SyncResult) -> Generator[str, None, None]:
         """Shorten logs that have grown, forget what stale passes have staged, say how far the source was seen."""
         state = self._target.metadata.refresh()
         for name, topic in passed.topics.items():
@@ -314,7 +330,7 @@ class Mirroring:
         yield "seen"
         self._forget_stale({mirrored.run for mirrored in state.mirrors.values()})
 
-    def _say_seen(self, passed: Passed) -> None:
+    def _say_seen(self, passed: SyncResult) -> None:
         """Leave word how far the source was seen; for people and figures, nothing rests on it."""
         now_ms = self._target.clock.now_ms()
         sound = {name: [topic.version, passed.cut_ms] for name, topic in passed.topics.items() if not topic.problem}
@@ -334,3 +350,47 @@ class Mirroring:
         stale = [e.name for e in files.list() if not e.name.endswith(".seen") and e.modified_ms < horizon]
         due = [name for name in stale if name.partition(".")[0] not in kept]
         files.beside([partial(files.discard, name) for name in due])
+
+
+@dataclass(slots=True)
+class TopicSync:
+    """What a pass did for one topic."""
+
+    name: str
+    before: int = -1
+    """Version of the mirror's table before; -1 for one that had nothing."""
+    version: int = -1
+    """And after."""
+    restarted: bool = False
+    """It began anew at a checkpoint: what came between cannot be read version by version."""
+    bytes: int = 0
+    """Bytes of data files that were copied."""
+    problem: str = ""
+    """Why it did not get further; empty when all is well."""
+
+
+@dataclass(slots=True)
+class SyncResult:
+    """What a pass did."""
+
+    topics: dict[str, TopicSync] = field(default_factory=dict)
+    offsets: int = 0
+    """Committed offsets that were brought."""
+    held: list[str] = field(default_factory=list)
+    """Groups that have members, or offsets of their own, at the target: these stay."""
+    cut_ms: int = 0
+    """Time before the moment of the source that the target has now, ms; 0 when none was found."""
+    overtaken: bool = False
+    """Another mirror has decided a pass meanwhile; this one did nothing."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether all topics could be brought."""
+        return not any(topic.problem for topic in self.topics.values())
+
+
+def note(passed: SyncResult, problems: Mapping[str, KafkaError]) -> None:
+    """Take note of what topics met; what a topic met first stays."""
+    for name, problem in problems.items():
+        if name in passed.topics and not passed.topics[name].problem:
+            passed.topics[name].problem = str(problem)

@@ -1,4 +1,4 @@
-"""Finishing: decided passes of mirrors in, all of their topics and groups brought to them; by whoever comes."""
+"""Roll forward: applies decided passes to all of their topics and groups; any client may do it, and resume it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafkalike.errors import KafkaError, LogCorruptError, MirrorError
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.mirrors.offsets import offset_rows
-from kafkalike.replication.mirrors.manifest import Manifest, Part, load_manifest, pass_name
+from kafkalike.replication.mirrors.mirror_manifest import MirrorManifest, TopicPart, load_manifest, pass_name
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
@@ -93,7 +93,7 @@ def _lost(name: str, why: str) -> LogCorruptError:
     )
 
 
-def finish(target: DeltaCluster, manifest: Manifest, problems: dict[str, KafkaError]) -> Iterator[str]:
+def finish(target: DeltaCluster, manifest: MirrorManifest, problems: dict[str, KafkaError]) -> Iterator[str]:
     """Bring a decided pass to its end: versions, then committed offsets, then its files go.
 
     Each step is done once, however many do it, and however often.
@@ -124,7 +124,7 @@ def finish(target: DeltaCluster, manifest: Manifest, problems: dict[str, KafkaEr
     yield "removed"
 
 
-def mirror_of(state: ClusterState, part: Part) -> TopicInfo | None:
+def mirror_of(state: ClusterState, part: TopicPart) -> TopicInfo | None:
     """The topic of a part, as long as it is a mirror."""
     info = state.topics.get(part.name)
     if info is None or info.mirror is None:
@@ -133,7 +133,7 @@ def mirror_of(state: ClusterState, part: Part) -> TopicInfo | None:
     return info if (info.topic_id, info.location) == (part.topic_id, part.location) else None
 
 
-def _bring_offsets(target: DeltaCluster, manifest: Manifest) -> None:
+def _bring_offsets(target: DeltaCluster, manifest: MirrorManifest) -> None:
     if not manifest.offsets:
         return
 
@@ -145,7 +145,7 @@ def _bring_offsets(target: DeltaCluster, manifest: Manifest) -> None:
     target.groups.transact(plan)
 
 
-def _publish(target: DeltaCluster, info: TopicInfo, part: Part) -> Iterator[str]:
+def _publish(target: DeltaCluster, info: TopicInfo, part: TopicPart) -> Iterator[str]:
     files = target.mirror_files(info)
     looked = SYSTEM_CLOCK.monotonic()
     found = LogFiles.listed(files)
@@ -176,7 +176,7 @@ def _publish(target: DeltaCluster, info: TopicInfo, part: Part) -> Iterator[str]
         yield "named"
 
 
-def _restart(target: DeltaCluster, files: Store, part: Part) -> Iterator[str]:
+def _restart(target: DeltaCluster, files: Store, part: TopicPart) -> Iterator[str]:
     """Put a checkpoint; those who follow the table see that its version is there, and load anew."""
     mirrors = target.mirror_root.at(MIRRORS)
     content = mirrors.look(part.checkpoint)
@@ -192,7 +192,7 @@ def _restart(target: DeltaCluster, files: Store, part: Part) -> Iterator[str]:
     yield "checkpoint"
 
 
-def _jump(part: Part) -> bytes:
+def _jump(part: TopicPart) -> bytes:
     """A version in the place of the first one that a mirror jumps over; below a checkpoint, it counts no more."""
     time_ms = parse_commit(part.first, part.versions[0].encode(), part.name).timestamp_ms
     note = {"mirror": f"goes on at version {part.first}"}
@@ -209,7 +209,7 @@ def _drop_if_late(files: Store, version: int, looked: float) -> None:
         files.discard(log_name(version))
 
 
-def _check_not_promoted(target: DeltaCluster, info: TopicInfo, part: Part, version: int) -> None:
+def _check_not_promoted(target: DeltaCluster, info: TopicInfo, part: TopicPart, version: int) -> None:
     """Refuse a mirror that somebody has written to; one that was promoted meanwhile goes its own way.
 
     Raises:

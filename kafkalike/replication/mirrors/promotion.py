@@ -1,4 +1,4 @@
-"""Promoting: mirrors in, topics like any others out. What was decided comes first, and nothing of the source after."""
+"""Promotion: turns mirrors into writable topics, after the passes that were decided and before anything later."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.metadata_rows import MetadataRow, mirror_row
 from kafkalike.model.mirrored import SEAL, Phase
-from kafkalike.replication.mirrors.finishing import find_lost, finish_all
-from kafkalike.replication.mirrors.reading import new_run
+from kafkalike.replication.mirrors.roll_forward import find_lost, finish_all
+from kafkalike.replication.mirrors.source_reader import new_run
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster

@@ -1,4 +1,4 @@
-"""Standing: a cluster with mirrors in, and perhaps their source; how far each of them is behind out."""
+"""Mirror lag: how far each mirror of a cluster is behind its source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNTED: Final = 2_000
 
 
 @dataclass(slots=True, kw_only=True)
-class Standing:
+class MirrorLag:
     """How a mirror stands."""
 
     topic: str
@@ -48,9 +48,9 @@ class Standing:
     """Age of the oldest version that it lacks; 0 when it lacks none."""
 
 
-def standings(
+def mirror_lags(
     target: DeltaCluster, source: DeltaCluster | None = None, wanted: Callable[[str], bool] = lambda _: True
-) -> list[Standing]:
+) -> list[MirrorLag]:
     """How mirrors stand, by name.
 
     Args:
@@ -72,7 +72,7 @@ def standings(
         mirror = info.mirror
         if mirror is None or not wanted(name):
             continue
-        standing = Standing(
+        standing = MirrorLag(
             topic=name,
             source=mirror.source,
             phase=mirror.phase.value,
@@ -109,7 +109,7 @@ def _seen(files: Store) -> tuple[dict[str, int], dict[str, str]]:
     return seen, {name: problem for name, (_, problem) in said.items() if problem}
 
 
-def _ask(standing: Standing, source: DeltaCluster, info: TopicInfo, now_ms: int) -> None:
+def _ask(standing: MirrorLag, source: DeltaCluster, info: TopicInfo, now_ms: int) -> None:
     """Ask the source how far it is; where it gives no answer, that is the problem."""
     try:
         theirs = source.topics().get(info.name)
@@ -126,7 +126,7 @@ def _ask(standing: Standing, source: DeltaCluster, info: TopicInfo, now_ms: int)
         standing.problem = standing.problem or f"the source gives no answer: {error}"
 
 
-def _measure(standing: Standing, files: Store, newest: int, now_ms: int) -> None:
+def _measure(standing: MirrorLag, files: Store, newest: int, now_ms: int) -> None:
     standing.lag_bytes, standing.lag_seconds = 0, 0.0
     first = standing.version + 1
     for version in range(first, min(newest, first + COUNTED) + 1):

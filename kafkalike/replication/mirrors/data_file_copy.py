@@ -1,4 +1,4 @@
-"""Data files: what versions of a source's table add, copied below its mirror's folder before a version names them."""
+"""Data file copy: copies data files of a source's versions below its mirror's folder before a version names them."""
 
 from __future__ import annotations
 

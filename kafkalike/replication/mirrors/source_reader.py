@@ -1,11 +1,11 @@
-"""Reading: a source's table and what its mirror has in, the part of a pass that brings the mirror further out."""
+"""Source reader: reads a topic at its source, and says what a pass brings to its mirror; also creates mirrors."""
 
 from __future__ import annotations
 
 import uuid
 import zlib
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkalike.delta.actions import Add, TableCommit, log_name, parse_commit
@@ -14,16 +14,19 @@ from kafkalike.delta.layout import MIRRORS
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.snapshot import Snapshot, load_snapshot
 from kafkalike.delta.state import REPAIR
-from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.errors import KafkaError, LogCorruptError, MirrorError, TopicAlreadyExistsError
 from kafkalike.model import faults
+from kafkalike.model.mirrored import Mirrored, Phase
 from kafkalike.model.mirrors.steps import AT_ONCE, Step, next_step
-from kafkalike.replication.mirrors.data_files import DataFiles, MissingSourceFileError
-from kafkalike.replication.mirrors.finishing import diverged, has_version
-from kafkalike.replication.mirrors.manifest import Part, checkpoint_file
+from kafkalike.replication.mirrors.data_file_copy import DataFiles, MissingSourceFileError
+from kafkalike.replication.mirrors.mirror_manifest import TopicPart, checkpoint_file
+from kafkalike.replication.mirrors.roll_forward import diverged, has_version
 
 if TYPE_CHECKING:
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Store
+
 
 AHEAD = 16
 """Versions that are read side by side."""
@@ -38,7 +41,7 @@ class UnfinishedError(CutTooOldError):
 
 
 @dataclass(slots=True, kw_only=True)
-class Reading:
+class SourceReader:
     """Reads one topic for one pass."""
 
     info: TopicInfo
@@ -56,7 +59,7 @@ class Reading:
     now_ms: int
     durable: bool
 
-    def part(self, wanted: int) -> Generator[str, None, Part | None]:
+    def part(self, wanted: int) -> Generator[str, None, TopicPart | None]:
         """Copy what is needed, and say what the pass brings.
 
         Args:
@@ -133,7 +136,7 @@ class Reading:
             return False
         return self.target.look(log_name(end + 1)) not in {None, theirs}
 
-    def _follow(self, contents: Mapping[int, bytes]) -> Generator[str, None, Part | None]:
+    def _follow(self, contents: Mapping[int, bytes]) -> Generator[str, None, TopicPart | None]:
         commits = [parse_commit(version, content, self.source.uri) for version, content in sorted(contents.items())]
         if any(commit.operation == REPAIR for commit in commits):
             self._check_all_the_same()
@@ -145,7 +148,7 @@ class Reading:
             self._check_removed(cause, commits, removed)
             return (yield from self._restart(commits[-1].version))
         self._check_still_the_same(contents)
-        return Part(
+        return TopicPart(
             name=self.info.name,
             topic_id=self.info.topic_id,
             location=self.info.location,
@@ -194,7 +197,7 @@ class Reading:
                 if parse_commit(version, before, self.target.uri).operation != REPAIR:
                     raise diverged(self.info, version)
 
-    def _restart(self, wanted: int) -> Generator[str, None, Part | None]:
+    def _restart(self, wanted: int) -> Generator[str, None, TopicPart | None]:
         """Bring a checkpoint of a version, and the files that are live in it."""
         try:
             snapshot = load_snapshot(self.source, wanted)
@@ -220,7 +223,7 @@ class Reading:
         mirrors.make_folder("")
         mirrors.put_if_absent(name, checkpoint, durable=True)
         yield "staged"
-        return Part(
+        return TopicPart(
             name=self.info.name,
             topic_id=self.info.topic_id,
             location=self.info.location,
@@ -258,3 +261,55 @@ def first_version(files: Store) -> bytes | None:
     except KafkaError:
         return None
     return content
+
+
+class MirrorCreator:
+    """Makes mirrors, and tells them from other topics.
+
+    Args:
+        source: the cluster that is copied.
+        target: the cluster with the copies.
+    """
+
+    def __init__(self, source: DeltaCluster, target: DeltaCluster) -> None:
+        self._source = source
+        self._target = target
+
+    def is_mine(self, info: TopicInfo) -> bool:
+        """Whether a topic of the target is a copy of one of the source."""
+        return info.mirror is not None and info.mirror.source == self._source.root
+
+    def create(self, info: TopicInfo) -> None:
+        """Make the mirror of a topic of the source, unless it is there.
+
+        Raises:
+            TopicAlreadyExistsError, MirrorError: see `check`.
+        """
+        now = self._target.clock.now_ms()
+        mirrored = Mirrored(source=self._source.root, began_ms=now, time_ms=now)
+        own = replace(info, mirror=None)
+        try:
+            self._target.create_mirror(own, mirrored, first_version(self._source.files_of(info)))
+        except TopicAlreadyExistsError:
+            # Another mirror of the same source, perhaps.
+            self.check(info, self._target.topic(info.name))
+
+    def check(self, theirs: TopicInfo, mine: TopicInfo) -> None:
+        """Refuse to bring anything to a topic that is no copy of this one.
+
+        Raises:
+            TopicAlreadyExistsError: it is a topic of the target's own.
+            MirrorError: it is a copy of something else, or is being promoted.
+        """
+        name, mirror = mine.name, mine.mirror
+        if mirror is None:
+            raise TopicAlreadyExistsError(f"topic {name!r} exists at {self._target.root}, and is no mirror")
+        if mirror.source != self._source.root:
+            raise MirrorError(f"topic {name!r} is a mirror of {mirror.source}, not of {self._source.root}")
+        if mine.table_id != theirs.table_id:
+            raise MirrorError(
+                f"{name}: the topic was deleted and created again at {self._source.root}; its mirror stays as it was. "
+                "Delete it at the target, and the new topic is mirrored"
+            )
+        if mirror.phase is not Phase.FOLLOWING:
+            raise MirrorError(f"topic {name!r} is being promoted: run `kafkalike mirror promote` again")
