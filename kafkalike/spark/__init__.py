@@ -11,39 +11,39 @@ from typing import TYPE_CHECKING
 from kafkalike.model.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from kafkalike.spark.checkpoint_progress import CheckpointProgress as CheckpointProgress
     from kafkalike.spark.entry import session as session
     from kafkalike.spark.forgetting import forget as forget
     from kafkalike.spark.format.format import register_format as register_format
-    from kafkalike.spark.format.progress import offsets_behind as offsets_behind
+    from kafkalike.spark.format.query_lag import offsets_behind as offsets_behind
     from kafkalike.spark.frames import read as read
     from kafkalike.spark.letters import dead_letters as dead_letters
     from kafkalike.spark.partition_column import partition_column as partition_column
-    from kafkalike.spark.progress import CheckpointProgress as CheckpointProgress
     from kafkalike.spark.reading import read_stream as read_stream
-    from kafkalike.spark.sink import Written as Written
-    from kafkalike.spark.sink import write as write
     from kafkalike.spark.sql import register_sql as register_sql
     from kafkalike.spark.sql_values import create_view as create_view
     from kafkalike.spark.sql_values import decoded_values as decoded_values
-    from kafkalike.spark.streaming import StreamWriter as StreamWriter
-    from kafkalike.spark.streaming import write_stream as write_stream
-    from kafkalike.spark.transactions import Transaction as Transaction
-    from kafkalike.spark.transactions import transaction as transaction
     from kafkalike.spark.typed.decode import from_topic as from_topic
     from kafkalike.spark.typed.encode import to_topic as to_topic
     from kafkalike.spark.typed.views import refresh_views as refresh_views
+    from kafkalike.spark.write.batch_write import Written as Written
+    from kafkalike.spark.write.batch_write import write as write
+    from kafkalike.spark.write.stream_write import StreamWriter as StreamWriter
+    from kafkalike.spark.write.stream_write import write_stream as write_stream
+    from kafkalike.spark.write.transaction import Transaction as Transaction
+    from kafkalike.spark.write.transaction import transaction as transaction
 
 _HOME = {
-    "CheckpointProgress": "kafkalike.spark.progress",
-    "StreamWriter": "kafkalike.spark.streaming",
-    "Transaction": "kafkalike.spark.transactions",
-    "Written": "kafkalike.spark.sink",
+    "CheckpointProgress": "kafkalike.spark.checkpoint_progress",
+    "StreamWriter": "kafkalike.spark.write.stream_write",
+    "Transaction": "kafkalike.spark.write.transaction",
+    "Written": "kafkalike.spark.write.batch_write",
     "create_view": "kafkalike.spark.sql_values",
     "dead_letters": "kafkalike.spark.letters",
     "decoded_values": "kafkalike.spark.sql_values",
     "forget": "kafkalike.spark.forgetting",
     "from_topic": "kafkalike.spark.typed.decode",
-    "offsets_behind": "kafkalike.spark.format.progress",
+    "offsets_behind": "kafkalike.spark.format.query_lag",
     "partition_column": "kafkalike.spark.partition_column",
     "read": "kafkalike.spark.frames",
     "read_stream": "kafkalike.spark.reading",
@@ -52,9 +52,9 @@ _HOME = {
     "register_sql": "kafkalike.spark.sql",
     "session": "kafkalike.spark.entry",
     "to_topic": "kafkalike.spark.typed.encode",
-    "transaction": "kafkalike.spark.transactions",
-    "write": "kafkalike.spark.sink",
-    "write_stream": "kafkalike.spark.streaming",
+    "transaction": "kafkalike.spark.write.transaction",
+    "write": "kafkalike.spark.write.batch_write",
+    "write_stream": "kafkalike.spark.write.stream_write",
 }
 
 __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names

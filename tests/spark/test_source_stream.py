@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.spark.format.mark import unmarked
-from kafkalike.spark.format.progress import offsets_behind
+from kafkalike.spark.format.query_lag import offsets_behind
 from tests.tools.places import PLACES, new_roots
 from tests.tools.records import fill
 

@@ -11,7 +11,7 @@ from kafkalike.model.segments import Segment, SegmentIndex
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.plan import Run, grouped, rate_limited, split, waits
 from kafkalike.spark.format.positions import offsets_of
-from kafkalike.spark.format.progress import offsets_behind
+from kafkalike.spark.format.query_lag import offsets_behind
 from kafkalike.spark.ranges import offsets_json
 
 MAX_LONG = 2**63 - 1

@@ -8,8 +8,8 @@ import pytest
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.model.group_state import CommittedOffset
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.checkpoint_progress import GroupProgress
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets
-from kafkalike.spark.progress import GroupProgress
 
 T0 = TopicPartition("t", 0)
 

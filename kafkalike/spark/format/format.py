@@ -90,8 +90,8 @@ class KafkalikeSource(DataSource):
             schema: the DataFrame's.
             overwrite: whether its output mode is complete; as with Kafka, each batch's result is added.
         """
+        from kafkalike.spark.format.sink import StreamSink
         from kafkalike.spark.format.sink_options import parse_stream
-        from kafkalike.spark.format.sink_stream import StreamSink
 
         return StreamSink(self._near(parse_stream(self.options, self.storage)), schema)
 

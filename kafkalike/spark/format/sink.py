@@ -1,30 +1,42 @@
-"""Sink of a batch query: checked options and a DataFrame's schema in, one table commit or transaction out."""
+"""The format's sinks: rows of a batch or streaming query are staged by tasks, then committed to topics by the driver.
+
+Spark gives a streaming sink a batch's number, but not the query it belongs to. The tasks know that from their local
+properties, and the checkpoint, which the options name, says it as well; so a batch can carry both into the table
+(decision 012).
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kafkalike.connect import connect_delta, connect_to_write
+from kafkalike.connect import connect_delta, connect_to_write, open_named
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.maintenance.staging.folder import JobPlace, job_place
+from kafkalike.maintenance.staging.lease import Driver
+from kafkalike.model import faults
 from kafkalike.spark.format.named import plainly
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 from kafkalike.spark.jvm.prompt_answer import PromptAnswer
+from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, checkpoint_at
 from kafkalike.spark.jvm.task_number import task_number
-from kafkalike.spark.staged.commit import Commit, begin, commit_results
-from kafkalike.spark.staged.naming import Naming
-from kafkalike.spark.staged.topics import TaskResult, stage_topics
+from kafkalike.spark.write.commit import Commit, begin, commit_results
+from kafkalike.spark.write.staged_files import TaskResult, stage_topics
+from kafkalike.spark.write.write_ids import Naming, StreamVersion, app_id, next_txn
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+    from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.model.appends import Appended
+
 
 _log = logging.getLogger(__name__)
 
@@ -113,3 +125,92 @@ def say_duplicates(written: Mapping[str, Appended], why: str) -> None:
     for topic, done in written.items():
         if done.duplicate:
             _log.warning("%s: nothing was written: %s", topic, why)
+
+
+NAME_LENGTH: Final = 32
+"""Characters of the name of a query's folder."""
+
+QUERY_ID: Final = "sql.streaming.queryId"
+"""Local property in which Spark gives its tasks the query."""
+
+
+@dataclass
+class StreamMessage(Message):
+    """What a task has staged, and for which query."""
+
+    query_id: str | None
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Writes the batches of one query. Spark makes one for each batch, and another one for its commit.
+
+    Args:
+        options: checked options.
+        schema: the DataFrame's.
+
+    Raises:
+        AnalysisException: a column is missing or has a wrong type.
+        InvalidTopicError, UnknownTopicOrPartitionError: a bad name, or a topic that is missing and must not be created.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        # An object store is tried out by the process that commits: Spark makes two writers for each batch.
+        cluster = open_named(options.root, options.storage)
+        check_sink_columns(schema, options)
+        self._options = options
+        self._target = begin(cluster, options.topic, codec=options.codec, timestamps=options.timestamps)
+        self._folder = _folder(cluster, options)
+        self._folder.make()
+        self._prompt = PromptAnswer()
+
+    @plainly
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of a task."""
+        context = TaskContext.get()
+        query_id = None if context is None else context.getLocalProperty(QUERY_ID)
+        return StreamMessage(stage_topics(self._target, self._folder, iterator, task_number()), query_id)
+
+    @plainly
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Number and commit a batch, unless it was committed before.
+
+        Raises:
+            CheckpointMismatchError: another checkpoint has used the id; nothing was written.
+            IllegalArgumentError: the checkpoint is another query's; nothing was written.
+            KafkaError: see `kafkalike.spark.write`.
+        """
+        options = self._options
+        faults.point("stream.before_write")
+        try:
+            owner, offsets = self._batch(messages, batchId)
+            version = StreamVersion.of(batchId, owner, offsets.fingerprint)
+            app = app_id(options.txn_id, owner)
+            naming = Naming(app, version.encode(), lambda topic, known: next_txn(topic, app, known, version))
+            written = commit_messages(options, messages, self._folder, naming)
+        finally:
+            self._folder.remove()
+        faults.point("stream.after_write")
+        say_duplicates(written, f"batch {batchId} had been written before")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Remove what was staged."""
+        self._folder.remove()
+
+    def _batch(self, messages: list[WriterCommitMessage | None], batch_id: int) -> tuple[str, BatchOffsets]:
+        """The query that a batch belongs to, and what the batch reads."""
+        checkpoint = checkpoint_at(self._options.checkpoint or "", self._options.storage)
+        owner = checkpoint.query_id()
+        queries = {message.query_id for message in messages if isinstance(message, StreamMessage)}
+        if owner is None or queries != {owner}:
+            raise IllegalArgumentError(
+                f"{checkpoint.location} is not the checkpoint of this query, or not a folder of this machine; nothing "
+                f"was written: it belongs to {owner or 'none'}, and the query is "
+                f"{', '.join(sorted(map(str, queries))) or 'not known'}"
+            )
+        return owner, checkpoint.offsets(batch_id)
+
+
+def _folder(cluster: DeltaCluster, options: SinkOptions) -> JobPlace:
+    """The query's folder: the same in all processes of a driver, another one after its restart."""
+    name = hashlib.sha256(f"{options.checkpoint or ''}\0{Driver.above()}".encode()).hexdigest()[:NAME_LENGTH]
+    return job_place(cluster.store, name, options.scratch)

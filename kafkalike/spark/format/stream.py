@@ -35,8 +35,8 @@ from kafkalike.spark.format.positions import (
     resolve,
     resolved_from_latest,
 )
-from kafkalike.spark.format.progress import commit_progress
 from kafkalike.spark.format.query import Limits, Live, Look, Loss, Query, begin, next_end, out_of_reach, ranges
+from kafkalike.spark.format.query_lag import commit_progress
 from kafkalike.spark.format.topics import Topics
 from kafkalike.spark.jvm.prompt_answer import PromptAnswer
 from kafkalike.spark.ranges import offsets_json

@@ -1,8 +1,8 @@
-"""Streaming: a streaming DataFrame in, each of its records in a topic exactly once out.
+"""`write_stream`: append each record of a streaming DataFrame to topics exactly once.
 
 A query's batches go through `foreachBatch`. Each batch is one table commit, or one transaction where it has several
 topics or moves the offsets of a group. It carries the query and the batch, so a batch that Spark runs again after a
-crash adds nothing; see `kafkalike.spark.stream_ids`.
+crash adds nothing; see `kafkalike.spark.write.write_ids`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.dead_letters import settings_of
 from kafkalike.model.config.topic import CODECS
 from kafkalike.model.names import check_topic_name
+from kafkalike.spark.checkpoint_progress import GroupProgress
 from kafkalike.spark.expr.sink import sink_columns
 from kafkalike.spark.jvm.remote import check_same_root, is_remote
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, Checkpoint, CheckpointFiles, checkpoint_at
 from kafkalike.spark.letters import ensure_topics, with_letters
-from kafkalike.spark.progress import GroupProgress
-from kafkalike.spark.sink import Partitioner, Written, produce, with_schemas
-from kafkalike.spark.staged.naming import Naming
-from kafkalike.spark.staged.together import Together
-from kafkalike.spark.stream_ids import StreamVersion, app_id, next_txn
 from kafkalike.spark.typed.encode import Schemas
+from kafkalike.spark.write.batch_write import Partitioner, Written, produce, with_schemas
+from kafkalike.spark.write.transactional_write import Together
+from kafkalike.spark.write.write_ids import Naming, StreamVersion, app_id, next_txn
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

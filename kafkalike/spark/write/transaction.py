@@ -27,13 +27,13 @@ from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim, joined_lives, with_lives
 from kafkalike.spark.expr.sink import sink_columns
-from kafkalike.spark.jvm.append_frame import keeping, run_job
 from kafkalike.spark.jvm.remote import check_same_root
-from kafkalike.spark.sink import Partitioner, Written, codec_of, ranges_of, with_partitioner
-from kafkalike.spark.staged.commit import found_again, open_targets, written_before
-from kafkalike.spark.staged.naming import Naming
-from kafkalike.spark.staged.targets import target_of
-from kafkalike.spark.staged.together import Together
+from kafkalike.spark.write.batch_write import Partitioner, Written, codec_of, ranges_of, with_partitioner
+from kafkalike.spark.write.commit import found_again, open_targets, written_before
+from kafkalike.spark.write.frame_append import keeping, run_job
+from kafkalike.spark.write.targets import target_of
+from kafkalike.spark.write.transactional_write import Together
+from kafkalike.spark.write.write_ids import Naming
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,4 +1,4 @@
-"""Progress: the offsets that a streaming query has done in, committed offsets of a consumer group out.
+"""The offsets that a streaming query has read, by its checkpoint, as committed offsets of a consumer group.
 
 So `lag`, `kafkalike consumer-groups --describe` and every Kafka tool see how far a query is. The query itself never
 starts from these offsets: its checkpoint is what counts.

@@ -1,4 +1,4 @@
-"""Stream ids: which query wrote which batch from which offsets in, the version of a table transaction out, and back.
+"""Write ids: the application id and version that name one write across restarts, for batches and streams.
 
 A stream's table transactions carry one application id, and this as version (63 bits, from the top):
 
@@ -13,11 +13,49 @@ from a checkpoint that begins anew under a used id, or one that was put back fro
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from kafkalike.errors import CheckpointMismatchError, IllegalArgumentError
 from kafkalike.model.appends import TxnId
+from kafkalike.model.transactions.values import WriteName
+
+WHOLE: Final = "the cluster"
+"""Stands for a topic's name where the latest version is that of a decision about several topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The name of one write of an application."""
+
+    app_id: str
+    """The application."""
+    version: int
+    """Number of the write; rises with each one."""
+    check: Callable[[str, int | None], TxnId]
+    """Takes a topic, or `WHOLE`, and the latest version of the application there, None for none.
+
+    Returns the name of the write to that topic; raises if the topic cannot have been waiting for it."""
+
+    decided_as: str | None = None
+    """Transactional id of the application's writes to several topics; None: one that is made of the application."""
+
+    @classmethod
+    def of(cls, txn: TxnId) -> Naming:
+        """The same name everywhere, whatever was written before."""
+        return cls(txn.app_id, txn.version, lambda topic, known: txn)  # noqa: ARG005
+
+    @property
+    def name(self) -> WriteName:
+        """The name as a decision has it."""
+        return WriteName(self.app_id, self.version)
+
+    @property
+    def transactional_id(self) -> str:
+        """The id under which the application's writes to several topics are decided."""
+        return f"spark {self.app_id}" if self.decided_as is None else self.decided_as
+
 
 _BITS: Final = 16
 _MASK: Final = (1 << _BITS) - 1

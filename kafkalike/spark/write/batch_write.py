@@ -1,4 +1,4 @@
-"""Sink: a DataFrame in, the offsets of its records out."""
+"""`write`: append a DataFrame to a topic, or to several, and return the offsets of its records."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from kafkalike.model.config.topic import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.expr.sink import sink_columns
-from kafkalike.spark.jvm.append_frame import append_staged
-from kafkalike.spark.staged.commit import Commit, found_again, written_before
-from kafkalike.spark.staged.naming import Naming
-from kafkalike.spark.staged.targets import target_of
-from kafkalike.spark.staged.topics import Target
 from kafkalike.spark.typed.encode import Schemas, named_errors, record_columns
 from kafkalike.spark.typed.registry import where_of
+from kafkalike.spark.write.commit import Commit, found_again, written_before
+from kafkalike.spark.write.frame_append import append_staged
+from kafkalike.spark.write.staged_files import Target
+from kafkalike.spark.write.targets import target_of
+from kafkalike.spark.write.write_ids import Naming
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.model.transactions.claims import GroupOffsets
-    from kafkalike.spark.staged.together import Together
+    from kafkalike.spark.write.transactional_write import Together
 
 Partitioner = Callable[[Column, int], Column]
 """Takes the BINARY key column and the number of partitions; gives an INT column, null to leave it to the default."""
