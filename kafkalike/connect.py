@@ -34,7 +34,7 @@ def connect(
             commas between them, which are the brokers of one cluster, and any one that is there suffices once it was
             made; an opened `Cluster`; or None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else
             `./kafkalike-data`.
-        storage_options: of an object store: a dict by the names that obstore and deltalake share. Environment variables
+        storage_options: of an object store: a dict by obstore's names. Environment variables
             such as `AWS_ACCESS_KEY_ID` say what it does not. They hold for all roots in object stores; a dict in it,
             under the URI of a root or the beginning of one, holds for that root.
         to_read: for a client that writes nothing. What it reads does not rest on what is tried out, which takes up to

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
 from kafkalike.storage.object_root import OBJECT_SCHEMES, object_root
 
-READABLE_SCHEMES: Final = ("hdfs",)
-"""Remote storages that are read through `deltalake`'s clients, and not written."""
+HADOOP_SCHEMES: Final = frozenset({"hdfs", "viewfs", "webhdfs"})
+"""HDFS under its names, which is refused."""
 
 
 NETWORK_VARIABLE: Final = "KAFKALIKE_ALLOW_NETWORK_FILE_SYSTEM"
@@ -52,7 +52,7 @@ LOCAL_FUSE: Final = frozenset({"fuse.fuse-overlayfs"})
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 _MISREAD: Final = re.compile(r"%[0-9a-fA-F]{2}" if os.sep == "\\" else r"%[0-9a-fA-F]{2}|\\")
-"""What `deltalake` reads in another way than the operating system: escapes, and `\\` as a slash."""
+"""What delta-rs reads in another way than the operating system: escapes, and `\\` as a slash."""
 
 
 def normalise_root(root: str, environ: dict[str, str] | None = None, mounts: str | None = None) -> tuple[str, bool]:
@@ -83,7 +83,7 @@ def normalise_root(root: str, environ: dict[str, str] | None = None, mounts: str
         path = _path_of(root) if scheme else root
         if _MISREAD.search(path):
             raise KafkaConfigurationError(
-                f"bootstrap_servers={root!r}: deltalake reads a percent sign with two digits, or a backslash, as "
+                f"bootstrap_servers={root!r}: delta-rs reads a percent sign with two digits, or a backslash, as "
                 "another character; rename the folder"
             )
         try:
@@ -98,11 +98,14 @@ def normalise_root(root: str, environ: dict[str, str] | None = None, mounts: str
     found = object_root(root)
     if found is not None:
         return found.uri, False
-    if scheme not in READABLE_SCHEMES:
-        known = ", ".join(("file", *OBJECT_SCHEMES, *READABLE_SCHEMES))
-        shown = re.sub(r"//[^/]*@", "//", root.partition("?")[0])  # without what may be a password
-        raise KafkaConfigurationError(f"{shown}: storage scheme {scheme!r} is not known; known are {known}")
-    return root.rstrip("/"), False
+    shown = re.sub(r"//[^/]*@", "//", root.partition("?")[0])  # without what may be a password
+    if scheme in HADOOP_SCHEMES:
+        raise UnsafeStorageError(
+            f"{shown.rstrip('/')} is in HDFS, where nothing keeps several writers of a topic apart: name a local "
+            "folder, or a place in S3, Azure or Google"
+        )
+    known = ", ".join(("file", *OBJECT_SCHEMES))
+    raise KafkaConfigurationError(f"{shown}: storage scheme {scheme!r} is not known; known are {known}")
 
 
 def _path_of(uri: str) -> str:

@@ -28,7 +28,7 @@ def test_a_local_root_becomes_an_absolute_path(root: str, found: str) -> None:
     assert normalise_root(root, {}) == (found, True)
 
 
-@pytest.mark.parametrize("root", ["s3://bucket/log", "gs://bucket/log", "hdfs://host/log"])
+@pytest.mark.parametrize("root", ["s3://bucket/log", "gs://bucket/log"])
 def test_remote_storages_are_taken(root: str) -> None:
     """As they are, without the last slash; more of their spellings are in `unit/test_object_root.py`."""
     assert normalise_root(root + "/", {}) == (root, False)
@@ -46,6 +46,13 @@ def test_other_places_are_refused(root: str) -> None:
     """Unknown schemes, and names that `deltalake` would read in another way."""
     with pytest.raises(KafkaConfigurationError):
         normalise_root(root, {})
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "viewfs", "webhdfs"])
+def test_hdfs_is_refused_by_name(scheme: str) -> None:
+    """Nothing there keeps several writers apart, and who reads a topic may commit offsets."""
+    with pytest.raises(UnsafeStorageError, match=rf"{scheme}://host/log is in HDFS.*S3, Azure or Google"):
+        connect(f"{scheme}://user:secret@host/log")
 
 
 @pytest.mark.parametrize("named", ["", " , ", [], 5, b"/a", [None]])
@@ -126,5 +133,5 @@ def test_sparks_writes_to_a_root_that_is_only_read_are_refused_however_it_is_nam
     monkeypatch.setenv("KAFKALIKE_BOOTSTRAP_SERVERS", "hdfs://host/log")
 
     for named in (["hdfs://host/log"], " hdfs://host/log/ ", None):
-        with pytest.raises(UnsafeStorageError, match=r"hdfs://host/log was not written"):
+        with pytest.raises(UnsafeStorageError, match=r"hdfs://host/log is in HDFS"):
             connect_to_write(named)

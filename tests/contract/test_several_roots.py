@@ -21,6 +21,7 @@ from kafkalike.errors import (
     KafkaConfigurationError,
     KafkaStorageError,
     NotEnoughReplicasError,
+    UnsafeStorageError,
 )
 from kafkalike.maintenance.retention.run import maintain
 from kafkalike.maintenance.verify.verify import verify
@@ -149,7 +150,7 @@ def test_roots_of_different_clusters_and_single_ones_are_refused(tmp_path: Path,
         connect([tmp_path / "single", tmp_path / "new"])
     with pytest.raises(KafkaConfigurationError, match="named twice"):
         connect([roots[0], roots[0]])
-    with pytest.raises(KafkaConfigurationError, match="neither"):
+    with pytest.raises(UnsafeStorageError, match="is in HDFS"):
         connect([tmp_path / "new", "hdfs://host/b"])
     with pytest.raises(KafkaConfigurationError, match="storage_options are for object stores"):
         connect(roots, {"region": "x"})

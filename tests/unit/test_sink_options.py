@@ -98,7 +98,7 @@ def test_a_root_that_can_only_be_read_is_refused() -> None:
     """Before a task has run."""
     options = parse_batch(ROOT | {"kafka.bootstrap.servers": "hdfs://host/log"})
 
-    with pytest.raises(UnsafeStorageError, match=r"hdfs://host/log was not written"):
+    with pytest.raises(UnsafeStorageError, match=r"hdfs://host/log is in HDFS"):
         BatchWriter(options, StructType().add("value", StringType()), overwrite=False)
 
 

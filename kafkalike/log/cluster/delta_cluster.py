@@ -457,14 +457,9 @@ def open_cluster(root: str, storage_options: StorageOptions | None = None) -> De
                 f"storage_options are for object stores, and {root} is a folder of this machine"
             )
         return DeltaCluster(LocalStore(normalised))
-    # They bring obstore or deltalake: 0.1 s, and a runtime with threads that a fork does not survive.
+    # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
     from kafkalike.storage.objects import open_objects
 
     objects = open_objects(root, storage_options)
-    if objects is not None:
-        return DeltaCluster(objects)
-    if storage_options:
-        raise KafkaConfigurationError(f"storage_options are for object stores, and {root} is none")
-    from kafkalike.storage.remote import RemoteStore
-
-    return DeltaCluster(RemoteStore(normalised))
+    assert objects is not None, "what is no folder is in an object store"
+    return DeltaCluster(objects)

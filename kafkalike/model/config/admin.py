@@ -22,7 +22,7 @@ class AdminConfig:
     bootstrap_servers: Any = None
     """Storage root; see `kafkalike.connect.connect`."""
     storage_options: StorageOptions | None = None
-    """Of a root in an object store: a dict by the names that obstore and deltalake share, such as `access_key_id` or
+    """Of a root in an object store: a dict by obstore's names, such as `access_key_id` or
     `AWS_ACCESS_KEY_ID`. Environment variables say what it does not. Never shown."""
     client_id: str = "kafkalike-admin"
     """Name of this client in messages."""

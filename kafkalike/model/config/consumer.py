@@ -60,7 +60,7 @@ class ConsumerConfig(DeadLetterSettings):
     """The cluster: a path or URI, a list with one of them, or an opened `Cluster`. None takes the environment
     variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
     storage_options: StorageOptions | None = None
-    """Of a root in an object store: a dict by the names that obstore and deltalake share, such as `access_key_id` or
+    """Of a root in an object store: a dict by obstore's names, such as `access_key_id` or
     `AWS_ACCESS_KEY_ID`. Environment variables say what it does not. Never shown."""
     client_id: str = "kafkalike"
     """Name of this client; shown beside the offsets it commits."""

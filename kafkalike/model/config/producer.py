@@ -59,7 +59,7 @@ class ProducerConfig(IdleSettings):
     """The cluster: a path or URI, a list with one of them, or an opened `Cluster`. None takes the environment
     variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
     storage_options: StorageOptions | None = None
-    """Of a root in an object store: a dict by the names that obstore and deltalake share, such as `access_key_id` or
+    """Of a root in an object store: a dict by obstore's names, such as `access_key_id` or
     `AWS_ACCESS_KEY_ID`. Environment variables say what it does not. Never shown."""
     client_id: str | None = None
     """Name of this client, in log lines. None becomes `kafkalike-producer-N`."""

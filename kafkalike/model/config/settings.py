@@ -70,8 +70,8 @@ class ProducerSettings(TypedDict, total=False):
         `delivery_timeout_ms`. 0: never.
     retry_backoff_ms (float, default 100, ms): ms until a batch is tried again. Other topics are served meanwhile.
     storage_options (StorageOptions | Mapping[str, Any] | None, default None): Of a root in an object store: a dict
-        by the names that obstore and deltalake share, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment
-        variables say what it does not. Never shown. Kafka: not there.
+        by obstore's names, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment variables say what it does
+        not. Never shown. Kafka: not there.
     transaction_timeout_ms (float, default 60000, ms): ms after the first record of a transaction from which it
         cannot be committed any more, and maintenance may abort it; at most the server's
         `transaction.max.timeout.ms`. Nobody waits for an open transaction meanwhile. Kafka: readers of committed
@@ -216,8 +216,8 @@ class ConsumerSettings(TypedDict, total=False):
         dead and shares out its partitions. It has no lower bound; in an object store, where a heartbeat is a
         request, some seconds are wise. Kafka: the broker has bounds for it.
     storage_options (StorageOptions | Mapping[str, Any] | None, default None): Of a root in an object store: a dict
-        by the names that obstore and deltalake share, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment
-        variables say what it does not. Never shown. Kafka: not there.
+        by obstore's names, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment variables say what it does
+        not. Never shown. Kafka: not there.
     stripe_reads (bool, default False): Whether the replicas in sync of a cluster of several roots take turns to
         give data files, file by file: those of `client_rack` if it has any, else all. Many consumers then read as
         fast as all roots together give. kafkalike's own: Kafka has no such setting. Without effect on a cluster of
@@ -296,8 +296,8 @@ class AdminSettings(TypedDict, total=False):
     client_id (str, default 'kafkalike-admin'): Name of this client in messages.
     metric_reporters (Sequence[Any], default ()): Must be empty: an admin client has no metrics.
     storage_options (StorageOptions | Mapping[str, Any] | None, default None): Of a root in an object store: a dict
-        by the names that obstore and deltalake share, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment
-        variables say what it does not. Never shown. Kafka: not there.
+        by obstore's names, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment variables say what it does
+        not. Never shown. Kafka: not there.
     Without effect, for ported code: api_version, api_version_auto_timeout_ms, bootstrap_timeout_ms,
         client_dns_lookup, connections_max_idle_ms, default_api_timeout_ms, max_in_flight_requests_per_connection,
         metadata_max_age_ms, metrics_num_samples, metrics_sample_window_ms, receive_buffer_bytes,

@@ -135,7 +135,7 @@ def resolve_options(
 
     Args:
         provider: whose store it is.
-        given: the user's, by obstore's or deltalake's names, in any case, with or without `AWS_`, `AZURE_STORAGE_`,
+        given: the user's, by obstore's names, in any case, with or without `AWS_`, `AZURE_STORAGE_`,
             `AZURE_` or `GOOGLE_`.
         environ: environment variables, which hold where nothing was given; None takes the process's own.
 

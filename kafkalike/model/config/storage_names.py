@@ -1,4 +1,4 @@
-"""Storage names: the options of object stores, provider by provider, as obstore and deltalake call them."""
+"""Storage names: the options of object stores, provider by provider, as obstore and delta-rs call them."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ NO_MEANING: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("s3_express", "use_fabric_endpoint"), "this storage was not tried, so it is not written to"),
 }
-"""Options of obstore or deltalake that are refused, with the reason."""
+"""Options of obstore or delta-rs that are refused, with the reason."""
 
 SECRETS: Final = frozenset(
     {

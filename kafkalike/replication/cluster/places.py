@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError
+from kafkalike.errors import KafkaConnectionError
 from kafkalike.log.cluster.server_defaults import environments_file, server_file
 from kafkalike.model.config.server import SERVER_PROPERTIES_FILE, ServerConfig
 from kafkalike.model.config.storage import SentOptions, StorageOptions
@@ -64,10 +64,7 @@ class Places:
         from kafkalike.storage.objects import open_objects
 
         found = open_objects(uri, self._options, self._environ, impatient=True)
-        if found is None:
-            raise KafkaConfigurationError(
-                f"a broker's root is a folder or a place in an object store, and {uri} is neither"
-            )
+        assert found is not None, "what is no folder is in an object store"
         return found
 
     def broker(self, uri: str, founding: Founding) -> BrokerRoot:
