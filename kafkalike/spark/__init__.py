@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from kafkalike.spark.typed.decode import from_topic as from_topic
     from kafkalike.spark.typed.encode import to_topic as to_topic
     from kafkalike.spark.typed.views import refresh_views as refresh_views
-    from kafkalike.spark.write.batch_write import Written as Written
-    from kafkalike.spark.write.batch_write import write as write
-    from kafkalike.spark.write.stream_write import StreamWriter as StreamWriter
-    from kafkalike.spark.write.stream_write import write_stream as write_stream
-    from kafkalike.spark.write.transaction import Transaction as Transaction
-    from kafkalike.spark.write.transaction import transaction as transaction
+    from kafkalike.spark.writes.batch_write import Written as Written
+    from kafkalike.spark.writes.batch_write import write as write
+    from kafkalike.spark.writes.stream_write import StreamWriter as StreamWriter
+    from kafkalike.spark.writes.stream_write import write_stream as write_stream
+    from kafkalike.spark.writes.transaction import Transaction as Transaction
+    from kafkalike.spark.writes.transaction import transaction as transaction
 
 _HOME = {
     "CheckpointProgress": "kafkalike.spark.checkpoint_progress",
-    "StreamWriter": "kafkalike.spark.write.stream_write",
-    "Transaction": "kafkalike.spark.write.transaction",
-    "Written": "kafkalike.spark.write.batch_write",
+    "StreamWriter": "kafkalike.spark.writes.stream_write",
+    "Transaction": "kafkalike.spark.writes.transaction",
+    "Written": "kafkalike.spark.writes.batch_write",
     "create_view": "kafkalike.spark.sql_values",
     "dead_letters": "kafkalike.spark.letters",
     "decoded_values": "kafkalike.spark.sql_values",
@@ -52,9 +52,9 @@ _HOME = {
     "register_sql": "kafkalike.spark.sql",
     "session": "kafkalike.spark.entry",
     "to_topic": "kafkalike.spark.typed.encode",
-    "transaction": "kafkalike.spark.write.transaction",
-    "write": "kafkalike.spark.write.batch_write",
-    "write_stream": "kafkalike.spark.write.stream_write",
+    "transaction": "kafkalike.spark.writes.transaction",
+    "write": "kafkalike.spark.writes.batch_write",
+    "write_stream": "kafkalike.spark.writes.stream_write",
 }
 
 __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names

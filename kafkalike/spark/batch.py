@@ -134,7 +134,7 @@ def _commit_with_letters(  # noqa: PLR0917
     settings: DeadLetterSettings,
 ) -> int:
     """Commit offsets and dead letters by one decision; returns the number of letters."""
-    from kafkalike.spark.write.transaction import transaction
+    from kafkalike.spark.writes.transaction import transaction
 
     topic = log.info.name
     assert copied.bad is not None

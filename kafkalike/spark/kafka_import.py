@@ -18,8 +18,8 @@ from kafkalike.connect import connect_delta
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.spark.expr.sink import HEADERS, no_headers
 from kafkalike.spark.jvm.stream_checkpoint import Checkpoint
-from kafkalike.spark.write.batch_write import Written
-from kafkalike.spark.write.stream_write import StreamWriter
+from kafkalike.spark.writes.batch_write import Written
+from kafkalike.spark.writes.stream_write import StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

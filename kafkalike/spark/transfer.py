@@ -25,7 +25,7 @@ from kafkalike.spark.expr.sink import HEADERS
 from kafkalike.spark.files import Source, Target, load, save
 from kafkalike.spark.frames import read
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
-from kafkalike.spark.write.batch_write import Written, write
+from kafkalike.spark.writes.batch_write import Written, write
 
 FORMATS: Final = ("parquet", "delta", "json", "csv")
 

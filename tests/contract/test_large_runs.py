@@ -22,9 +22,9 @@ from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
 from kafkalike.log.runs.runs import LargeRun
 from kafkalike.maintenance.staging.lease import HeldFolder
 from kafkalike.model.appends import Appended
-from kafkalike.spark.write.commit import Commit, commit_results
-from kafkalike.spark.write.staged_files import TaskResult, stage_topics
-from kafkalike.spark.write.targets import target_of
+from kafkalike.spark.writes.commit import Commit, commit_results
+from kafkalike.spark.writes.staged_files import TaskResult, stage_topics
+from kafkalike.spark.writes.targets import target_of
 from kafkalike.storage.footers.thrift import read_struct, write_struct
 from kafkalike.storage.parquet import parquet_writer
 from tests.tools.clusters import on_disk

@@ -30,8 +30,8 @@ from kafkalike.model.structs import ConfigResource
 from kafkalike.model.topic import TopicInfo
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas import Registry
-from kafkalike.spark.write.staged_files import stage_topics
-from kafkalike.spark.write.targets import target_of
+from kafkalike.spark.writes.staged_files import stage_topics
+from kafkalike.spark.writes.targets import target_of
 from tests.tools.partitions import partition_values
 from tests.tools.records import fill
 

@@ -22,9 +22,9 @@ from kafkalike.maintenance.staging.prefix import IDLE_MS, Prefix, left_behind
 from kafkalike.maintenance.staging.scratch import scratch_folder
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.spark.write.commit import Commit, commit_results
-from kafkalike.spark.write.staged_files import Folder, Target, TaskResult, stage_topics
-from kafkalike.spark.write.targets import target_of
+from kafkalike.spark.writes.commit import Commit, commit_results
+from kafkalike.spark.writes.staged_files import Folder, Target, TaskResult, stage_topics
+from kafkalike.spark.writes.targets import target_of
 from kafkalike.storage.port import Entry
 from tests.tools.clusters import object_store
 from tests.tools.fault_proxy import fault_proxy

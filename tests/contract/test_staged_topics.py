@@ -22,9 +22,9 @@ from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.dead_letters.topics import ensure
 from kafkalike.maintenance.staging.lease import HeldFolder
 from kafkalike.model.config.server import ServerConfig
-from kafkalike.spark.write.commit import Commit, commit_results
-from kafkalike.spark.write.staged_files import Target, TaskResult, stage_topics
-from kafkalike.spark.write.targets import target_of
+from kafkalike.spark.writes.commit import Commit, commit_results
+from kafkalike.spark.writes.staged_files import Target, TaskResult, stage_topics
+from kafkalike.spark.writes.targets import target_of
 from tests.tools.clusters import on_disk
 from tests.tools.records import all_records
 

@@ -17,9 +17,9 @@ from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.errors import OutOfOrderSequenceNumberError
 from kafkalike.model.appends import TxnId
 from kafkalike.spark import write
-from kafkalike.spark.write.commit import Commit, commit_results
-from kafkalike.spark.write.staged_files import TaskResult, TopicRuns
-from kafkalike.spark.write.write_ids import Naming
+from kafkalike.spark.writes.commit import Commit, commit_results
+from kafkalike.spark.writes.staged_files import TaskResult, TopicRuns
+from kafkalike.spark.writes.write_ids import Naming
 from tests.tools.clusters import on_disk
 from tests.tools.frames import rows
 from tests.tools.records import all_records, make_topic

@@ -10,10 +10,10 @@ import pyarrow as pa
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.maintenance.staging.folder import staging_place
 from kafkalike.model.appends import Appended, TxnId
-from kafkalike.spark.write.commit import Commit, commit_results
-from kafkalike.spark.write.staged_files import Folder, Target, TaskResult, stage_topics
-from kafkalike.spark.write.targets import target_of
-from kafkalike.spark.write.write_ids import Naming
+from kafkalike.spark.writes.commit import Commit, commit_results
+from kafkalike.spark.writes.staged_files import Folder, Target, TaskResult, stage_topics
+from kafkalike.spark.writes.targets import target_of
+from kafkalike.spark.writes.write_ids import Naming
 
 if TYPE_CHECKING:
     from kafkalike.model.transactions.claims import GroupOffsets

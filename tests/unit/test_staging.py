@@ -10,7 +10,7 @@ from kafkalike.log.runs.payload import write_anew
 from kafkalike.log.runs.runs import Run
 from kafkalike.log.topic.column_rules import Rules
 from kafkalike.maintenance.staging.lease import HeldFolder
-from kafkalike.spark.write.staged_files import KnownTopic, Target, stage_topics
+from kafkalike.spark.writes.staged_files import KnownTopic, Target, stage_topics
 
 RULES = Rules(num_partitions=1, first_turn=0, max_bytes=1000, min_time_ms=0, max_time_ms=10, now_ms=5, compacted=False)
 

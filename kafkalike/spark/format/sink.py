@@ -27,9 +27,9 @@ from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 from kafkalike.spark.jvm.prompt_answer import PromptAnswer
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, checkpoint_at
 from kafkalike.spark.jvm.task_number import task_number
-from kafkalike.spark.write.commit import Commit, begin, commit_results
-from kafkalike.spark.write.staged_files import TaskResult, stage_topics
-from kafkalike.spark.write.write_ids import Naming, StreamVersion, app_id, next_txn
+from kafkalike.spark.writes.commit import Commit, begin, commit_results
+from kafkalike.spark.writes.staged_files import TaskResult, stage_topics
+from kafkalike.spark.writes.write_ids import Naming, StreamVersion, app_id, next_txn
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

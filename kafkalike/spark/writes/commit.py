@@ -20,10 +20,10 @@ from kafkalike.maintenance.staging.folder import clear_staging
 from kafkalike.model import faults
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.spark.write.staged_files import MAX_TOPICS, TOO_MANY_TOPICS, Target, TaskResult
-from kafkalike.spark.write.targets import open_log, target_of
-from kafkalike.spark.write.transactional_write import Together
-from kafkalike.spark.write.write_ids import WHOLE, Naming
+from kafkalike.spark.writes.staged_files import MAX_TOPICS, TOO_MANY_TOPICS, Target, TaskResult
+from kafkalike.spark.writes.targets import open_log, target_of
+from kafkalike.spark.writes.transactional_write import Together
+from kafkalike.spark.writes.write_ids import WHOLE, Naming
 from kafkalike.storage.port import Store
 
 if TYPE_CHECKING:

@@ -20,16 +20,16 @@ from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.expr.sink import sink_columns
 from kafkalike.spark.typed.encode import Schemas, named_errors, record_columns
 from kafkalike.spark.typed.registry import where_of
-from kafkalike.spark.write.commit import Commit, found_again, written_before
-from kafkalike.spark.write.frame_append import append_staged
-from kafkalike.spark.write.staged_files import Target
-from kafkalike.spark.write.targets import target_of
-from kafkalike.spark.write.write_ids import Naming
+from kafkalike.spark.writes.commit import Commit, found_again, written_before
+from kafkalike.spark.writes.frame_append import append_staged
+from kafkalike.spark.writes.staged_files import Target
+from kafkalike.spark.writes.targets import target_of
+from kafkalike.spark.writes.write_ids import Naming
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.model.transactions.claims import GroupOffsets
-    from kafkalike.spark.write.transactional_write import Together
+    from kafkalike.spark.writes.transactional_write import Together
 
 Partitioner = Callable[[Column, int], Column]
 """Takes the BINARY key column and the number of partitions; gives an INT column, null to leave it to the default."""

@@ -15,7 +15,7 @@ from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, codec_for
 from kafkalike.model.config.dead_letters import topic_settings
 from kafkalike.model.config.topic import NO_CHECKS, TopicConfig
 from kafkalike.model.dead_letters.letters import SUFFIX, default_topic
-from kafkalike.spark.write.staged_files import KnownTopic, Target, TaskResult
+from kafkalike.spark.writes.staged_files import KnownTopic, Target, TaskResult
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.delta_cluster import DeltaCluster

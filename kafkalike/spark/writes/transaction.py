@@ -28,12 +28,12 @@ from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, To
 from kafkalike.model.transactions.claims import GroupClaim, joined_lives, with_lives
 from kafkalike.spark.expr.sink import sink_columns
 from kafkalike.spark.jvm.remote import check_same_root
-from kafkalike.spark.write.batch_write import Partitioner, Written, codec_of, ranges_of, with_partitioner
-from kafkalike.spark.write.commit import found_again, open_targets, written_before
-from kafkalike.spark.write.frame_append import keeping, run_job
-from kafkalike.spark.write.targets import target_of
-from kafkalike.spark.write.transactional_write import Together
-from kafkalike.spark.write.write_ids import Naming
+from kafkalike.spark.writes.batch_write import Partitioner, Written, codec_of, ranges_of, with_partitioner
+from kafkalike.spark.writes.commit import found_again, open_targets, written_before
+from kafkalike.spark.writes.frame_append import keeping, run_job
+from kafkalike.spark.writes.targets import target_of
+from kafkalike.spark.writes.transactional_write import Together
+from kafkalike.spark.writes.write_ids import Naming
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

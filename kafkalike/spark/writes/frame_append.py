@@ -31,8 +31,8 @@ from kafkalike.spark.jvm.prompt_answer import PromptAnswer
 from kafkalike.spark.jvm.remote import check_same_root, is_remote
 from kafkalike.spark.jvm.task_number import task_number
 from kafkalike.spark.jvm.tasks_here import tasks_here
-from kafkalike.spark.write.commit import Commit, commit_results
-from kafkalike.spark.write.staged_files import Target, TaskResult, left_out, stage_topics
+from kafkalike.spark.writes.commit import Commit, commit_results
+from kafkalike.spark.writes.staged_files import Target, TaskResult, left_out, stage_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
