@@ -1,1 +1,1 @@
-"""Tables: a Delta table's log in, its state out; and the one loop that changes a table."""
+"""Delta tables: their logs and checkpoints, their state, the one loop that changes them, and control tables."""

@@ -27,7 +27,7 @@ from kafkalike.version import engine_info, user_and_host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class CommitFile:
     """A table commit to be made."""
 
     version: int

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kafkalike.delta.actions import APPEND
-from kafkalike.delta.fewer_files import keep_some
 from kafkalike.delta.layout import CONTROL_TABLE_PROPERTIES
 from kafkalike.delta.log_cleaner import Helpers, LogCleaner
-from kafkalike.delta.row_files import ROWS
+from kafkalike.delta.row_files import ROWS, keep_some
 from kafkalike.delta.row_table import RowTable
-from kafkalike.delta.state import CLOSE, EndsAt, TableState
-from kafkalike.delta.table_change import Change, Done
-from kafkalike.delta.turns import Turns
+from kafkalike.delta.table_change import Change, Unchanged
+from kafkalike.delta.table_state import CLOSE, EndsAt, TableState
+from kafkalike.delta.write_queue import WriteQueue
 from kafkalike.errors import KafkaStorageError
 from kafkalike.model.clock import Deadline, within
 from kafkalike.model.row_value import ControlState
@@ -27,7 +26,7 @@ from kafkalike.storage.port import Pace
 
 if TYPE_CHECKING:
     # Loaded by who has one: object stores alone.
-    from kafkalike.delta.combined.combined_rows import CombinedRows
+    from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
     from kafkalike.storage.bounded.foreseen import Ahead
 
 S = TypeVar("S", bound=ControlState)
@@ -64,7 +63,7 @@ class DeltaControlLog(Generic[S, R]):
         before_change: Callable[[], object] = lambda: None,
         on_missing: Callable[[], object] = lambda: None,
         check_new: Callable[[], object] = lambda: None,
-        combined: CombinedRows[S, R] | None = None,
+        combined: ControlGroupCommit[S, R] | None = None,
     ) -> None:
         self._rows = table
         self._table = table.table
@@ -76,7 +75,7 @@ class DeltaControlLog(Generic[S, R]):
         self._combined = combined
         self._waiting = Pace(longest=longest_pause)
         self._plans_beside = plans_beside
-        self._turns = Turns(
+        self._turns = WriteQueue(
             table.root, table.location, table.clock, patience, lambda: self.refresh(waiting=plans_beside).seq
         )
         self._cleaner = LogCleaner(table.root, table.location, helpers, table.clock, rare=table.rare)
@@ -105,7 +104,7 @@ class DeltaControlLog(Generic[S, R]):
         return state
 
     def questions(self) -> list[Callable[[], object]]:
-        """What `refresh` asks; see `FollowedTable.questions`."""
+        """What `refresh` asks; see `TailedTable.questions`."""
         return self._table.questions()
 
     def ahead(self) -> Sequence[Ahead]:
@@ -218,7 +217,7 @@ class DeltaControlLog(Generic[S, R]):
             landed = self._table.change(
                 lambda state: self._appending(state, rows), deadline, self._rows.sound, questions=questions
             )
-            if isinstance(landed, Done):
+            if isinstance(landed, Unchanged):
                 return
             merged = self._rows.merge_after(landed, deadline)
         with self._table.mutex:
@@ -227,10 +226,10 @@ class DeltaControlLog(Generic[S, R]):
             if merged is not None:
                 self._cleaner.after_commit(merged, state.table_id, state.index.paths)
 
-    def _appending(self, state: TableState, plan: Callable[[S], Sequence[R]]) -> Change | Done[None]:
+    def _appending(self, state: TableState, plan: Callable[[S], Sequence[R]]) -> Change | Unchanged[None]:
         rows = plan(self.state)
         if not rows:
-            return Done(None)
+            return Unchanged(None)
         self._rows.check_free(int(rows[0].seq), state)  # type: ignore[attr-defined]
         add = self._rows.row_files.write_new(rows)
         return Change(
@@ -273,7 +272,7 @@ class DeltaControlLog(Generic[S, R]):
         """
         counts = 0, 0
 
-        def plan(state: TableState) -> Change | Done[None]:
+        def plan(state: TableState) -> Change | Unchanged[None]:
             nonlocal counts
             rows = self._rows.rows_of(state)
             made, stay = keep_some(self._rows.row_files, state, rows, keep, self._clock)
@@ -304,9 +303,9 @@ class DeltaControlLog(Generic[S, R]):
         Raises: see `compact`.
         """
 
-        def plan(state: TableState) -> Change | Done[None]:
+        def plan(state: TableState) -> Change | Unchanged[None]:
             if state.closed:
-                return Done(None)
+                return Unchanged(None)
             return Change(operation=CLOSE, time_ms=self._clock.now_ms(), closes=True)
 
         deadline = Deadline(self._clock, 60_000)

@@ -16,14 +16,14 @@ from typing import Final
 import pyarrow as pa
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checkpoints.expired import clean_log
-from kafkalike.delta.checkpoints.make import FAR_SHARE, INTERVAL, SHARE, checkpoint_name, is_due, make_checkpoint
-from kafkalike.delta.joined.joining import Joining
-from kafkalike.delta.joined.reading import EACH, EVERY
+from kafkalike.delta.checkpoint import FAR_SHARE, INTERVAL, SHARE, checkpoint_name, is_due, make_checkpoint
+from kafkalike.delta.commit_bundler import CommitBundler
+from kafkalike.delta.commit_bundles import EACH, EVERY
 from kafkalike.delta.log_files import last_checkpoint
+from kafkalike.delta.log_retention import clean_log
 from kafkalike.delta.snapshot import Snapshot, load_snapshot
 from kafkalike.delta.table_change import Landed
-from kafkalike.delta.turns import cleaning_turn
+from kafkalike.delta.write_queue import cleaning_turn
 from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.latch import Latch
@@ -94,7 +94,7 @@ class LogCleaner:
         self._clock = clock
         self._rare = rare
         self._every = EACH if rare else EVERY
-        self._joining = Joining(self._files, self._every)
+        self._joining = CommitBundler(self._files, self._every)
 
     def after_commit(self, landed: Landed, table_id: str, paths: Collection[str]) -> None:
         """Join commits and make a checkpoint, where that is due, beside what the caller goes on with.

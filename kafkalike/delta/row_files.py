@@ -1,12 +1,13 @@
-"""Row files: rows of a control table ↔ its data files.
+"""Row files: the data files of a control table, each a run of row numbers (`seq`), as a topic's is a run of offsets.
 
-A data file of such a table is a run of row numbers (`seq`), as a topic's is a run of offsets.
+Every client that opens a cluster reads all files of these tables, so now and then they are merged. Numbers of rows
+outlive the merge.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
@@ -18,8 +19,11 @@ import pyarrow.parquet as pq
 from kafkalike.delta.actions import Add
 from kafkalike.delta.damage import DamagedFileError
 from kafkalike.delta.log_files import READ_BESIDE
+from kafkalike.delta.table_change import Change, Unchanged
+from kafkalike.delta.table_state import FilesLive, TableState
 from kafkalike.errors import KafkaStorageError, LogCorruptError
 from kafkalike.model.clock import Clock
+from kafkalike.model.control_rows import files_to_merge
 from kafkalike.model.segments import Segment
 from kafkalike.storage.arrays import binaries, whole_numbers
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet, sound
@@ -220,3 +224,69 @@ def _read(files: Store, path: str) -> pa.Table:
     # Such a file is small: where each request takes long, it comes in one.
     with open_parquet(files, path, whole=files.far) as file:
         return file.read(use_threads=False)
+
+
+def merge_late(files: RowFiles[R], state: TableState, clock: Clock) -> Change | Unchanged[None]:
+    """Plan: put the rows of the latest files into one.
+
+    Args:
+        files: the table's files.
+        state: the table.
+        clock: the time.
+
+    Returns:
+        The change, with its file written; `Unchanged` where there is nothing to put together.
+
+    Raises:
+        KafkaStorageError, OSError, pa.ArrowException: a file cannot be read or written.
+    """
+    every = sorted(state.index, key=lambda segment: segment.start)
+    count = files_to_merge([segment.num_records for segment in every])
+    if not count:
+        return Unchanged(None)
+    live = every[-count:]
+    table = pa.concat_tables(files.read_all([s.path for s in live])).sort_by("seq")
+    return _replacing(live, files.write(table, data_change=False), clock)
+
+
+def keep_some(
+    files: RowFiles[R], state: TableState, rows: Sequence[R], keep: Callable[[Sequence[R]], Sequence[R]], clock: Clock
+) -> tuple[Change | Unchanged[None], int]:
+    """Plan: keep some of the rows, in one file.
+
+    Args:
+        files: the table's files.
+        state: the table.
+        rows: all of its rows, in `seq` order.
+        keep: which of them stay; the last one stays in any case, since the next one is numbered from it.
+        clock: the time.
+
+    Returns:
+        The plan, and how many rows stay.
+
+    Raises:
+        KafkaStorageError: a file cannot be written.
+    """
+    if not rows:
+        return Unchanged(None), 0
+    kept = list(keep(rows))
+    if not kept or kept[-1].seq != rows[-1].seq:  # type: ignore[attr-defined]
+        kept.append(rows[-1])
+    live = list(state.index)
+    if len(kept) == len(rows) and len(live) == 1:
+        return Unchanged(None), len(rows)
+    return _replacing(live, files.write_kept(kept), clock), len(kept)
+
+
+def _replacing(live: Sequence[Segment], add: Add, clock: Clock) -> Change:
+    removes = [
+        Add(path=s.path, partition=None, size=s.size_bytes, modification_ms=0, data_change=False, stats={})
+        for s in live
+    ]
+    return Change(
+        operation="OPTIMIZE",
+        time_ms=clock.now_ms(),
+        adds=[add],
+        removes=removes,
+        requires=[FilesLive([s.path for s in live])],
+    )

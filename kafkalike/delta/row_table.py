@@ -17,14 +17,13 @@ import pyarrow as pa
 
 from kafkalike.delta.actions import TableCommit, log_name
 from kafkalike.delta.commit_file import creation
-from kafkalike.delta.fewer_files import merge_late
 from kafkalike.delta.layout import delta_schema
-from kafkalike.delta.loading import load_table
 from kafkalike.delta.log_files import READ_BESIDE
-from kafkalike.delta.row_files import ROWS, MissingFileError, RowFiles, seq_segment
-from kafkalike.delta.state import REPLICAS, SEAL, TableState
+from kafkalike.delta.row_files import ROWS, MissingFileError, RowFiles, merge_late, seq_segment
 from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Landed
+from kafkalike.delta.table_loader import load_table
+from kafkalike.delta.table_state import REPLICAS, SEAL, TableState
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.row_value import ControlState

@@ -24,8 +24,8 @@ from kafkalike.delta.actions import (
     parse_actions,
     parse_commit,
 )
+from kafkalike.delta.commit_bundles import EACH, EVERY, CommitFiles
 from kafkalike.delta.damage import REPAIR_COMMAND, Damage
-from kafkalike.delta.joined.reading import EACH, EVERY, CommitFiles
 from kafkalike.delta.log_files import LogFiles, base_of, block_of, first_missing, last_checkpoint
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.storage.arrays import without_nulls

@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from kafkalike.delta.actions import log_name, parse_commit
-from kafkalike.delta.checkpoints.expired import HOUR_MS, LOG_STAYS, duration_ms
-from kafkalike.delta.commit_file import Commit
-from kafkalike.delta.following import FollowedTable, Follower
-from kafkalike.delta.loading import ToSegment
+from kafkalike.delta.commit_file import CommitFile
+from kafkalike.delta.commit_outcome import BACKOFF_SECONDS, CommitPuts
 from kafkalike.delta.log_files import LogFiles, last_checkpoint
-from kafkalike.delta.settling import BACKOFF_SECONDS, CommitPuts
-from kafkalike.delta.state import FENCE, TableState
-from kafkalike.delta.table_change import Change, Done, Landed, Plan, holds, planned_commit
+from kafkalike.delta.log_retention import HOUR_MS, LOG_STAYS, duration_ms
+from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged, holds, planned_commit
+from kafkalike.delta.table_loader import ToSegment
+from kafkalike.delta.table_state import FENCE, TableState
+from kafkalike.delta.tailed_table import Follower, TailedTable
 from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
@@ -45,24 +45,24 @@ SURE_SECONDS: Final = 5.0
 T = TypeVar("T")
 
 Refresh = Callable[[Pace], object]
-"""Looks for what is new, as `FollowedTable.refresh` does."""
+"""Looks for what is new, as `TailedTable.refresh` does."""
 
 Questions = Callable[[], Sequence[Callable[[], object]]]
 """What such a look asks the storage, as calls that can be made side by side."""
 
 
-class Table(FollowedTable):
+class Table(TailedTable):
     """One table of a store. Thread-safe.
 
     Args:
         store: the table's files.
         clock: time and waiting.
         to_segment: see `ToSegment`.
-        look_back: see `FollowedTable`.
-        follower: see `FollowedTable`.
+        look_back: see `TailedTable`.
+        follower: see `TailedTable`.
         jitter: random number from 0 to 1, for the wait after a concurrent writer's commit.
         durable: whether changes must survive a power failure.
-        rare: see `FollowedTable`.
+        rare: see `TailedTable`.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Table(FollowedTable):
         refresh: Refresh | None = None,
         discard: Callable[[Change], None] | None = None,
         questions: Questions | None = None,
-    ) -> Landed | Done[T]:
+    ) -> Landed | Unchanged[T]:
         """Change the table: the only loop that does.
 
         Look, plan, make the data files durable if need be, put the next version if absent, settle what is in doubt;
@@ -123,7 +123,7 @@ class Table(FollowedTable):
             deadline: until when to try.
             refresh: looks for what is new, here and elsewhere; this table's `refresh` when None.
             discard: removes the files of a change that is surely in no version; else its added files are.
-            questions: what `refresh` asks, as calls that can be made side by side; see `FollowedTable.questions`.
+            questions: what `refresh` asks, as calls that can be made side by side; see `TailedTable.questions`.
 
         Returns:
             The version, or what the plan found instead.
@@ -144,7 +144,7 @@ class Table(FollowedTable):
         refresh: Refresh | None,
         discard: Callable[[Change], None] | None,
         questions: Questions | None,
-    ) -> Landed | Done[T]:
+    ) -> Landed | Unchanged[T]:
         throw_away = discard or self._discard
         append_id, attempt = uuid.uuid4().hex, 0
         planned: Change | None = None
@@ -165,7 +165,7 @@ class Table(FollowedTable):
                         throw_away(stale)
                     if planned is None:
                         found = plan(state)
-                        if isinstance(found, Done):
+                        if isinstance(found, Unchanged):
                             return found
                         planned, planned_on = found, state.fenced
                     self._check_removes(planned)
@@ -251,13 +251,13 @@ class Table(FollowedTable):
         Raises:
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `change`.
         """
-        found: Landed | Done[None] = self.change(
+        found: Landed | Unchanged[None] = self.change(
             lambda _: Change(operation=FENCE, time_ms=self._clock.now_ms()), deadline
         )
         assert isinstance(found, Landed)
         return found
 
-    def _go_on(self, wanted: Commit) -> None:
+    def _go_on(self, wanted: CommitFile) -> None:
         """Take in the version that was just made, without reading it."""
         with self.mutex:
             if self._state is not None and self._state.version == wanted.version - 1:

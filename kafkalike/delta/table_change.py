@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from kafkalike.delta.actions import Add
-from kafkalike.delta.commit_file import Commit
-from kafkalike.delta.state import Requirement, TableState
+from kafkalike.delta.commit_file import CommitFile
+from kafkalike.delta.table_state import Requirement, TableState
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Done(Generic[T]):
+class Unchanged(Generic[T]):
     """A plan that needs no table version: what it found instead."""
 
     value: T
@@ -52,7 +52,7 @@ class Landed:
     """Its commit file."""
 
 
-Plan = Callable[[TableState], "Change | Done[T]"]
+Plan = Callable[[TableState], "Change | Unchanged[T]"]
 """Makes a change of a state, with its files; called again when a requirement of the last one broke. It may raise: then
 nothing is done."""
 
@@ -68,7 +68,7 @@ def holds(change: Change, fenced: int, state: TableState) -> bool:
     return state.fenced == fenced and all(r.holds(state) for r in change.requires)
 
 
-def planned_commit(change: Change, version: int, append_id: str) -> Commit:
+def planned_commit(change: Change, version: int, append_id: str) -> CommitFile:
     """The commit that makes a change a table version.
 
     Args:
@@ -76,7 +76,7 @@ def planned_commit(change: Change, version: int, append_id: str) -> Commit:
         version: its number.
         append_id: by which it is recognised.
     """
-    return Commit(
+    return CommitFile(
         version=version,
         time_ms=change.time_ms,
         operation=change.operation,

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from kafkalike.delta.actions import APPEND_KEY, CHECKSUM_KEY, Add, TableCommit, parse_commit
-from kafkalike.delta.commit_file import Commit
-from kafkalike.delta.state import REPLICAS, SEAL
+from kafkalike.delta.commit_file import CommitFile
+from kafkalike.delta.table_state import REPLICAS, SEAL
 from kafkalike.model.compaction import HOLES, cleaner_app
 from kafkalike.model.replication.values import Configuration, Replica
 
@@ -98,7 +98,7 @@ def seal(configuration: Configuration, time_ms: int, lost: Sequence[LostFile] = 
     holes: dict[str, int] = {}
     for file in lost:
         holes |= {app: max(below, holes.get(app, 0)) for app, below in file.holes.items()}
-    wanted = Commit(
+    wanted = CommitFile(
         version=0,
         time_ms=time_ms,
         operation=SEAL,

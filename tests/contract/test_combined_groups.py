@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from kafkalike.delta.combined import appends, combined_rows, waiting_files
-from kafkalike.delta.combined.shared_changes import PendingChange, SharedChanges
+from kafkalike.delta.checksummed import sealed
+from kafkalike.delta.group_commit import control_group_commit as combined_rows
+from kafkalike.delta.group_commit import group_appends as appends
+from kafkalike.delta.group_commit import staging_area as waiting_files
+from kafkalike.delta.group_commit.control_group_commit import PendingChange, SharedChanges
 from kafkalike.delta.layout import CONSUMER_OFFSETS
-from kafkalike.delta.sealed import sealed
 from kafkalike.errors import (
     CommitFailedError,
     IllegalArgumentError,
@@ -193,7 +195,7 @@ def _makes_it_on_any_version(patch: pytest.MonkeyPatch) -> None:
 
 
 def _takes_nothing_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(waiting_files.WaitingFiles, "withdraw", lambda _self, _part: None)
+    patch.setattr(waiting_files.StagingArea, "withdraw", lambda _self, _part: None)
 
 
 def _asks_no_rule(patch: pytest.MonkeyPatch) -> None:
@@ -232,7 +234,7 @@ def _writes_the_part_that_holds(patch: pytest.MonkeyPatch) -> None:
 
 
 def _tells_all_that_they_landed(patch: pytest.MonkeyPatch) -> None:
-    honest = combined_rows.CombinedRows._write
+    honest = combined_rows.ControlGroupCommit._write
 
     def write(self: Any, changes: Any) -> None:
         honest(self, changes)
@@ -240,11 +242,11 @@ def _tells_all_that_they_landed(patch: pytest.MonkeyPatch) -> None:
             if isinstance(each.error, CommitFailedError):
                 each.error = None
 
-    patch.setattr(combined_rows.CombinedRows, "_write", write)
+    patch.setattr(combined_rows.ControlGroupCommit, "_write", write)
 
 
 def _tells_nobody_that_it_landed(patch: pytest.MonkeyPatch) -> None:
-    honest = combined_rows.CombinedRows._write
+    honest = combined_rows.ControlGroupCommit._write
 
     def write(self: Any, changes: Any) -> None:
         honest(self, changes)
@@ -252,7 +254,7 @@ def _tells_nobody_that_it_landed(patch: pytest.MonkeyPatch) -> None:
             if isinstance(each.unit, OffsetCommit):
                 each.error = each.error or CommitFailedError("fenced")
 
-    patch.setattr(combined_rows.CombinedRows, "_write", write)
+    patch.setattr(combined_rows.ControlGroupCommit, "_write", write)
 
 
 WRONG = [

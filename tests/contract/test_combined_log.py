@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from kafkalike.cli.log.dump_log import _commit_line
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.combined import appends, combining, waiting_files
+from kafkalike.delta.checksummed import sealed
 from kafkalike.delta.commit_file import lines_of
-from kafkalike.delta.layout import CLUSTER_METADATA
-from kafkalike.delta.root_format import ROOT_FORMAT
-from kafkalike.delta.sealed import sealed
+from kafkalike.delta.group_commit import group_appends as appends
+from kafkalike.delta.group_commit import group_commit as combining
+from kafkalike.delta.group_commit import staging_area as waiting_files
+from kafkalike.delta.layout import CLUSTER_METADATA, ROOT_FORMAT
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import (
     CorruptRecordError,
@@ -196,7 +197,7 @@ def _makes_it_on_any_version(patch: pytest.MonkeyPatch) -> None:
 
 
 def _takes_nothing_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(waiting_files.WaitingFiles, "withdraw", lambda _self, _part: None)
+    patch.setattr(waiting_files.StagingArea, "withdraw", lambda _self, _part: None)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checkpoints.make import INTERVAL as CHECKPOINT_INTERVAL
+from kafkalike.delta.checkpoint import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.delta.row_table import MERGE_INTERVAL
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster

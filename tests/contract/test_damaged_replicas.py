@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaConsumer
-from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.layout import CLUSTER_METADATA, CONSUMER_OFFSETS
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.maintenance.verify.replica_repair import repair_replicas

@@ -14,8 +14,8 @@ import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.connect import connect
-from kafkalike.delta.loading import load_table
-from kafkalike.delta.state import TableState
+from kafkalike.delta.table_loader import load_table
+from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.topic.segment_files import segment_of

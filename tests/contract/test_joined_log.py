@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checkpoints.expired import HOUR_MS, clean_log
-from kafkalike.delta.joined.content import Joined, unpacked
+from kafkalike.delta.commit_bundles import CommitBundle, unpacked
 from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles, joined_name, last_checkpoint
+from kafkalike.delta.log_retention import HOUR_MS, clean_log
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.maintenance.verify.flaws import damaged_tables
@@ -138,7 +138,7 @@ def test_joined_commits_of_another_topic_are_not_used(store: FarStore) -> None:
         contents[version - 1] = as_long_as(bytes(1000), content)
     table_id = cluster_of(store).topics()["u"].topic_id
     tags = [tag_of(files.read(log_name(version))) for version in range(1, 21)]
-    files.replace(joined_name(0), Joined(table_id=table_id, first=1, contents=contents, tags=tags).packed())
+    files.replace(joined_name(0), CommitBundle(table_id=table_id, first=1, contents=contents, tags=tags).packed())
 
     assert len(values(store)) == 20
     filled(store, 5, first=20)

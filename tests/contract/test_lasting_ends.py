@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from kafkalike.connect import connect
 from kafkalike.delta.actions import CHECKSUM_KEY, log_name
-from kafkalike.delta.loading import load_with_base
+from kafkalike.delta.table_loader import load_with_base
 from kafkalike.errors import DataLossError, IllegalArgumentError, LogCorruptError
 from kafkalike.log.topic.look_back import LOOK_BACK, look_back
 from kafkalike.log.topic.segment_files import segment_of

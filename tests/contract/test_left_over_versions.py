@@ -13,7 +13,7 @@ import pytest
 
 from kafkalike.delta import log_cleaner
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.log_files import LogFiles, note_name
 from kafkalike.delta.replica_files import finish_notes
 from kafkalike.delta.snapshot import load_snapshot

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalike.admin.testing import ManualClock
 from kafkalike.delta.actions import log_name, version_of
-from kafkalike.delta.commit_file import Commit
+from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.layout import CLUSTER_METADATA
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -193,7 +193,7 @@ def test_registers_go_with_a_checkpoint_and_a_late_writer_is_fenced(voters: Vote
     for n in range(4):
         client.create(f"t{n}")
     voters.take_away(3)
-    late = Commit(version=2, time_ms=1, operation="WRITE", append_id="late").content()
+    late = CommitFile(version=2, time_ms=1, operation="WRITE", append_id="late").content()
 
     client.log._table.store.replace  # noqa: B018 - the store that the log's own clean-up would call
     _checkpoint(client)
@@ -214,7 +214,7 @@ def test_registers_go_with_a_checkpoint_and_a_late_writer_is_fenced(voters: Vote
 
 
 def _checkpoint(client: object) -> None:
-    from kafkalike.delta.checkpoints.make import make_checkpoint
+    from kafkalike.delta.checkpoint import make_checkpoint
     from kafkalike.delta.snapshot import load_snapshot
 
     store = client.store  # type: ignore[attr-defined]

@@ -13,11 +13,11 @@ from kafkalike import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPart
 from kafkalike.admin.testing import ManualClock
 from kafkalike.connect import connect
 from kafkalike.delta.actions import Add, log_name
-from kafkalike.delta.commit_file import Commit
-from kafkalike.delta.joined.content import Joined
+from kafkalike.delta.commit_bundles import CommitBundle
+from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.log_cleaner import Helpers, LogCleaner
 from kafkalike.delta.log_files import joined_name, last_checkpoint
-from kafkalike.delta.state import end_app
+from kafkalike.delta.table_state import end_app
 from kafkalike.errors import KafkaError, LogCorruptError, TopicDeletedError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.port import Cluster
@@ -196,7 +196,7 @@ def long_log(server: ObjectServer, cluster: Cluster, commits: int, after: int) -
             data_change=True,
             stats=segment_stats(1, (version - 1, version - 1), (1000, 1000)),
         )
-        content = Commit(
+        content = CommitFile(
             version=version,
             time_ms=1000,
             operation="WRITE",
@@ -298,7 +298,7 @@ def test_deltalake_reads_tables_with_joined_commits(server: ObjectServer, cluste
     """Whatever those say."""
     appended(cluster, 9)
     log = open_log(cluster)
-    wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9, tags=[""] * 9)
+    wrong = CommitBundle(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9, tags=[""] * 9)
     log.files.replace(joined_name(0), wrong.packed())
     table = DeltaTable(log.files.uri, storage_options=server.options)
 

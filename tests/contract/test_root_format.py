@@ -13,8 +13,7 @@ from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicParti
 from kafkalike.cli.log.repairing import repair_tables
 from kafkalike.delta.actions import log_name, version_of
 from kafkalike.delta.commit_file import lines_of
-from kafkalike.delta.layout import CLUSTER_METADATA
-from kafkalike.delta.root_format import ROOT_FORMAT
+from kafkalike.delta.layout import CLUSTER_METADATA, ROOT_FORMAT
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.port import Cluster

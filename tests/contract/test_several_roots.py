@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.connect import connect
-from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import (
     InvalidReplicationAssignmentError,

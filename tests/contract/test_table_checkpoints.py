@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from kafkalike.admin.testing import ManualClock
 from kafkalike.connect import connect
 from kafkalike.delta.actions import Add, log_name, parse_commit
-from kafkalike.delta.checkpoints.expired import HOUR_MS, clean_log
-from kafkalike.delta.checkpoints.make import SHARE, checkpoint_name, make_checkpoint
-from kafkalike.delta.commit_file import Commit, creation, lines_of
-from kafkalike.delta.joined.content import Joined
+from kafkalike.delta.checkpoint import SHARE, checkpoint_name, make_checkpoint
+from kafkalike.delta.commit_bundles import CommitBundle
+from kafkalike.delta.commit_file import CommitFile, creation, lines_of
 from kafkalike.delta.layout import TOPIC_SCHEMA
-from kafkalike.delta.loading import load_table
 from kafkalike.delta.log_cleaner import Helpers, LogCleaner
 from kafkalike.delta.log_files import joined_name
+from kafkalike.delta.log_retention import HOUR_MS, clean_log
 from kafkalike.delta.snapshot import load_snapshot
-from kafkalike.delta.state import TableState, end_app
 from kafkalike.delta.table_change import Change, Landed
+from kafkalike.delta.table_loader import load_table
+from kafkalike.delta.table_state import TableState, end_app
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.maintenance.verify.flaws import find_flaws
@@ -137,7 +137,7 @@ class History:
         gone = [self.live.pop(path) for path in list(self.live)[:removes]]
         self.live |= {add.path: add for add in made}
         self._put(
-            Commit(
+            CommitFile(
                 version=len(self.times),
                 time_ms=self.now_ms,
                 operation="WRITE",
@@ -468,7 +468,7 @@ def test_deltalake_does_not_look_at_joined_commits(root: str) -> None:
     for number in range(8):
         log.append(batch(str(number)))
     uri = f"{root}/t"
-    wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9, tags=[""] * 9).packed()
+    wrong = CommitBundle(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9, tags=[""] * 9).packed()
     Path(uri, joined_name(0)).write_bytes(wrong)
 
     assert [DeltaTable(uri, version=v).to_pyarrow_table().num_rows for v in range(9)] == list(range(9))

@@ -35,7 +35,7 @@ from kafkalike.connect import connect
 connect(sys.argv[1]).topics()
 needless = {
     "kafkalike.log.cluster.ahead",
-    "kafkalike.delta.combined.combining",
+    "kafkalike.delta.group_commit.group_commit",
     "kafkalike.log.topic.topic_log",
     "kafkalike.log.transactions",
     "kafkalike.model.combining.course",
@@ -55,8 +55,8 @@ with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
 needless = {
     "kafkalike.log.cluster.ahead",
     "kafkalike.storage.objects",
-    "kafkalike.delta.combined.combining",
-    "kafkalike.delta.combined.combined_rows",
+    "kafkalike.delta.group_commit.group_commit",
+    "kafkalike.delta.group_commit.control_group_commit",
     "kafkalike.log.topic.combined",
     "kafkalike.model.combining.course",
     "kafkalike.model.transactions.course",
@@ -72,7 +72,7 @@ def test_a_thread_that_makes_a_checkpoint_does_not_import_pandas(root: str) -> N
 import sys
 from kafkalike import KafkaProducer
 from kafkalike.storage.local import LocalStore
-from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.snapshot import load_snapshot
 with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
     producer.send("orders", b"v").get(60)

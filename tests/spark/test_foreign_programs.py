@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kafkalike.connect import connect
-from kafkalike.delta.joined.content import Joined
+from kafkalike.delta.commit_bundles import CommitBundle
 from kafkalike.delta.log_files import joined_name
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, LogCorruptError, OffsetOutOfRangeError
 from kafkalike.log.topic.topic_log import DeltaTopicLog
@@ -58,7 +58,9 @@ def test_an_added_column_is_found_and_disturbs_nobody(spark: SparkSession, root:
 @pytest.mark.full
 def test_spark_does_not_look_at_joined_commits(spark: SparkSession, root: str, log: DeltaTopicLog) -> None:
     """Whatever they say; at every version, above a checkpoint of its own, and when it writes."""
-    wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b'{"remove":{"path":"x"}}\n'] * 9, tags=[""] * 9)
+    wrong = CommitBundle(
+        table_id=log.info.topic_id, first=0, contents=[b'{"remove":{"path":"x"}}\n'] * 9, tags=[""] * 9
+    )
     Path(root, "t", joined_name(0)).write_bytes(wrong.packed())
 
     def count(version: int) -> int:

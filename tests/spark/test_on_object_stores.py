@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import kafkalike.spark as ks
 from kafkalike import TopicPartition, snapshot
 from kafkalike.connect import connect
-from kafkalike.delta.joined.content import Joined
+from kafkalike.delta.commit_bundles import CommitBundle
 from kafkalike.delta.log_files import joined_name
 from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError, KafkaError
 from kafkalike.log.port import Cluster
@@ -113,7 +113,7 @@ def test_a_cluster_of_spark_writes_and_reads_with_nothing_shared_but_the_bucket(
         small.create_topic("twice", 1, {})
         small.log("twice").append(batch(*values_of_a_life))
     # Nobody but readers of ours looks at it; what they believe of it is tested elsewhere.
-    wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9, tags=[""] * 9).packed()
+    wrong = CommitBundle(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9, tags=[""] * 9).packed()
     log.files.replace(joined_name(0), wrong)  # type: ignore[attr-defined]
     checkpoints = {name: f"s3a{place[2:]}-checkpoints/{name}" for name in ("write_stream", "format")}
     if not NATIVE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.storage.local import LocalStore
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.log_files import last_checkpoint
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import IllegalStateError, KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import KafkaError

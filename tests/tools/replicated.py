@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from kafkalike.delta.actions import Add, log_name
-from kafkalike.delta.commit_file import Commit, creation
+from kafkalike.delta.commit_file import CommitFile, creation
 from kafkalike.delta.layout import delta_schema
 from kafkalike.delta.version_file import VersionFile, seal
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -163,7 +163,7 @@ class Client:
         content = sink.getvalue().to_pybytes()
         self.roots.supplies.made(path, content)
         add = Add(path=path, partition=0, size=len(content), modification_ms=1, data_change=True, stats={})
-        wanted = Commit(version=0, time_ms=1, operation="WRITE", append_id=uuid.uuid4().hex, adds=[add])
+        wanted = CommitFile(version=0, time_ms=1, operation="WRITE", append_id=uuid.uuid4().hex, adds=[add])
         return VersionFile(wanted.content())
 
     def bring_back(self, broker: int, *, leads: bool = False) -> None:
@@ -197,7 +197,7 @@ class Client:
 
     @staticmethod
     def empty() -> VersionFile:
-        return VersionFile(Commit(version=0, time_ms=1, operation="FENCE", append_id=uuid.uuid4().hex).content())
+        return VersionFile(CommitFile(version=0, time_ms=1, operation="FENCE", append_id=uuid.uuid4().hex).content())
 
     def move_leader(self, broker: int) -> None:
         """Let a broker's replica lead."""

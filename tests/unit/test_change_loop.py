@@ -12,10 +12,10 @@ import pytest
 
 from kafkalike.delta.actions import Add, log_name
 from kafkalike.delta.commit_file import creation
-from kafkalike.delta.settling import CommitPuts
-from kafkalike.delta.state import EndsAt, TableState, end_app
+from kafkalike.delta.commit_outcome import CommitPuts
 from kafkalike.delta.table import Questions, Refresh, T, Table
-from kafkalike.delta.table_change import Change, Done, Landed, Plan
+from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
+from kafkalike.delta.table_state import EndsAt, TableState, end_app
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.offsets import gaps_and_overlaps
@@ -153,7 +153,7 @@ class Writer:
             )
 
         try:
-            landed: Landed | Done[None] = self.table.change(plan, Deadline(SimulatedClock(), 60_000))
+            landed: Landed | Unchanged[None] = self.table.change(plan, Deadline(SimulatedClock(), 60_000))
         except UnknownOutcomeError:
             self.ledger.unknown.append(label)
         except (KafkaError, OSError):
@@ -286,10 +286,10 @@ class NeverPlansAnew(Table):
         refresh: Refresh | None = None,
         discard: Callable[[Change], None] | None = None,
         questions: Questions | None = None,
-    ) -> Landed | Done[T]:
-        def careless(state: TableState) -> Change | Done[T]:
+    ) -> Landed | Unchanged[T]:
+        def careless(state: TableState) -> Change | Unchanged[T]:
             found = plan(state)
-            return found if isinstance(found, Done) else replace(found, requires=())
+            return found if isinstance(found, Unchanged) else replace(found, requires=())
 
         return super().change(careless, deadline, refresh, discard, questions)
 

@@ -10,9 +10,9 @@ import pytest
 from kafkalike.admin.testing import ManualClock
 from kafkalike.delta.actions import Add, log_name
 from kafkalike.delta.commit_file import creation, lines_of
-from kafkalike.delta.state import TableState
 from kafkalike.delta.table import Table
-from kafkalike.delta.table_change import Change, Done, Landed
+from kafkalike.delta.table_change import Change, Landed, Unchanged
+from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaStorageError, PolicyViolationError
 from kafkalike.model.clock import Deadline
 from kafkalike.model.segments import Segment
@@ -84,7 +84,7 @@ def change_while_another_writes(
         foreign_version(store, state.version + 1, properties or {})
         return change
 
-    landed: Landed | Done[None] = table.change(plan, Deadline(ManualClock(), 60_000), refresh)
+    landed: Landed | Unchanged[None] = table.change(plan, Deadline(ManualClock(), 60_000), refresh)
     assert isinstance(landed, Landed)
     return landed
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checkpoints.make import make_checkpoint
-from kafkalike.delta.following import FAR_RECHECK_SECONDS
-from kafkalike.delta.loading import load_table
+from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.log_files import LAST_CHECKPOINT
 from kafkalike.delta.snapshot import load_snapshot
-from kafkalike.delta.state import TableState
 from kafkalike.delta.table import Table
-from kafkalike.delta.table_change import Change, Done, Landed, Plan
+from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
+from kafkalike.delta.table_loader import load_table
+from kafkalike.delta.table_state import TableState
+from kafkalike.delta.tailed_table import FAR_RECHECK_SECONDS
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.looks import Looks
@@ -78,7 +78,7 @@ class Far(World):
         self.table, self.rival = self.opened(follower=self.rows), Table(near, SleptClock(), to_segment=segment_of)
         self.store.calls.clear()
 
-    def append(self, plan: Plan[None], table: Table | None = None) -> Landed | Done[None]:
+    def append(self, plan: Plan[None], table: Table | None = None) -> Landed | Unchanged[None]:
         """As a topic's log does it."""
         table = table or self.table
 
@@ -146,10 +146,10 @@ def test_a_lost_race_is_followed_by_questions_side_by_side(far: Far) -> None:
 class Refusing:
     """Refuses the first plan, or has nothing to do there."""
 
-    def __init__(self, then: Plan[None], first: Exception | Done[None]) -> None:
+    def __init__(self, then: Plan[None], first: Exception | Unchanged[None]) -> None:
         self.then, self.first, self.tries = then, first, 0
 
-    def __call__(self, state: TableState) -> Change | Done[None]:
+    def __call__(self, state: TableState) -> Change | Unchanged[None]:
         self.tries += 1
         if self.tries > 1:
             return self.then(state)
@@ -158,8 +158,8 @@ class Refusing:
         return self.first
 
 
-@pytest.mark.parametrize("first", [KafkaError("too large, by old settings"), Done(None)])
-def test_what_is_known_neither_refuses_nor_finishes_an_append(far: Far, first: Exception | Done[None]) -> None:
+@pytest.mark.parametrize("first", [KafkaError("too large, by old settings"), Unchanged(None)])
+def test_what_is_known_neither_refuses_nor_finishes_an_append(far: Far, first: Exception | Unchanged[None]) -> None:
     """Only what was looked at does."""
     found = far.append(Refusing(Appends(far.store, "a"), first))
 

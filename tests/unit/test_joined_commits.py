@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalike.delta import commit_bundler as joining
+from kafkalike.delta import commit_bundles as joined_content
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.commit_file import Commit
-from kafkalike.delta.joined import content as joined_content
-from kafkalike.delta.joined import joining
-from kafkalike.delta.joined.content import MOST_BYTES, Joined, proven, unpacked
-from kafkalike.delta.joined.joining import Joining
-from kafkalike.delta.joined.reading import EACH, EVERY, CommitFiles
+from kafkalike.delta.checksummed import sealed
+from kafkalike.delta.commit_bundler import CommitBundler
+from kafkalike.delta.commit_bundles import EACH, EVERY, MOST_BYTES, CommitBundle, CommitFiles, proven, unpacked
+from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.log_files import BLOCK, LogFiles, block_of, joined_name
-from kafkalike.delta.sealed import sealed
 from kafkalike.errors import LogCorruptError
 from kafkalike.storage.memory import MemoryStore
 from tests.tools.effort import examples
@@ -27,12 +26,12 @@ TABLE, OTHER = "0a1b", "2c3d"
 
 
 def commit(version: int, by: str = "w") -> bytes:
-    return Commit(version=version, time_ms=1000, operation="WRITE", append_id=f"{by}{version}").content()
+    return CommitFile(version=version, time_ms=1000, operation="WRITE", append_id=f"{by}{version}").content()
 
 
-def of(contents: Sequence[bytes], table_id: str = TABLE, first: int = 1, **files: bytes) -> Joined:
+def of(contents: Sequence[bytes], table_id: str = TABLE, first: int = 1, **files: bytes) -> CommitBundle:
     """As who joins them has it, by the names that the storage gives to contents."""
-    return Joined(
+    return CommitBundle(
         table_id=table_id, first=first, contents=list(contents), tags=[tag_of(c) for c in contents], files=files
     )
 
@@ -74,7 +73,7 @@ def the_truth(store: FarStore, versions: range) -> dict[int, bytes]:
 def test_a_joined_file_holds_commits_and_data_files_as_they_are(
     contents: list[bytes], first: int, files: dict[str, bytes]
 ) -> None:
-    found = Joined(table_id=TABLE, first=first, contents=contents, tags=["t"] * len(contents), files=files)
+    found = CommitBundle(table_id=TABLE, first=first, contents=contents, tags=["t"] * len(contents), files=files)
 
     assert unpacked(found.packed()) == found
 
@@ -195,13 +194,13 @@ def test_a_commit_is_believed_that_has_the_name_and_the_size_of_the_listed_one(
 ) -> None:
     """A storage that does not name contents proves nothing."""
     files = LogFiles((7,), {}, {7: 0}, {7: size}, {7: listed}, frozenset({0}))
-    found = Joined(table_id=TABLE, first=7, contents=[b"x"], tags=[tag])
+    found = CommitBundle(table_id=TABLE, first=7, contents=[b"x"], tags=[tag])
 
     assert (proven(found, 0, files) == {7: b"x"}) is believed
 
 
 def test_a_storage_that_calls_two_commits_the_same_proves_nothing() -> None:
-    found = Joined(table_id=TABLE, first=7, contents=[b"x", b"y"], tags=["a", "a"])
+    found = CommitBundle(table_id=TABLE, first=7, contents=[b"x", b"y"], tags=["a", "a"])
 
     for tags, believed in (({7: "a", 8: "a"}, {}), ({7: "a"}, {7: b"x"})):
         files = LogFiles(tuple(tags), {}, dict.fromkeys(tags, 0), dict.fromkeys(tags, 1), tags, frozenset({0}))
@@ -261,7 +260,7 @@ def test_where_no_request_is_to_be_spared_joined_files_are_not_looked_at() -> No
 # --- joining -------------------------------------------------------------------------------------
 
 
-def written(store: FarStore, writer: Joining, versions: range) -> None:
+def written(store: FarStore, writer: CommitBundler, versions: range) -> None:
     for version in versions:
         assert store.put_if_absent(log_name(version), commit(version))
         writer.note(version, commit(version))
@@ -269,8 +268,8 @@ def written(store: FarStore, writer: Joining, versions: range) -> None:
             writer.join(version, TABLE)
 
 
-def writing(store: FarStore) -> Joining:
-    return Joining(store, EVERY)
+def writing(store: FarStore) -> CommitBundler:
+    return CommitBundler(store, EVERY)
 
 
 def test_who_writes_alone_reads_nothing_to_join_commits() -> None:
@@ -336,7 +335,7 @@ def test_a_commit_whose_answer_was_lost_is_read_to_be_joined(lost: int) -> None:
 
 def test_of_a_table_of_few_commits_each_is_joined_with_the_data_files() -> None:
     store = FarStore()
-    writer = Joining(store, EACH)
+    writer = CommitBundler(store, EACH)
     for version in range(1, 8):
         store.put_if_absent(log_name(version), commit(version))
         writer.note(version, commit(version))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkalike.delta.root_format import ROOT_FORMAT, check_root_format
+from kafkalike.delta.layout import ROOT_FORMAT, check_root_format
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from kafkalike.delta.actions import FENCES_KEY, append_info, log_name, parse_commit
-from kafkalike.delta.commit_file import Commit
-from kafkalike.delta.settling import CommitPuts
-from kafkalike.delta.state import FENCE
+from kafkalike.delta.commit_file import CommitFile
+from kafkalike.delta.commit_outcome import CommitPuts
+from kafkalike.delta.table_state import FENCE
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
 from kafkalike.storage.port import NotStoredError
 from tests.tools.scripted_store import ScriptedStore, SleptClock
 
 NAME = log_name(1)
-MINE = Commit(version=1, time_ms=5, operation="WRITE", append_id="me").content()
-ANOTHERS = Commit(version=1, time_ms=5, operation="WRITE", append_id="another").content()
+MINE = CommitFile(version=1, time_ms=5, operation="WRITE", append_id="me").content()
+ANOTHERS = CommitFile(version=1, time_ms=5, operation="WRITE", append_id="another").content()
 FOREIGN = b'{"commitInfo":{"operation":"WRITE"}}\n'
 LOST = OSError("lost")
 WAITS = [0.05, 0.1, 0.2, 0.4, 0.8]

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from kafkalike.delta.combined.shared_changes import PendingChange, SharedChanges
+from kafkalike.delta.group_commit.control_group_commit import PendingChange, SharedChanges
 from kafkalike.errors import UnknownOutcomeError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from tests.tools.interrupts import Case, sweep

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from kafkalike.delta.actions import APPEND, APPEND_KEY, Add, TableCommit
-from kafkalike.delta.state import (
+from kafkalike.delta.table_state import (
     FENCE,
     REPAIR,
     REWINDING,
     EndsAt,
+    FilesLive,
     LastOf,
-    Live,
     Requirement,
     Still,
     TableState,
@@ -176,15 +176,15 @@ def test_what_a_change_rests_on_is_asked_of_the_state() -> None:
 
     holds: list[Requirement] = [
         EndsAt(0, 3),
-        Live(["a"]),
-        Live([]),
+        FilesLive(["a"]),
+        FilesLive([]),
         LastOf("app", 7),
         LastOf("other", None),
         Still(lambda: True),
     ]
     fails: list[Requirement] = [
         EndsAt(0, 2),
-        Live(["a", "b"]),
+        FilesLive(["a", "b"]),
         LastOf("app", 6),
         LastOf("app", None),
         Still(lambda: False),

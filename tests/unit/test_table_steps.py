@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkalike.delta.actions import Add, TableCommit, log_name
-from kafkalike.delta.checkpoints.make import make_checkpoint
-from kafkalike.delta.commit_file import Commit, creation
+from kafkalike.delta.checkpoint import make_checkpoint
+from kafkalike.delta.commit_file import CommitFile, creation
 from kafkalike.delta.damage import DamagedFileError
-from kafkalike.delta.loading import load_table, load_with_base
 from kafkalike.delta.snapshot import load_snapshot
-from kafkalike.delta.state import APPEND_ONLY, FENCE, REPAIR, EndsAt, TableState, end_app
 from kafkalike.delta.table import Table
-from kafkalike.delta.table_change import Change, Done, Landed, Plan
+from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
+from kafkalike.delta.table_loader import load_table, load_with_base
+from kafkalike.delta.table_state import APPEND_ONLY, FENCE, REPAIR, EndsAt, TableState, end_app
 from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
@@ -89,7 +89,7 @@ class World:
 
     def rival_writes(self, start: int, stop: int) -> None:
         plan = Appends(self.store, f"rival-{start}", stop - start)
-        found: Landed | Done[None] = self.rival.change(plan, Deadline(SleptClock(), None))
+        found: Landed | Unchanged[None] = self.rival.change(plan, Deadline(SleptClock(), None))
         assert isinstance(found, Landed)
 
     def operations(self) -> list[str]:
@@ -192,9 +192,9 @@ def test_a_change_is_the_next_version_and_is_known_without_being_read(world: Wor
     """With its files, transactions and note. A plan that finds nothing to do makes none."""
     assert not world.table.loaded
     landed = world.change(Appends(world.store, "a", 3))
-    done = world.table.change(lambda state: Done(state.version), world.deadline())
+    done = world.table.change(lambda state: Unchanged(state.version), world.deadline())
 
-    assert (done, isinstance(landed, Landed)) == (Done(1), True)
+    assert (done, isinstance(landed, Landed)) == (Unchanged(1), True)
     assert (world.table.state.version, world.table.state.end(0), world.table.loaded) == (1, 3, True)
     assert log_name(1) in world.store.made("put")
     assert log_name(1) not in world.store.made("read")
@@ -785,7 +785,7 @@ def test_a_damaged_commit_that_is_mended_is_read(world: World) -> None:
     spoil(world, 1)
     assert not world.table.refresh()
 
-    world.put(1, Commit(version=1, time_ms=5, operation="WRITE", append_id="x", adds=[file("f", 0, 1)]).content())
+    world.put(1, CommitFile(version=1, time_ms=5, operation="WRITE", append_id="x", adds=[file("f", 0, 1)]).content())
 
     assert world.table.refresh()
     assert (world.table.state.version, world.table.state.damage, world.table.state.end(0)) == (1, None, 1)
@@ -797,7 +797,7 @@ def test_a_sound_version_above_the_damage_shows_that_one_is_missing(world: World
     spoil(world, 1)
     world.table.refresh()
 
-    world.put(2, Commit(version=2, time_ms=5, operation="WRITE", append_id="y").content())
+    world.put(2, CommitFile(version=2, time_ms=5, operation="WRITE", append_id="y").content())
 
     with pytest.raises(LogCorruptError):
         world.table.refresh()
@@ -826,8 +826,8 @@ def test_a_version_above_the_damage_makes_a_reader_look_again(world: World) -> N
     spoil(world, 1)
     world.table.refresh()
 
-    world.put(1, Commit(version=1, time_ms=5, operation=REPAIR, append_id="x").content())
-    world.put(2, Commit(version=2, time_ms=5, operation=REPAIR, append_id="y").content())
+    world.put(1, CommitFile(version=1, time_ms=5, operation=REPAIR, append_id="x").content())
+    world.put(2, CommitFile(version=2, time_ms=5, operation=REPAIR, append_id="y").content())
 
     assert world.table.refresh()
     assert (world.table.state.version, world.table.state.damage) == (2, None)

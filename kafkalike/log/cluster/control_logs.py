@@ -25,7 +25,7 @@ from kafkalike.storage.port import Store
 
 if TYPE_CHECKING:
     # These are loaded by what needs them: many programs look at the metadata of a local root and go.
-    from kafkalike.delta.combined.combined_rows import CombinedRows
+    from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
     from kafkalike.model.schemas.rows import SchemaRow
     from kafkalike.model.schemas.state import RegistryState
 
@@ -131,11 +131,11 @@ class ControlLogs:
             on_seal=self._on_seal,
         )
 
-    def _combined_groups(self) -> CombinedRows[GroupsState, GroupRow]:
-        from kafkalike.delta.combined.combined_rows import CombinedRows
+    def _combined_groups(self) -> ControlGroupCommit[GroupsState, GroupRow]:
+        from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
         from kafkalike.model.combining.offset_commit import load_commit
 
-        return CombinedRows(self._groups_table(), load_commit, Helpers())
+        return ControlGroupCommit(self._groups_table(), load_commit, Helpers())
 
     def schemas_log(self, *, before_change: Callable[[], object]) -> DeltaControlLog[RegistryState, SchemaRow]:
         """Schemas with their subjects, ids, levels and modes.

@@ -10,13 +10,20 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.delta.combined.open_appends import OpenTables
 from kafkalike.delta.commit_file import topic_creation
 from kafkalike.delta.control_log import DeltaControlLog
-from kafkalike.delta.layout import BROKERS, CLAIM, CLUSTER_METADATA, METADATA_TABLE_PROPERTIES
+from kafkalike.delta.group_commit.group_appends import OpenTables
+from kafkalike.delta.layout import (
+    BROKERS,
+    CLAIM,
+    CLUSTER_METADATA,
+    METADATA_TABLE_PROPERTIES,
+    check_root_format,
+    grown_error,
+    taken_error,
+)
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.log_files import LogFiles
-from kafkalike.delta.root_format import check_root_format, grown_error, taken_error
 from kafkalike.errors import (
     KafkaConfigurationError,
     KafkaError,

@@ -12,7 +12,7 @@ from kafkalike.delta.control_log import DeltaControlLog
 from kafkalike.delta.layout import CLUSTER_METADATA, DELETED
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.table import Table
-from kafkalike.delta.turns import cleaning_turn, turns_of
+from kafkalike.delta.write_queue import cleaning_turn, turns_of
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.log.cluster.base import OutdatedError
 from kafkalike.log.cluster.topic_folders import (

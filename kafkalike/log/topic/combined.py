@@ -11,12 +11,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalike.delta.actions import APPEND, Add
-from kafkalike.delta.combined.appends import At, Made
-from kafkalike.delta.combined.combining import CombinedAppends
-from kafkalike.delta.combined.open_appends import OpenAppends
-from kafkalike.delta.state import Still, TableState, end_app
+from kafkalike.delta.group_commit.group_appends import AtVersion, GroupedChange, OpenAppends
+from kafkalike.delta.group_commit.group_commit import GroupCommit
 from kafkalike.delta.table import Table
-from kafkalike.delta.table_change import Change, Done, Landed, Plan
+from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
+from kafkalike.delta.table_state import Still, TableState, end_app
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.known_writes import names_of
@@ -67,7 +66,7 @@ class Topic(Protocol):
 
     def already_appended(self, txn: TxnId | None) -> Appended | None: ...  # noqa: D102
 
-    def change_for_append(self, plan: Plan[Any], deadline: Deadline) -> Landed | Done[Any]: ...  # noqa: D102
+    def change_for_append(self, plan: Plan[Any], deadline: Deadline) -> Landed | Unchanged[Any]: ...  # noqa: D102
 
     def refresh_table(self) -> None: ...  # noqa: D102
 
@@ -77,7 +76,7 @@ class Topic(Protocol):
 
 
 class TopicAppends:
-    """What appends to a topic are, for `CombinedAppends`.
+    """What appends to a topic are, for `GroupCommit`.
 
     Args:
         log: the topic.
@@ -86,7 +85,7 @@ class TopicAppends:
     def __init__(self, log: Topic) -> None:
         self._log = log
 
-    def change(self, plan: Plan[Any], deadline: Deadline) -> Landed | Done[Any]:
+    def change(self, plan: Plan[Any], deadline: Deadline) -> Landed | Unchanged[Any]:
         """See `Appends`."""
         return self._log.change_for_append(plan, deadline)
 
@@ -119,7 +118,7 @@ class TopicAppends:
 
     def made(
         self, state: TableState, own: Append, part: Waiting | None, others: Sequence[tuple[Waiting, bytes]] | None
-    ) -> Made | Placed:
+    ) -> GroupedChange | Placed:
         """See `Appends`."""
         log = self._log
         sequence = 0 if part is None else part.sequence
@@ -156,10 +155,10 @@ class TopicAppends:
             adds=adds,
             txns=txns,
             note=note,
-            requires=[At(state.version), Still(lambda: log.info is info)],
+            requires=[AtVersion(state.version), Still(lambda: log.info is info)],
         )
         mine = next(run for (found, _), run in zip(appends, runs, strict=True) if found is (part or OWN))
-        return Made(change, mine, len(taken), unfit)
+        return GroupedChange(change, mine, len(taken), unfit)
 
     def _codec(self, append: Append) -> str:
         return codec_for(self._log.config, append.codec)
@@ -216,7 +215,7 @@ class TopicAppends:
         return adds
 
 
-class CombinedTopic(CombinedAppends[Append]):
+class CombinedTopic(GroupCommit[Append]):
     """Appends of one process to one topic, each committed by whoever makes the next version. Thread-safe.
 
     Args:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, KeysView, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.delta.combined.open_appends import OpenTables
 from kafkalike.delta.control_log import DeltaControlLog
-from kafkalike.delta.foreign_commit import ForeignWarnings
+from kafkalike.delta.group_commit.group_appends import OpenTables
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.table import Table
 from kafkalike.errors import CorruptRecordError, LogCorruptError, TopicDeletedError
 from kafkalike.log.topic import times
+from kafkalike.log.topic.foreign_rules import ForeignWarnings
 from kafkalike.log.topic.look_back import look_back
 from kafkalike.log.topic.reader import DeltaReader
 from kafkalike.log.topic.segment_files import segment_of
@@ -118,7 +118,7 @@ class FollowedTopic:
         return None if name is None else f"{self.info.location}/{name}"
 
     def refresh_table(self, pace: Pace = NOW) -> None:
-        """Look for new table commits alone; see `FollowedTable.refresh`."""
+        """Look for new table commits alone; see `TailedTable.refresh`."""
         self._checked(lambda: self._table.refresh(pace))
 
     def refresh_info(self, *, waiting: bool = False) -> None:
@@ -138,7 +138,7 @@ class FollowedTopic:
         """Refresh, also when the log was cleaned up past what is known: before anything is said to be lost.
 
         Args:
-            pace: see `FollowedTable.refresh`.
+            pace: see `TailedTable.refresh`.
         """
 
         def look() -> None:

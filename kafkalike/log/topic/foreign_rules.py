@@ -1,15 +1,19 @@
-"""Foreign rules: a table's properties and columns in; what a foreign writer has asked for that we do not honour, out.
+"""Foreign rules: how a topic's table treats what other Delta writers ask for, and what they have done to its records.
 
 Our tables are of Delta writer version 2, which asks a writer to honour `delta.appendOnly` (`Table.change` does) and
 `delta.invariants`. A table that asks for something that this package does not do is refused by name: nothing that a
-user has set is ignored.
+user has set is ignored. A foreign change of records is warned of as it arrives.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+from kafkalike.delta.actions import Add, TableCommit
+from kafkalike.delta.table_state import TableState
 
 FORGETS: Final = "delta.setTransactionRetentionDuration"
 _CONSTRAINT: Final = "delta.constraints."
@@ -59,3 +63,52 @@ def _rules_below(kind: Any, above: str) -> Iterator[tuple[str, str]]:  # noqa: A
         yield from _rules_below(field["type"], f"{name}.")
     for part in ("elementType", "keyType", "valueType"):
         yield from _rules_below(kind.get(part), above)
+
+
+_log = logging.getLogger(__name__)
+
+
+def foreign_change(commit: TableCommit) -> str | None:
+    """What a foreign writer has done to records; None where it is a change of ours, or one that leaves them alone.
+
+    Files that are only rewritten (`dataChange=false`, as by OPTIMIZE) leave them alone.
+    """
+    added = [add for add in commit.adds if add.data_change]
+    if commit.append_id is not None or not (added or commit.taken):
+        return None
+    acts = [f"{verb} {_files(files)}" for verb, files in (("took out", commit.taken), ("added", added)) if files]
+    then = (
+        "records that were read before may be others now, or gone"
+        if commit.taken
+        else "nothing has checked their offsets and times"
+    )
+    return (
+        f"table version {commit.version} is a foreign writer's ({commit.operation} by {commit.engine}): it "
+        f"{' and '.join(acts)}, so {then}; see `kafkalike verify` and `kafkalike history`"
+    )
+
+
+def _files(files: Sequence[Add]) -> str:
+    known = sorted({add.partition for add in files if add.partition is not None})
+    where = f" of partition{'s' if len(known) > 1 else ''} {', '.join(map(str, known))}" if known else ""
+    return f"{len(files)} file{'s' if len(files) > 1 else ''}{where}"
+
+
+class ForeignWarnings:
+    """Warns of foreign changes as they arrive, once each.
+
+    Args:
+        topic: whose table it is, by name.
+    """
+
+    def __init__(self, topic: Callable[[], str]) -> None:
+        self._topic = topic
+
+    def on_load(self, state: TableState) -> None:
+        """Nothing: who begins anew has read nothing before."""
+
+    def on_commit(self, commit: TableCommit) -> None:
+        """Warn if somebody else has changed records."""
+        change = foreign_change(commit)
+        if change is not None:
+            _log.warning("topic %s: %s", self._topic(), change)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from kafkalike.delta.actions import TableCommit, append_info, log_name, parse_commit
 from kafkalike.delta.damage import storage_errors
-from kafkalike.delta.state import TableState
+from kafkalike.delta.table_state import TableState
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.log.topic.validate import check_after, not_in_order
 from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId

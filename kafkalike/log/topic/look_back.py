@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kafkalike.delta.actions import TableCommit, log_name, parse_commit
-from kafkalike.delta.state import TableState, end_app, records_ends
+from kafkalike.delta.table_state import TableState, end_app, records_ends
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.topic.foreign_rules import FORGETS
 from kafkalike.log.topic.segment_files import segment_of

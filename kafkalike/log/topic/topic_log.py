@@ -9,10 +9,21 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafkalike.delta.actions import APPEND, TableCommit
 from kafkalike.delta.log_cleaner import LogCleaner
-from kafkalike.delta.state import CLOSE, FENCE, OPEN, REPLICAS, EndsAt, LastOf, Requirement, Still, TableState, end_app
 from kafkalike.delta.table import Questions
-from kafkalike.delta.table_change import Change, Done, Landed, Plan
-from kafkalike.delta.turns import Turns
+from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
+from kafkalike.delta.table_state import (
+    CLOSE,
+    FENCE,
+    OPEN,
+    REPLICAS,
+    EndsAt,
+    LastOf,
+    Requirement,
+    Still,
+    TableState,
+    end_app,
+)
+from kafkalike.delta.write_queue import WriteQueue
 from kafkalike.errors import (
     LogCorruptError,
     NotEnoughReplicasAfterAppendError,
@@ -61,7 +72,7 @@ class DeltaTopicLog(FollowedTopic):
     def __init__(self, home: Home, info: TopicInfo, *, jitter: Callable[[], float] = random.random) -> None:
         super().__init__(home, info, jitter)
         patience = PATIENCE_SECONDS if self.files.reach == "machine" else None
-        self._turns = Turns(home.store, info.location, self.clock, patience, self._version, is_new=self._is_new)
+        self._turns = WriteQueue(home.store, info.location, self.clock, patience, self._version, is_new=self._is_new)
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
         self._combined: CombinedTopic | None = None
@@ -109,31 +120,33 @@ class DeltaTopicLog(FollowedTopic):
             faults.point("append.after_commit")
             return appended
 
-        def plan(state: TableState) -> Change | Done[Appended]:
+        def plan(state: TableState) -> Change | Unchanged[Appended]:
             return self._appending(state, payload, codec, txn)
 
-        def write() -> Landed | Done[Appended]:
+        def write() -> Landed | Unchanged[Appended]:
             with self.exclusive(deadline):
                 return self.change_for_append(plan, deadline)
 
         landed = self.files.foreseeing(write, self._ahead, by_turn=True)
-        if isinstance(landed, Done):
+        if isinstance(landed, Unchanged):
             return landed.value
         faults.point("append.after_commit")
         self._check_still_in_sync()
         ranges = ranges_of(segment_of(add, self.files) for add in landed.change.adds)
         return Appended(version=landed.version, ranges=ranges, append_time_ms=landed.change.time_ms)
 
-    def _appending(self, state: TableState, payload: Payload, codec: str, txn: TxnId | None) -> Change | Done[Appended]:
+    def _appending(
+        self, state: TableState, payload: Payload, codec: str, txn: TxnId | None
+    ) -> Change | Unchanged[Appended]:
         done = self.already_appended(txn)
         if done is not None:
-            return Done(done)
+            return Unchanged(done)
         self._check_in_sync()
         info, config, now = self.info, self.config, self.clock.now_ms()
         payload.check(info, config, now)
         counts = payload.counts()
         if not counts and txn is None:
-            return Done(Appended(version=state.version, ranges={}, append_time_ms=now))
+            return Unchanged(Appended(version=state.version, ranges={}, append_time_ms=now))
         runs = plan_offsets({p: self.log_end(p) for p in counts}, counts)
         requires: list[Requirement] = [EndsAt(p, state.end(p)) for p in runs]
         requires.append(Still(lambda: self.info is info))
@@ -178,7 +191,7 @@ class DeltaTopicLog(FollowedTopic):
 
     @contextlib.contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:
-        """Have one's turn among the writers of the table, or have waited `PATIENCE_SECONDS` for it; see `Turns`."""
+        """Hold the write queue of the table, or give up waiting for it after `PATIENCE_SECONDS`; see `WriteQueue`."""
         with self._turns.awaited(deadline):
             yield
 
@@ -201,7 +214,7 @@ class DeltaTopicLog(FollowedTopic):
             self.files.beside(self._questions())
         self.ready_to_append(Pace(since=looked) if self.files.combines else NOW)
 
-    def change_for_append(self, plan: Plan[T], deadline: Deadline) -> Landed | Done[T]:
+    def change_for_append(self, plan: Plan[T], deadline: Deadline) -> Landed | Unchanged[T]:
         """Change the topic's table; the plan may be made beside the look, of what is known."""
         return self.change(plan, deadline, questions=self._questions)
 
@@ -211,7 +224,7 @@ class DeltaTopicLog(FollowedTopic):
         deadline: Deadline,
         discard: Callable[[Change], None] | None = None,
         questions: Questions | None = None,
-    ) -> Landed | Done[T]:
+    ) -> Landed | Unchanged[T]:
         """Change the topic's table; see `Table.change`. Caller: appends and maintenance, within `exclusive`."""
         landed = self._table.change(plan, deadline, self.ready_to_append, discard, questions)
         if isinstance(landed, Landed):
@@ -237,10 +250,10 @@ class DeltaTopicLog(FollowedTopic):
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `Table.change`; call it again.
         """
 
-        def plan(state: TableState) -> Change | Done[None]:
+        def plan(state: TableState) -> Change | Unchanged[None]:
             info, closed = self.info, self.config.closed
             if state.closed == closed:
-                return Done(None)
+                return Unchanged(None)
             operation = CLOSE if closed else OPEN
             requires = [Still(lambda: self.info is info)]
             return Change(operation=operation, time_ms=self.clock.now_ms(), closes=closed, requires=requires)
@@ -249,7 +262,7 @@ class DeltaTopicLog(FollowedTopic):
         # The setting is in another table: whoever changes it while this lands may find nothing to do.
         while True:
             with self.exclusive(deadline):
-                if isinstance(self.change(plan, deadline), Done):
+                if isinstance(self.change(plan, deadline), Unchanged):
                     return changed
             changed = True
 
@@ -266,9 +279,9 @@ class DeltaTopicLog(FollowedTopic):
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `Table.change`.
         """
 
-        def plan(state: TableState) -> Change | Done[None]:
+        def plan(state: TableState) -> Change | Unchanged[None]:
             if application in state.txns:
-                return Done(None)
+                return Unchanged(None)
             return Change(operation=FENCE, time_ms=self.clock.now_ms(), txns={application: 1, TRANSACTIONS: 0})
 
         with self.exclusive(deadline):

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from typing import Any, Final
 
-from kafkalike.delta.sealed import opened, sealed
+from kafkalike.delta.checksummed import opened, sealed
 from kafkalike.errors import CorruptRecordError
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import Headers, RecordBatch

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.delta import table_change
 from kafkalike.delta.actions import Add
-from kafkalike.delta.state import EndsAt, LastOf, Live, Requirement, TableState, end_app
-from kafkalike.delta.table_change import Done
-from kafkalike.delta.turns import maintenance_turn
+from kafkalike.delta.table_change import Unchanged
+from kafkalike.delta.table_state import EndsAt, FilesLive, LastOf, Requirement, TableState, end_app
+from kafkalike.delta.write_queue import maintenance_turn
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedError
 from kafkalike.log.topic.notes import OPERATIONS, RUN_KEY, WORK_KEY
 from kafkalike.model import faults
@@ -95,17 +95,17 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
     """
     deadline = Deadline(log.clock, COMMIT_TIMEOUT_MS)
     rests_on: list[Requirement] = [
-        Live([segment.path for segment in change.removes]),
+        FilesLive([segment.path for segment in change.removes]),
         *(EndsAt(partition, end) for partition, end in change.ends.items()),
     ]
 
     tries = iter([change])
 
-    def plan(state: TableState) -> table_change.Change | Done[None]:
+    def plan(state: TableState) -> table_change.Change | Unchanged[None]:
         # Files that were written before a fence may be gone. Who has to plan anew has met one.
         late = next(tries, None) is None or change.fenced not in {None, state.fenced}
         if late or not all(one.holds(state) for one in rests_on):
-            return Done(None)
+            return Unchanged(None)
         faults.point(f"{change.work}.before_commit")
         lasting, requires = _lasting(change, state, log.clock.now_ms())
         return table_change.Change(
@@ -124,7 +124,7 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
         # Who has written the files removes them, if they are of no use.
         landed = log.change(plan, deadline, discard=lambda _: None)
         faults.point(f"{change.work}.after_commit")
-    return None if isinstance(landed, Done) else landed.version
+    return None if isinstance(landed, Unchanged) else landed.version
 
 
 def publish_or_discard(log: DeltaTopicLog, change: Change, run: str) -> int | None:

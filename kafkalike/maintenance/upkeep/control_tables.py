@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalike.delta.layout import CLUSTER_METADATA, CONTROL_TABLES, DELETED, LOCKS, SCHEMAS, STAGING
-from kafkalike.delta.turns import turns_of
+from kafkalike.delta.write_queue import turns_of
 from kafkalike.log.cluster.topic_folders import dead_folders, remove_folder, topic_id_of
 from kafkalike.log.cluster.topic_lives import live_topic
 from kafkalike.maintenance.upkeep.vacuum import Delays, leftovers, vacuum

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.delta.turns import maintenance_turn
+from kafkalike.delta.write_queue import maintenance_turn
 from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
 from kafkalike.maintenance.upkeep.change import COMMIT_TIMEOUT_MS, Change, discard_all, publish_or_discard, still_live
 from kafkalike.maintenance.upkeep.removing import Removed, Removing, find_and_remove

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Final
 
 from kafkalike.delta.actions import log_name, parse_commit, version_of
-from kafkalike.delta.checkpoints.expired import LOG_STAYS, duration_ms
-from kafkalike.delta.combined.waiting_files import FOLDER as WAITING
+from kafkalike.delta.group_commit.staging_area import FOLDER as WAITING
+from kafkalike.delta.log_retention import LOG_STAYS, duration_ms
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.log.topic.notes import OPERATIONS
 from kafkalike.log.topic.segment_files import versions

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from kafkalike.delta.actions import log_name, parse_commit
 from kafkalike.delta.damage import REPAIR_COMMAND
 from kafkalike.delta.layout import CONTROL_TABLES, DAMAGED
-from kafkalike.delta.loading import load_table
 from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.delta.row_files import seq_segment
 from kafkalike.delta.snapshot import read_checkpoint
+from kafkalike.delta.table_loader import load_table
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.maintenance.verify.findings import Finding
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import ipc
 
-from kafkalike.delta.joined.content import unpacked
+from kafkalike.delta.commit_bundles import unpacked
 from kafkalike.errors import CorruptRecordError
 from kafkalike.log.topic.waiting_batch import unpack
 from kafkalike.maintenance.verify.findings import Finding

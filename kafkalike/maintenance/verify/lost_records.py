@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kafkalike.delta.state import TableState
+from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaError
 from kafkalike.maintenance.verify.flaws import check_storage, run
 from kafkalike.storage.parquet import UNREADABLE, open_parquet

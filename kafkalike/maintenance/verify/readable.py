@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalike.delta.loading import load_table
+from kafkalike.delta.table_loader import load_table
 from kafkalike.errors import CorruptRecordError, DataLossError
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.compaction import HOLES, cleaner_app

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from kafkalike.delta.actions import Add
-from kafkalike.delta.commit_file import Commit, creation, topic_creation
+from kafkalike.delta.commit_file import CommitFile, creation, topic_creation
 from kafkalike.delta.layout import CLUSTER_METADATA, CONTROL_SCHEMAS, CONTROL_TABLE_PROPERTIES, DAMAGED, delta_schema
 from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.delta.row_files import ROWS, seq_segment
-from kafkalike.delta.state import REPAIR, TableState, end_app
 from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Change
+from kafkalike.delta.table_state import REPAIR, TableState, end_app
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.topic.notes import WORK_KEY
 from kafkalike.log.topic.segment_files import segment_of
@@ -105,7 +105,7 @@ class _Repair:
         if flaw.version == 0:
             content = self._first_commit()
         else:
-            content = Commit(
+            content = CommitFile(
                 version=flaw.version,
                 time_ms=self.cluster.clock.now_ms(),
                 operation=REPAIR,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.loading import load_table
 from kafkalike.delta.log_files import LogFiles
+from kafkalike.delta.table_loader import load_table
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.maintenance.verify.findings import Finding

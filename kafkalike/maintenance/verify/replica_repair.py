@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.loading import load_table
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.row_files import seq_segment
+from kafkalike.delta.table_loader import load_table
 from kafkalike.delta.version_file import is_whole
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.segment_files import segment_of
@@ -21,7 +21,7 @@ from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.storage.parquet import UNREADABLE, open_parquet
 
 if TYPE_CHECKING:
-    from kafkalike.delta.state import TableState
+    from kafkalike.delta.table_state import TableState
     from kafkalike.log.port import Cluster
     from kafkalike.model.segments import Segment
     from kafkalike.storage.port import Store

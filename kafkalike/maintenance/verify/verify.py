@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kafkalike.delta.layout import SCHEMAS, TOPIC_SCHEMA
-from kafkalike.delta.loading import load_table
 from kafkalike.delta.snapshot import load_snapshot
+from kafkalike.delta.table_loader import load_table
 from kafkalike.errors import BrokerResponseError, KafkaError, KafkaStorageError, LogCorruptError
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.maintenance.verify.commits import list_commits

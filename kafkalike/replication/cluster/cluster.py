@@ -9,9 +9,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.delta.control_log import DeltaControlLog
-from kafkalike.delta.layout import CONTROL_TABLES, METADATA_TABLE_PROPERTIES
+from kafkalike.delta.layout import (
+    CONTROL_TABLES,
+    METADATA_TABLE_PROPERTIES,
+    ROOT_FORMAT,
+    SEVERAL_ROOTS,
+    check_root_format,
+)
 from kafkalike.delta.replica_files import mark_replica
-from kafkalike.delta.root_format import ROOT_FORMAT, SEVERAL_ROOTS, check_root_format
 from kafkalike.errors import (
     InvalidConfigurationError,
     InvalidReplicationFactorError,

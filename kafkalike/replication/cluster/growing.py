@@ -24,12 +24,13 @@ from kafkalike.delta.layout import (
     CONSUMER_OFFSETS,
     CONTROL_SCHEMAS,
     CONTROL_TABLE_PROPERTIES,
+    ROOT_FORMAT,
     SCHEMAS,
+    SEVERAL_ROOTS,
     delta_schema,
 )
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.replica_files import mark_replica
-from kafkalike.delta.root_format import ROOT_FORMAT, SEVERAL_ROOTS
 from kafkalike.delta.snapshot import Snapshot, load_snapshot
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
 from kafkalike.model import faults

@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.layout import CONTROL_TABLES
-from kafkalike.delta.loading import load_table
 from kafkalike.delta.row_files import seq_segment
 from kafkalike.delta.snapshot import load_snapshot
+from kafkalike.delta.table_loader import load_table
 from kafkalike.delta.version_file import newest_configuration, seal
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model import faults
 
 if TYPE_CHECKING:
-    from kafkalike.delta.state import TableState
+    from kafkalike.delta.table_state import TableState
     from kafkalike.model.clock import Clock
     from kafkalike.model.replication.values import Configuration
     from kafkalike.storage.port import Store

@@ -9,9 +9,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.commit_file import Commit
+from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.layout import CONSUMER_OFFSETS, TRANSACTIONS, is_folder_of
-from kafkalike.delta.state import FENCE
+from kafkalike.delta.table_state import FENCE
 from kafkalike.delta.version_file import VersionFile
 from kafkalike.errors import (
     ElectionNotNeededError,
@@ -199,7 +199,7 @@ class TableHelper:
         return view
 
     def _go_on(self) -> None:
-        empty = Commit(
+        empty = CommitFile(
             version=0, time_ms=self._cluster.clock.now_ms(), operation=FENCE, append_id=uuid.uuid4().hex
         ).content()
         with contextlib.suppress(FellBehindError):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.commit_file import topic_creation
 from kafkalike.delta.layout import DELETED
-from kafkalike.delta.turns import cleaning_turn, turns_of
 from kafkalike.delta.version_file import application
+from kafkalike.delta.write_queue import cleaning_turn, turns_of
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.log.cluster.topic_folders import put_aside
 from kafkalike.model import faults

@@ -8,7 +8,7 @@ from kafkalike.delta.actions import log_name
 from kafkalike.delta.version_file import APPLICATION, VersionFile, application, newest_configuration
 
 if TYPE_CHECKING:
-    from kafkalike.delta.state import TableState
+    from kafkalike.delta.table_state import TableState
     from kafkalike.model.replication.values import Replica
     from kafkalike.storage.port import Store
 

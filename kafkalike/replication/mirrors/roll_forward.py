@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.delta.actions import log_name, parse_commit
-from kafkalike.delta.checkpoints.make import checkpoint_name, name_last
-from kafkalike.delta.commit_file import Commit
+from kafkalike.delta.checkpoint import checkpoint_name, name_last
+from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.damage import storage_errors
 from kafkalike.delta.layout import MIRRORS
 from kafkalike.delta.log_files import LogFiles, last_checkpoint
-from kafkalike.delta.state import REPAIR
+from kafkalike.delta.table_state import REPAIR
 from kafkalike.errors import KafkaError, LogCorruptError, MirrorError
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -197,7 +197,9 @@ def _jump(part: TopicPart) -> bytes:
     time_ms = parse_commit(part.first, part.versions[0].encode(), part.name).timestamp_ms
     note = {"mirror": f"goes on at version {part.first}"}
     version = part.after + 1
-    return Commit(version=version, time_ms=time_ms, operation=REPAIR, append_id=part.checkpoint, note=note).content()
+    return CommitFile(
+        version=version, time_ms=time_ms, operation=REPAIR, append_id=part.checkpoint, note=note
+    ).content()
 
 
 def _drop_if_late(files: Store, version: int, looked: float) -> None:

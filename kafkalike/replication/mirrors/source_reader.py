@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkalike.delta.actions import Add, TableCommit, log_name, parse_commit
-from kafkalike.delta.checkpoints.make import checkpoint_of
+from kafkalike.delta.checkpoint import checkpoint_of
 from kafkalike.delta.layout import MIRRORS
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.snapshot import Snapshot, load_snapshot
-from kafkalike.delta.state import REPAIR
+from kafkalike.delta.table_state import REPAIR
 from kafkalike.errors import KafkaError, LogCorruptError, MirrorError, TopicAlreadyExistsError
 from kafkalike.model import faults
 from kafkalike.model.mirrored import Mirrored, Phase

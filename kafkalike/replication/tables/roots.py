@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, TypeGuard, TypeVar
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checkpoints.make import make_checkpoint
+from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.replica_files import mark_replica, note_cleaned
 from kafkalike.delta.snapshot import load_snapshot

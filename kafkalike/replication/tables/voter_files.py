@@ -17,7 +17,7 @@ import zlib
 from typing import Any, Final, NamedTuple
 
 from kafkalike.delta.actions import TableCommit, parse_commit
-from kafkalike.delta.commit_file import Commit
+from kafkalike.delta.commit_file import CommitFile
 from kafkalike.model.replication.registers import Accept, Ballot, Prepare, Request
 from kafkalike.model.replication.takeover import VoterSet
 
@@ -77,7 +77,7 @@ def record(after: VoterSet, reached: tuple[Any, ...], time_ms: int, said: str) -
         "reached": [voter.broker for voter in reached],
         "why": said,
     }
-    wanted = Commit(
+    wanted = CommitFile(
         version=0,
         time_ms=time_ms,
         operation=TAKEN_OVER,

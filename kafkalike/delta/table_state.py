@@ -230,7 +230,7 @@ class EndsAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class FilesLive:
     """Data files are part of the table."""
 
     paths: Collection[str]

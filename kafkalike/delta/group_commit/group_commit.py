@@ -1,7 +1,7 @@
-"""Combining: appends of many writers to one table, where every machine may write; each gets the place of its own one.
+"""Group commit: one table commit for the appends of many writers, where every machine may write.
 
-`kafkalike.model.combining.course` says what is done in which order; here it is done. What waits lies in a folder of the
-table that no reader of Delta looks into. `Table.change` makes the versions, as for every change.
+`kafkalike.model.combining.course` says what is done in which order; here it is done. An append that waits is staged in
+a folder of the table that no reader of Delta looks into. `Table.change` makes the versions, as for every change.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
 from kafkalike.delta.actions import APPEND
-from kafkalike.delta.combined.appends import Appends, Made
-from kafkalike.delta.combined.open_appends import OpenAppends
-from kafkalike.delta.combined.waiting_files import WaitingFiles
-from kafkalike.delta.following import FollowedTable
-from kafkalike.delta.state import FENCE, TableState
-from kafkalike.delta.table_change import Change, Done, Landed
+from kafkalike.delta.group_commit.group_appends import Appends, GroupedChange, OpenAppends
+from kafkalike.delta.group_commit.staging_area import StagingArea
+from kafkalike.delta.table_change import Change, Landed, Unchanged
+from kafkalike.delta.table_state import FENCE, TableState
+from kafkalike.delta.tailed_table import TailedTable
 from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
@@ -56,7 +55,7 @@ A = TypeVar("A")
 """An append of the table, before it has a place."""
 
 
-class CombinedAppends(Generic[A]):
+class GroupCommit(Generic[A]):
     """Appends of one process to one table. Thread-safe.
 
     Args:
@@ -69,7 +68,7 @@ class CombinedAppends(Generic[A]):
 
     def __init__(
         self,
-        table: FollowedTable,
+        table: TailedTable,
         appends: Appends[A],
         clock: Clock,
         jitter: Callable[[], float],
@@ -80,7 +79,7 @@ class CombinedAppends(Generic[A]):
         self.clock = clock
         self.jitter = jitter
         self.open = opened
-        self.files = WaitingFiles(table.store, clock, jitter)
+        self.files = StagingArea(table.store, clock, jitter)
         self.company = Company()
         self.led = -1
         """The latest version that was made here."""
@@ -184,9 +183,7 @@ class CombinedAppends(Generic[A]):
 class _Course(Generic[A]):
     """One append's acts, done."""
 
-    def __init__(
-        self, shared: CombinedAppends[A], own: A | None, deadline: Deadline, part: Waiting | None = None
-    ) -> None:
+    def __init__(self, shared: GroupCommit[A], own: A | None, deadline: Deadline, part: Waiting | None = None) -> None:
         self._shared = shared
         self._own = own
         self._deadline = deadline
@@ -264,9 +261,9 @@ class _Course(Generic[A]):
     # --- versions ------------------------------------------------------------------------------
 
     def _move_on(self, version: int) -> Seen:
-        def plan(state: TableState) -> Change | Done[None]:
+        def plan(state: TableState) -> Change | Unchanged[None]:
             if state.version > version:
-                return Done(None)
+                return Unchanged(None)
             return Change(operation=FENCE, time_ms=self._clock.now_ms())
 
         # As long as the caller waits there is time for it; only to find out what became of an append takes longer.
@@ -277,14 +274,14 @@ class _Course(Generic[A]):
         return self._seen()
 
     def _attempt(self, act: Attempt) -> Placed | Lost:
-        own, made, shared = self._own, list[Made](), self._shared
+        own, made, shared = self._own, list[GroupedChange](), self._shared
         assert own is not None
 
-        def plan(state: TableState) -> Change | Done[Placed | Lost]:
+        def plan(state: TableState) -> Change | Unchanged[Placed | Lost]:
             # It may be called beside the look, and again if that found something; what it raises there is not told.
             found = self._made(act, own, state, tried=bool(made))
-            if not isinstance(found, Made):
-                return Done(found)
+            if not isinstance(found, GroupedChange):
+                return Unchanged(found)
             made.append(found)
             return found.change
 
@@ -298,7 +295,7 @@ class _Course(Generic[A]):
                 shared.company = shared.company.attempted(self._clock.monotonic() - begun)
             if isinstance(landed, Landed):
                 shared.made(landed)
-        if isinstance(landed, Done):
+        if isinstance(landed, Unchanged):
             done: Placed | Lost = landed.value
             if act.part is not None or not isinstance(done, Placed):
                 shared.meet()
@@ -310,7 +307,7 @@ class _Course(Generic[A]):
         sequence = 0 if act.part is None else act.part.sequence
         return Placed(sequence, landed.version, made[0].ranges, landed.change.time_ms)
 
-    def _made(self, act: Attempt, own: A, state: TableState, *, tried: bool) -> Made | Placed | Lost:
+    def _made(self, act: Attempt, own: A, state: TableState, *, tried: bool) -> GroupedChange | Placed | Lost:
         """The version that an attempt makes on a state, with its files written; or why it makes none."""
         placed = None if act.part is None else self._placed(act.part, state)
         if placed is not None:
@@ -321,7 +318,7 @@ class _Course(Generic[A]):
         if others is GIVES_WAY:
             return GIVES_WAY
         found = self._shared.appends.made(state, own, act.part, others)
-        if isinstance(found, Made):
+        if isinstance(found, GroupedChange):
             self._files.skip(found.unfit)
         return found
 

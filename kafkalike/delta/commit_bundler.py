@@ -1,4 +1,4 @@
-"""Joining: the commits of a writer in, files that hold many of them out."""
+"""Commit bundler: puts the commits of a writer into bundles."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from functools import partial
 from typing import Final
 
 from kafkalike.delta.actions import log_name, parse_commit
-from kafkalike.delta.joined.content import MOST_BYTES, About, pressed
-from kafkalike.delta.joined.reading import CommitFiles
+from kafkalike.delta.commit_bundles import MOST_BYTES, BundleHeader, CommitFiles, pressed
 from kafkalike.delta.log_files import LogFiles, block_of, joined_name
 from kafkalike.storage.port import Store
 
@@ -69,7 +68,7 @@ def _first_of(block: int) -> int:
     return block + 1 if block else 0
 
 
-class Joining:
+class CommitBundler:
     """Joins the commits of one table. Thread-safe.
 
     It keeps the latest ones in a row that were made or read here, of one block and the one before, so that who writes
@@ -117,7 +116,7 @@ class Joining:
             return
         files = self._files_of(paths)
         with self._mutex:
-            about = About(
+            about = BundleHeader(
                 table_id=table_id,
                 first=run.first,
                 sizes=list(run.sizes),

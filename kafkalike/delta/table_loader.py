@@ -1,4 +1,4 @@
-"""Loading: a table's log in, the table's state out; at its newest version, at an older one, at the last good one."""
+"""Table loader: reads the state of a table at its newest version, at an older one, or at the last sound one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from kafkalike.delta.actions import Add, is_closed, log_name, parse_commit
 from kafkalike.delta.damage import Damage, DamagedFileError
 from kafkalike.delta.snapshot import Snapshot, load_snapshot
-from kafkalike.delta.state import TableState
+from kafkalike.delta.table_state import TableState
 from kafkalike.errors import LogCorruptError
 from kafkalike.model.row_value import UNREADABLE
 from kafkalike.model.segments import Segment, SegmentIndex

@@ -1,4 +1,4 @@
-"""Waiting files: the appends that wait beside a table, in a folder of it that no reader of Delta looks into."""
+"""Staging area: a folder of a table with appends that wait for a group commit; no reader of Delta looks into it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import partial
 from typing import Final, Literal
 
 from kafkalike.delta.actions import TableCommit, append_info, log_name, parse_commit
+from kafkalike.delta.commit_outcome import BACKOFF_SECONDS, SETTLE_TRIES
 from kafkalike.delta.damage import storage_errors
 from kafkalike.delta.log_files import READ_BESIDE
-from kafkalike.delta.settling import BACKOFF_SECONDS, SETTLE_TRIES
 from kafkalike.errors import KafkaStorageError, LogCorruptError, UnknownOutcomeError
 from kafkalike.model.clock import Clock
 from kafkalike.model.combining.acts import GIVES_WAY, ForgottenError, Lost
@@ -47,7 +47,7 @@ MOST_RECALLED: Final = 1024
 """Commits that are read at most to find out what became of one append: minutes of a busy topic."""
 
 
-class WaitingFiles:
+class StagingArea:
     """The files of the appends that wait beside one table.
 
     Args:

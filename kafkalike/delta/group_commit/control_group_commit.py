@@ -1,32 +1,33 @@
-"""Combined rows: changes of a control table by the threads of many processes, where every machine may write.
+"""Control group commit: rows that the threads of many processes add to a control table, in one commit for all of them.
 
-The threads of a process bring theirs together (`SharedChanges`), and the processes make versions for each other
-(`CombinedAppends`). A change that is a value can wait beside the table, and is written by whoever makes the next
-version; any other takes part in the race, and takes along what waits. Each is asked for its rows on the state right
-before them (`in_turn`), and none is torn apart.
+The threads of a process bring theirs together (`SharedChanges`): one of them writes all at a time, and whoever comes
+meanwhile waits. The processes make versions for each other (`GroupCommit`) where every machine may write. A change that
+is a value can be staged beside the table, and is written by whoever makes the next version; any other takes part in the
+race, and takes along what is staged. Each is asked for its rows on the state right before them (`in_turn`), and none is
+torn apart.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from kafkalike.delta.actions import APPEND
-from kafkalike.delta.combined.appends import At, Made
-from kafkalike.delta.combined.combining import CombinedAppends
-from kafkalike.delta.combined.open_appends import OpenAppends
-from kafkalike.delta.combined.shared_changes import PendingChange, SharedChanges
+from kafkalike.delta.checksummed import opened, sealed
+from kafkalike.delta.group_commit.group_appends import AtVersion, GroupedChange, OpenAppends
+from kafkalike.delta.group_commit.group_commit import GroupCommit
 from kafkalike.delta.log_cleaner import Helpers, LogCleaner
 from kafkalike.delta.row_table import MERGE_INTERVAL, RowTable
-from kafkalike.delta.sealed import opened, sealed
-from kafkalike.delta.state import TableState
-from kafkalike.delta.table_change import Change, Done, Landed, Plan
-from kafkalike.delta.turns import Turns
-from kafkalike.errors import KafkaError, KafkaTimeoutError
+from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
+from kafkalike.delta.table_state import TableState
+from kafkalike.delta.write_queue import WriteQueue
+from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline, within
 from kafkalike.model.combining.checked_json import BAD_JSON, list_of
@@ -78,7 +79,7 @@ class Bundle(Generic[S, R]):
         return json.dumps(found, separators=(",", ":")).encode() if len(found) == len(self.units) else None
 
 
-class CombinedRows(Generic[S, R]):
+class ControlGroupCommit(Generic[S, R]):
     """The changes of one process to one control table. Thread-safe.
 
     Args:
@@ -93,9 +94,9 @@ class CombinedRows(Generic[S, R]):
         self.rows = table
         self.helpers = helpers
         self._load = load
-        self._turns = Turns(table.root, table.location, table.clock, None, lambda: table.state.seq)
+        self._turns = WriteQueue(table.root, table.location, table.clock, None, lambda: table.state.seq)
         self._cleaner = LogCleaner(table.root, table.location, helpers, table.clock)
-        self.combined: CombinedAppends[Bundle[S, R]] = CombinedAppends(
+        self.combined: GroupCommit[Bundle[S, R]] = GroupCommit(
             table.table, self, table.clock, table.jitter, OpenAppends(of_process=True)
         )
         self._shared: SharedChanges[Unit[S, R]] = SharedChanges(self._write, _together)
@@ -135,7 +136,7 @@ class CombinedRows(Generic[S, R]):
 
     # --- what appends to the table are: see `Appends` ------------------------------------------
 
-    def change(self, plan: Plan[Any], deadline: Deadline) -> Landed | Done[Any]:
+    def change(self, plan: Plan[Any], deadline: Deadline) -> Landed | Unchanged[Any]:
         """See `Appends`."""
         table = self.rows.table
         questions = table.questions if table.store.far else None
@@ -194,7 +195,7 @@ class CombinedRows(Generic[S, R]):
         own: Bundle[S, R],
         part: Waiting | None,
         others: Sequence[tuple[Waiting, bytes]] | None,
-    ) -> Made | Placed:
+    ) -> GroupedChange | Placed:
         """See `Appends`. Of what waits, everything that can be read is decided by this version, the refused too."""
         sequence = 0 if part is None else part.sequence
         bundles, unfit = self._readable(others or ())
@@ -214,8 +215,8 @@ class CombinedRows(Generic[S, R]):
             self.rows.check_free(int(done.rows[0].seq), state)
             adds = [self.rows.row_files.write_new(done.rows)]
         faults.point("rows.before_commit")
-        change = Change(operation=APPEND, time_ms=now, adds=adds, note=note, requires=[At(state.version)])
-        return Made(change, mine, len(bundles) - 1, unfit)
+        change = Change(operation=APPEND, time_ms=now, adds=adds, note=note, requires=[AtVersion(state.version)])
+        return GroupedChange(change, mine, len(bundles) - 1, unfit)
 
     def _readable(
         self, others: Sequence[tuple[Waiting, bytes]]
@@ -241,3 +242,142 @@ def _together(units: Sequence[Unit[Any, Any]]) -> int:
             break
         count += 1
     return max(1, count)
+
+
+LOOK_SECONDS: Final = 1.0
+"""How often who waits looks whether anybody is at work still: who was interrupted may have told nobody."""
+
+U = TypeVar("U")
+
+
+class PendingChange(Generic[U]):
+    """A change of one thread."""
+
+    __slots__ = ("_told", "deadline", "error", "settled", "unit")
+
+    def __init__(self, unit: U, deadline: Deadline) -> None:
+        self.unit = unit
+        self.deadline = deadline
+        self.settled = False
+        self.error: BaseException | None = None
+        """Why nothing was written, or why that is not known; None when it was."""
+        self._told: SimpleQueue[None] = SimpleQueue()
+
+    def settle(self, error: BaseException | None = None) -> None:
+        """Say what became of it."""
+        self.error, self.settled = error, True
+        self.tell()
+
+    def tell(self) -> None:
+        """Wake its thread up."""
+        self._told.put(None)
+
+    def wait(self) -> None:
+        """Until it is told something, or its time is over, or it is to look whether anybody is at work still."""
+        left = min(LOOK_SECONDS, self.deadline.remaining()) or LOOK_SECONDS
+        with suppress(Empty):
+            self._told.get(timeout=left)
+
+
+class SharedChanges(Generic[U]):
+    """The changes of one process to one table. Thread-safe.
+
+    Who writes holds a lock, which an interrupt cannot leave behind. All else that an interrupted thread leaves undone
+    is found by the next one that has the lock, and that may be any of those who wait.
+
+    Args:
+        write: writes changes, and settles each of them, or leaves it: then it is written again.
+        choose: how many of those that wait go together, from the first one on; one at least.
+    """
+
+    def __init__(
+        self, write: Callable[[Sequence[PendingChange[U]]], None], choose: Callable[[Sequence[U]], int]
+    ) -> None:
+        self._write = write
+        self._choose = choose
+        self._at_work = threading.Lock()
+        self._mutex = threading.Lock()
+        self._waiting: list[PendingChange[U]] = []
+        self._in_hand: list[PendingChange[U]] = []
+        """Those that are being written. One that waits, too, was not begun."""
+
+    def bring(self, unit: U, deadline: Deadline) -> None:
+        """Have a change written, with those of other threads.
+
+        Raises:
+            KafkaTimeoutError: time ran out; nothing was written.
+            UnknownOutcomeError: it may have been written.
+            Exception: what it was refused with; nothing was written.
+        """
+        mine = PendingChange(unit, deadline)
+        try:
+            with self._mutex:
+                self._waiting.append(mine)
+            while not mine.settled:
+                if not self._at_work.locked():
+                    with self._at_work:
+                        self._go(mine)
+                elif deadline.expired() and self._leave(mine):
+                    raise KafkaTimeoutError(
+                        "others of this process were written until time ran out; nothing was written"
+                    )
+                else:
+                    mine.wait()
+        finally:
+            self._leave(mine)
+            self._wake_next()
+        if mine.error is not None:
+            raise mine.error
+
+    def _leave(self, mine: PendingChange[U]) -> bool:
+        """Wait no longer; whether nobody had it in hand."""
+        with self._mutex:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+                return True
+            return False
+
+    def _wake_next(self) -> None:
+        """Whoever waits is to write, or to find out what an interrupted thread had in hand."""
+        with self._mutex:
+            # Whoever is at work tells them.
+            for each in () if self._at_work.locked() else (*self._waiting[:1], *self._in_hand):
+                each.tell()
+
+    def _go(self, mine: PendingChange[U]) -> None:
+        """Write what waits, until the own change is settled. Caller: who has the lock."""
+        self._give_up()
+        while not mine.settled:
+            taken = self._take()
+            try:
+                self._write(taken)
+            except Exception as cause:  # noqa: BLE001 - each of them is told
+                for each in taken:
+                    if not each.settled:
+                        each.settle(cause)
+            self._put_back(taken)
+
+    def _take(self) -> list[PendingChange[U]]:
+        with self._mutex:
+            taken = self._waiting[: self._choose([each.unit for each in self._waiting])]
+            self._in_hand = taken
+            del self._waiting[: len(taken)]
+            return taken
+
+    def _put_back(self, taken: Sequence[PendingChange[U]]) -> None:
+        """What is not settled waits again, before those that came later."""
+        with self._mutex:
+            again = [each for each in taken if not each.settled]
+            self._waiting[:0] = again
+            self._in_hand = []
+            for each in again:
+                # Its time may be over.
+                each.tell()
+
+    def _give_up(self) -> None:
+        """Tell those that an interrupted thread had in hand."""
+        with self._mutex:
+            for each in self._in_hand:
+                if not each.settled and each not in self._waiting:
+                    each.settle(UnknownOutcomeError("change of a control table", "of an interrupted thread"))
+            self._in_hand = []

@@ -1,4 +1,4 @@
-"""Settling: the content of a version's file in; whether it is there out, also where the storage gives no clear answer.
+"""Commit outcome: whether the file of a version is there, also where the storage gives no clear answer.
 
 `Store.put_if_absent` of the file is the compare-and-set on which offsets rest. What it leaves in doubt is settled by
 the id of the change, which stands in the file.
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from kafkalike.delta.actions import FENCES_KEY, log_name, parse_commit
-from kafkalike.delta.commit_file import Commit
-from kafkalike.delta.state import FENCE
+from kafkalike.delta.commit_file import CommitFile
+from kafkalike.delta.table_state import FENCE
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
 from kafkalike.model.clock import Clock
 from kafkalike.storage.port import NotStoredError, Store
@@ -103,7 +103,7 @@ class CommitPuts:
             UnknownOutcomeError: the storage does not say. The first version of a table cannot be fenced.
         """
         name, fence_id = log_name(version), uuid.uuid4().hex
-        fence = Commit(
+        fence = CommitFile(
             version=version,
             time_ms=self._clock.now_ms(),
             operation=FENCE,

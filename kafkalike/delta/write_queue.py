@@ -1,4 +1,4 @@
-"""Turns: the queue of a table's writers, and how long one of them waits in it.
+"""Write queue: the queue of a table's writers, and how long one of them waits in it.
 
 The queue is for fairness alone: the compare-and-set is that of the version's file, which appears or exists already.
 """
@@ -21,7 +21,7 @@ SHORT_PATIENCE_SECONDS: Final = 0.05
 """How long an impatient writer queues after its turn could not be had the last time."""
 
 
-class Turns:
+class WriteQueue:
     """Turns of one client's threads. Thread-safe.
 
     Args:

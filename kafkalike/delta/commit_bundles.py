@@ -1,19 +1,23 @@
-"""Joined content: the commits of some versions ↔ the file that holds them all, and what of it a reader may believe.
+"""Commit bundles: files beside a Delta log that hold many commits, so that a reader needs few requests.
 
-The file is an addition to a log that is right without it. It holds the commit files as they are, so whoever reads it
-knows exactly what those say, which Delta's own log compaction does not keep: its files have no `commitInfo`.
+A bundle is never trusted alone: a commit of it counts only where the log's own file has the same size and tag.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
-from kafkalike.delta.log_files import LogFiles, block_of
-from kafkalike.delta.sealed import opened, sealed
+from kafkalike.delta.actions import log_name
+from kafkalike.delta.checksummed import opened, sealed
+from kafkalike.delta.log_files import READ_BESIDE, LogFiles, block_of, joined_name
+from kafkalike.storage.port import Store
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Bytes of commits that one file holds at most, before they are compressed; a hundred commits of one data file each
@@ -29,7 +33,7 @@ def pressed(contents: Sequence[bytes]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class BundleHeader:
     """What a joined file holds."""
 
     table_id: str
@@ -60,7 +64,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class CommitBundle:
     """Commits of consecutive versions, and data files of a control table."""
 
     table_id: str
@@ -72,7 +76,7 @@ class Joined:
 
     def packed(self) -> bytes:
         """The file that holds them."""
-        about = About(
+        about = BundleHeader(
             table_id=self.table_id,
             first=self.first,
             sizes=[len(content) for content in self.contents],
@@ -82,7 +86,7 @@ class Joined:
         return about.packed([pressed([*self.contents, *self.files.values()])])
 
 
-def unpacked(content: bytes) -> Joined:
+def unpacked(content: bytes) -> CommitBundle:
     """What a file holds.
 
     Raises:
@@ -100,7 +104,7 @@ def unpacked(content: bytes) -> Joined:
         parts.append(whole[at : at + size])
         at += size
     commits = len(about.sizes)
-    return Joined(
+    return CommitBundle(
         table_id=about.table_id,
         first=about.first,
         contents=parts[:commits],
@@ -125,7 +129,7 @@ def _inflated(body: bytes, size: int) -> bytes:
     raise ValueError(f"it does not hold {size} bytes")
 
 
-def _about(found: Any) -> About:  # noqa: ANN401 - JSON
+def _about(found: Any) -> BundleHeader:  # noqa: ANN401 - JSON
     table_id, first, sizes, tags = found["table"], found["first"], found["sizes"], found["tags"]
     files = dict(found["files"])
     numbers = [first, *sizes, *files.values()]
@@ -137,10 +141,10 @@ def _about(found: Any) -> About:  # noqa: ANN401 - JSON
         or sum(numbers) - first > MOST_BYTES
     ):
         raise TypeError(found)
-    return About(table_id=table_id, first=first, sizes=sizes, tags=tags, files=files)
+    return BundleHeader(table_id=table_id, first=first, sizes=sizes, tags=tags, files=files)
 
 
-def proven(found: Joined, block: int, files: LogFiles) -> dict[int, bytes]:
+def proven(found: CommitBundle, block: int, files: LogFiles) -> dict[int, bytes]:
     """The commits of a joined file that the log has so: a reader need not read those by themselves.
 
     Args:
@@ -164,3 +168,102 @@ def proven(found: Joined, block: int, files: LogFiles) -> dict[int, bytes]:
 
 def _same(content: bytes, tag: str, listed_size: int | None, listed_tag: str | None) -> bool:
     return bool(tag) and tag == listed_tag and len(content) == listed_size
+
+
+_log = logging.getLogger(__name__)
+
+EVERY: Final = 4
+"""Commits from one time that a writer joins them to the next: so many minus one, a reader reads by themselves."""
+
+EACH: Final = 1
+"""The same for tables that few commits are made to: none."""
+
+
+class CommitFiles:
+    """Reads the commit files of one log.
+
+    Args:
+        store: the table.
+        files: a list of its log.
+        joined: whether joined files may be used.
+        every: `EVERY` or `EACH`, as the table's writers have it: what is not joined yet is read beside what is.
+    """
+
+    def __init__(self, store: Store, files: LogFiles, *, joined: bool = True, every: int = EVERY) -> None:
+        self._store = store
+        self._files = files
+        self._joined = joined and store.far and store.combines
+        self._every = every
+        self.tables: set[str] = set()
+        """Ids of the tables of whose commits joined files have been used."""
+        self.carried: dict[str, bytes] = {}
+        """Data files that were in these."""
+
+    def read(self, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """The files of some versions, in order.
+
+        Args:
+            versions: in order; all are in the list of the log.
+
+        Raises:
+            FileNotFoundError: one is gone since the list was made.
+            OSError: the storage does not answer.
+        """
+        blocks = [(block, list(part)) for block, part in groupby(versions, block_of)]
+        for at in range(0, len(blocks), READ_BESIDE):
+            yield from self._blocks(blocks[at : at + READ_BESIDE])
+
+    def mislead(self, table_id: str) -> bool:
+        """Whether what was read may be wrong, and is to be read without joined files: these are of another table.
+
+        Its commits may fit by chance, where a storage names contents by the time at which they came.
+
+        Args:
+            table_id: the table's.
+        """
+        return bool(self.tables) and self.tables != {table_id}
+
+    def _blocks(self, blocks: Sequence[tuple[int, list[int]]]) -> Iterator[tuple[int, bytes]]:
+        found = self._believed(blocks) if self._joined else {}
+        for _, versions in blocks:
+            left = [v for v in versions if v not in found]
+            beside = READ_BESIDE if self._store.far else 1
+            # In parts, so that whoever stops at a damaged one has not read all.
+            singles = (part for n in range(0, len(left), beside) for part in self._singles(left[n : n + beside]))
+            for version in versions:
+                yield (version, found.pop(version)) if version in found else next(singles)
+
+    def _singles(self, versions: Sequence[int]) -> list[tuple[int, bytes]]:
+        contents = self._store.beside([partial(self._store.read, log_name(v)) for v in versions])
+        return list(zip(versions, contents, strict=True))
+
+    def _believed(self, blocks: Sequence[tuple[int, list[int]]]) -> dict[int, bytes]:
+        """What joined files say, and what none of them can have yet, read beside them."""
+        latest = blocks[-1][1][-1]
+        late = [v for v in blocks[-1][1] if v > latest - latest % self._every]
+        wanted = [b for b, versions in blocks if b in self._files.joined and set(versions).difference(late)]
+        if not wanted:
+            return {}
+        answers = self._store.beside(
+            [*(partial(self._open, block) for block in wanted), *(partial(self._single, v) for v in late)]
+        )
+        found: dict[int, bytes] = {}
+        for one in answers:
+            found |= one
+        return found
+
+    def _open(self, block: int) -> dict[int, bytes]:
+        """The commits of a joined file; none where it is not to be believed."""
+        try:
+            joined: CommitBundle = unpacked(self._store.read(joined_name(block)))
+        except (OSError, ValueError) as cause:
+            _log.debug("%s/%s is not used: %s", self._store.uri, joined_name(block), cause)
+            return {}
+        found = proven(joined, block, self._files)
+        if found:
+            self.tables.add(joined.table_id)
+            self.carried |= joined.files
+        return found
+
+    def _single(self, version: int) -> dict[int, bytes]:
+        return {version: self._store.read(log_name(version))}

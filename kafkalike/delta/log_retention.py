@@ -1,4 +1,4 @@
-"""Expired log: a table's log in; the same without what is too old, or what newer checkpoints have too, out."""
+"""Log retention: which commits and checkpoints of a log are too old, or are replaced by newer checkpoints."""
 
 from __future__ import annotations
 

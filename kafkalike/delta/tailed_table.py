@@ -1,4 +1,4 @@
-"""Following: a Delta table of a store in, its state out, kept up commit by commit.
+"""Tailed table: a Delta table of a store, whose state is kept up commit by commit.
 
 The state is loaded once (checkpoint and commits) and then kept up by reading one small file per new table version, so
 that looking for something new costs one look-up however long the table's history is.
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kafkalike.delta.actions import TableCommit, log_name, parse_commit
 from kafkalike.delta.damage import Damage, DamagedFileError, storage_errors, unanswered
-from kafkalike.delta.loading import ToSegment, last_good, load_with_base, size_of
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.snapshot import all_damaged, why_damaged
-from kafkalike.delta.state import REPAIR, TableState
+from kafkalike.delta.table_loader import ToSegment, last_good, load_with_base, size_of
+from kafkalike.delta.table_state import REPAIR, TableState
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.storage.port import NOW, Pace, Store
@@ -50,7 +50,7 @@ class Follower(Protocol):
         ...
 
 
-class FollowedTable:
+class TailedTable:
     """One table of a store, as its log tells it. Thread-safe.
 
     Args:

@@ -1,1 +1,0 @@
-"""Checkpoints of a table, and what they make unnecessary."""
