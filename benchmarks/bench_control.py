@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from benchmarks.harness import Report
 from kafkalike.connect import connect
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK

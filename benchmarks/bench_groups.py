@@ -22,8 +22,8 @@ from typing import Any
 from benchmarks.harness import Report, percentile
 from kafkalike import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafkalike.connect import connect
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership
-from kafkalike.log.port import Cluster
 from kafkalike.maintenance.retention.run import maintain
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK

@@ -9,7 +9,7 @@ import time
 from benchmarks.harness import Report
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.connect import connect
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.batch import RecordBatch
 
 PARTITIONS = (1, 10, 100, 1_000)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks.harness import Figure, Report, percentile, ratio, rounds
 from kafkalike.delta.actions import Add
-from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
+from kafkalike.log.cluster.cluster import Cluster, open_cluster
 from kafkalike.log.topic.batch_payload import iso_time
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import MaintenanceReport, maintain
 from kafkalike.maintenance.upkeep.change import Change, publish
 from kafkalike.model.batch import RecordBatch
@@ -62,7 +62,7 @@ def read_all(root: str, topic: str) -> int:
     return count
 
 
-def poll_new(log: DeltaTopicLog) -> float:
+def poll_new(log: TopicLog) -> float:
     """Seconds from an append's end to its record in a reader's hands, the append itself left out."""
     reader = log.reader(0, log.log_end(0))
     log.append(batch(0, 1))
@@ -253,7 +253,7 @@ def producers(report: Report, scratch: Path, seconds: float) -> None:
     report.add("append p50 while maintenance runs", f"{new:.1f} ms", f"alone: {old:.1f} ms", f"{new / old:.2f} x")
 
 
-def latencies(cluster: DeltaCluster, seconds: float) -> list[float]:
+def latencies(cluster: Cluster, seconds: float) -> list[float]:
     """Seconds of single appends of 10 records, one after another."""
     log = cluster.log("t")
     samples = []

@@ -21,7 +21,7 @@ import pytest
 from benchmarks.harness import Report, percentile
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.connect import connect
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.batch import RecordBatch
 from tests.tools.object_servers import S3, ObjectServer, running
 

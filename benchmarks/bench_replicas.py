@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.bench_producer import SUSTAINED, sustained
 from kafkalike.connect import connect
-from kafkalike.log.port import TopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
 

@@ -24,7 +24,8 @@ from tests.tools.fault_proxy import fault_proxy
 from tests.tools.object_servers import S3, running
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
 
 GET, PUT = 0.015, 0.025
 """Seconds that a request takes at least."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kafkalike.delta.layout import BROKERS, CLUSTER_METADATA
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import open_cluster
 from kafkalike.model.brokers import Broker
 from kafkalike.model.brokers.reading import LEADER, ReadFrom
 from kafkalike.model.config.client import default_bootstrap_servers
 from kafkalike.model.config.storage import StorageOptions, check_options
 from kafkalike.storage.object_root import object_root
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
 
 
 def connect(
@@ -24,7 +26,7 @@ def connect(
     *,
     to_read: bool = False,
     read_from: ReadFrom = LEADER,
-) -> DeltaCluster:
+) -> Cluster:
     """Open the cluster that `bootstrap_servers` names; no folder is made before the first write.
 
     An object store is tried out the first time that this process connects to it: see `Store.try_out`.
@@ -57,7 +59,7 @@ def connect(
     return cluster
 
 
-def _look(cluster: DeltaCluster) -> None:
+def _look(cluster: Cluster) -> None:
     try:
         cluster.metadata.look_once()
     except KafkaStorageError as cause:
@@ -68,7 +70,7 @@ def open_named(
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
     read_from: ReadFrom = LEADER,
-) -> DeltaCluster:
+) -> Cluster:
     """Open a cluster without contacting its storage.
 
     Raises:
@@ -77,7 +79,7 @@ def open_named(
     return _opened(bootstrap_servers, storage_options, read_from)
 
 
-def check_spark_reaches(cluster: DeltaCluster) -> None:
+def check_spark_reaches(cluster: Cluster) -> None:
     """Refuse a cluster in this process's memory, which Spark's processes cannot read.
 
     Raises:
@@ -90,13 +92,13 @@ def check_spark_reaches(cluster: DeltaCluster) -> None:
         )
 
 
-def _opened(bootstrap_servers: Any, storage_options: Any, read_from: ReadFrom) -> DeltaCluster:  # noqa: ANN401
+def _opened(bootstrap_servers: Any, storage_options: Any, read_from: ReadFrom) -> Cluster:  # noqa: ANN401
     found = _somewhere(bootstrap_servers, storage_options)
     reading = getattr(found, "reading", None) if read_from != LEADER else None
-    return found if reading is None else cast("DeltaCluster", reading(read_from))
+    return found if reading is None else cast("Cluster", reading(read_from))
 
 
-def _somewhere(bootstrap_servers: Any, storage_options: Any) -> DeltaCluster:  # noqa: ANN401 - see `connect`
+def _somewhere(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa: ANN401 - see `connect`
     try:
         options = check_options(storage_options)
     except ValueError as cause:
@@ -150,7 +152,7 @@ def check_there(cluster: Cluster) -> None:
     Raises:
         KafkaConnectionError: the root does not exist, or its tables are gone.
     """
-    if not isinstance(cluster, DeltaCluster) or cluster.store.reach != "machine":
+    if cluster.store.reach != "machine":
         return
     check = getattr(cluster, "check_there", None)
     if check is not None:
@@ -170,7 +172,7 @@ def check_founded(cluster: Cluster) -> None:
         KafkaConnectionError: the root does not exist, or no topic was ever created there.
     """
     check_there(cluster)
-    if isinstance(cluster, DeltaCluster) and not cluster.topics() and not cluster.metadata.state.seq:
+    if not cluster.topics() and not cluster.metadata.state.seq:
         raise KafkaConnectionError(f"there is no cluster at {cluster.root}: no topic was ever created there")
 
 
@@ -178,7 +180,7 @@ def connect_delta(
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
     read_from: ReadFrom = LEADER,
-) -> DeltaCluster:
+) -> Cluster:
     """Open a cluster for Spark, which needs tables that other processes reach.
 
     Raises:
@@ -194,7 +196,7 @@ def connect_delta(
 def connect_to_write(
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     storage_options: Any = None,  # noqa: ANN401 - see `connect`
-) -> DeltaCluster:
+) -> Cluster:
     """The same for a Spark job that writes: what cannot be written is refused before a row is computed.
 
     Raises:
@@ -216,11 +218,11 @@ def named_root(bootstrap_servers: Any = None) -> str:  # noqa: ANN401 - see `con
     return found if isinstance(found, str) else found.root
 
 
-def _root_or_cluster(bootstrap_servers: Any) -> str | DeltaCluster:  # noqa: ANN401 - see `connect`
+def _root_or_cluster(bootstrap_servers: Any) -> str | Cluster:  # noqa: ANN401 - see `connect`
     """The roots that are named, joined by commas, or the opened cluster that was given."""
     named = default_bootstrap_servers() if bootstrap_servers is None else bootstrap_servers
     if hasattr(named, "metadata") and hasattr(named, "ensure_topic"):
-        return cast("DeltaCluster", named)
+        return cast("Cluster", named)
     roots = [part for item in (named if isinstance(named, (list, tuple)) else [named]) for part in _split(item)]
     if not roots:
         raise KafkaConfigurationError(f"bootstrap_servers must name a storage root, or several: {named!r}")

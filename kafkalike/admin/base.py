@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import BrokerResponseError, IllegalArgumentError, IllegalStateError
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import Clock
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 BROKER_ID: Final = 1
 """Id of the one broker there seems to be: the storage root."""

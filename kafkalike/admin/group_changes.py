@@ -7,7 +7,7 @@ they are taken out in the same transaction. A change of a group is one table com
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.admin.base import AdminBase, as_names
 from kafkalike.admin.offsets import look_up
@@ -24,7 +24,6 @@ from kafkalike.errors import (
 )
 from kafkalike.log.group.group_expiry import dead_members, removal
 from kafkalike.log.group.group_offsets import check_position
-from kafkalike.log.port import TopicLog
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.names import check_group_id
@@ -36,6 +35,10 @@ from kafkalike.model.structs import (
     OffsetTimestamp,
     TopicPartition,
 )
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.topic_log import TopicLog
+
 
 Outcome = type[BrokerResponseError]
 """What became of one partition or member; `NoError` is success, as in kafka-python."""

@@ -16,7 +16,7 @@ from kafkalike.model.offsets import MAX_OFFSET
 from kafkalike.model.partitioner import partition_for_key
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import TopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.structs import ConsumerRecord
 
 MAX_BYTES: Final = 64 * 1024 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.admin.base import as_names, outcome, raise_first
 from kafkalike.admin.replicas import ReplicaOperations, partition_entry
@@ -15,7 +15,6 @@ from kafkalike.errors import (
     InvalidRequestError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.port import TopicLog
 from kafkalike.model.brokers import Replicas
 from kafkalike.model.offsets import MAX_OFFSET
 from kafkalike.model.structs import (
@@ -25,6 +24,10 @@ from kafkalike.model.structs import (
     OffsetSpec,
     TopicPartition,
 )
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.topic_log import TopicLog
+
 
 UNKNOWN: Final = OffsetAndTimestamp(-1, -1)
 """Answer where no record fits: offset and timestamp -1, as in Kafka."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkalike.admin import KafkaAdminClient
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.config.admin import AdminConfig
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kafkalike.consumer.logs import Logs
 from kafkalike.consumer.metrics import Metrics
@@ -13,9 +14,11 @@ from kafkalike.log.group.assignors import DEFAULT_STRATEGY, schemes_of
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.consumer import ConsumerConfig
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

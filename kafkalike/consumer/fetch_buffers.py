@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalike.consumer.subscription import PartitionState
 from kafkalike.errors import RecordDeserializationError
-from kafkalike.log.port import PartitionReader, TopicLog
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.chunk import Chunk
+    from kafkalike.log.topic.reader import PartitionReader
+    from kafkalike.log.topic.topic_log import TopicLog
 
 Build = Callable[["TopicPartition", "Chunk"], tuple[Any, RecordDeserializationError | None]]
 """Makes of a chunk what a caller gets; also the error of the first record that could not be made, which then is the

@@ -14,11 +14,11 @@ from kafkalike.errors import (
     OffsetOutOfRangeError,
     TopicDeletedError,
 )
-from kafkalike.log.port import TopicLog
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.chunk import Chunk
+    from kafkalike.log.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.forks import inherited
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import TopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
 
 # From <sys/inotify.h>; they are part of Linux's interface and never change.
 _MOVED_TO: Final = 0x80

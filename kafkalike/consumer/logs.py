@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from kafkalike.consumer.subscription import check_partition
 from kafkalike.errors import IllegalArgumentError, TopicDeletedError, UnknownTopicOrPartitionError
-from kafkalike.log.port import Cluster, TopicLog
 from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
 
 
 class Logs:

@@ -15,9 +15,9 @@ from kafkalike.errors import (
     KafkaConnectionError,
     KafkaStorageError,
 )
+from kafkalike.log.cluster.cluster import request_metrics
 from kafkalike.log.dead_letters.box import MetadataWithLetters
 from kafkalike.log.group.topic_ids import MetadataOfReader
-from kafkalike.log.port import request_metrics
 from kafkalike.model.config.consumer import ConsumerConfig
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition

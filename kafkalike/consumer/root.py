@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from kafkalike.errors import KafkaConnectionError, LogCorruptError
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import Clock
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 log = logging.getLogger(__name__)
 

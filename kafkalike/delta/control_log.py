@@ -1,4 +1,4 @@
-"""DeltaControlLog: a small Delta table whose rows make up a state, changed by compare-and-set.
+"""ControlLog: a small Delta table whose rows make up a state, changed by compare-and-set.
 
 Rows are numbered (`seq`), so that their order survives the merging of files, and appending rows is appending to a
 partition 0. The state is a value: one that was handed out stays as it is.
@@ -33,7 +33,7 @@ S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")
 
 
-class DeltaControlLog(Generic[S, R]):
+class ControlLog(Generic[S, R]):
     """A control log in a Delta table, which is made at the first write.
 
     Args:
@@ -93,11 +93,19 @@ class DeltaControlLog(Generic[S, R]):
 
     @property
     def state(self) -> S:
-        """The state as of the last `refresh`; read anew when that was interrupted."""
+        """The state as of the last `refresh` or `transact`. Read it; only rows change it."""
         return self._rows.state
 
     def refresh(self, *, waiting: bool = False, since: float = math.inf, surely: bool = False) -> S:
-        """Apply rows that others added; see `ControlLog.refresh`."""
+        """Apply rows that others added; returns the state. Costs a file look-up when there is nothing new.
+
+        Args:
+            waiting: the caller comes again until there is something new; see `TopicLog.refresh`.
+            since: an answer of the storage to a look of this process will do that was made at this time or later,
+                seconds of the machine's monotonic clock; unless `waiting`.
+            surely: what is not seen is taken for not there, so that a leader that gives no answer is an error at once.
+                Without it there is nothing new for as long as it may lag.
+        """
         state = self._rows.refresh(self._waiting if waiting else Pace(since, surely=surely))
         if not self._rows.exists:
             self._on_missing()
@@ -137,7 +145,7 @@ class DeltaControlLog(Generic[S, R]):
 
     @property
     def rows(self) -> list[R]:
-        """All rows the table still has, in `seq` order. Reads every file: for checks, not for the hot path."""
+        """All rows the table still has, fresh, in `seq` order. Reads everything: for history, not for the hot path."""
         with self._table.mutex:
             self.refresh()
             return self._rows.rows_of(self._table.state) if self._rows.exists else []
@@ -168,7 +176,15 @@ class DeltaControlLog(Generic[S, R]):
     # --- changing ------------------------------------------------------------------------------
 
     def transact(self, plan: Callable[[S], Sequence[R]], timeout_ms: float | None = 60_000) -> None:
-        """Append the rows that `plan` makes of the current state, unless the state changed meanwhile."""
+        """Append the rows that `plan` makes of the current state, unless the state changed meanwhile.
+
+        When another writer was faster, the state is refreshed and `plan` is called again. Rows must be numbered from
+        `state.seq + 1` on. An error that `plan` raises leaves the table unchanged; so does an empty list.
+
+        Raises:
+            KafkaTimeoutError: others were faster until time ran out; nothing was written.
+            UnknownOutcomeError: the write may have happened.
+        """
         deadline = Deadline(self._clock, timeout_ms)
         with within(deadline):
             self._before_change()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cluster.past import cut_at
 from kafkalike.log.cuts.value import Snapshot, TopicSnapshot
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline, utc_text
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.transactions.views import Cut
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
 
 
 def snapshot(

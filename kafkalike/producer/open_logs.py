@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import TopicDeletedError, UnknownTopicOrPartitionError
-from kafkalike.log.port import Cluster, TopicLog
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.producer.producer_batch import TopicQueue
 from kafkalike.producer.record_accumulator import Buffer
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
+
 
 JUST_SECONDS: Final = 1.0
 """How long ago the topics may have been read where a log is opened: its first append looks for itself."""

@@ -13,8 +13,8 @@ from kafkalike.model.topic import TopicInfo
 from kafkalike.producer.batch_result import Outcome
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import TopicLog
     from kafkalike.log.topic.column_batch import ColumnBatch
+    from kafkalike.log.topic.topic_log import TopicLog
 
 Row: TypeAlias = tuple[int, bytes | None, bytes | None, int, Headers | None]
 """A record: partition, key, value, timestamp in ms, headers."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkalike.errors import IllegalStateError, KafkaConnectionError, KafkaStorageError
-from kafkalike.log.port import Cluster, request_metrics
+from kafkalike.log.cluster.cluster import request_metrics
 from kafkalike.model.config.producer import ProducerConfig
 from kafkalike.model.topic import TopicInfo
 from kafkalike.producer.record_accumulator import Buffer
 from kafkalike.producer.sender import Sender
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
 
 
 class Questions:

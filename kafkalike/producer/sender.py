@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import (
     KafkaError,
@@ -18,7 +18,6 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownOutcomeError,
 )
-from kafkalike.log.port import Cluster, TopicLog
 from kafkalike.log.topic.validate import RECORD_ERRORS, refused_rows
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
@@ -33,6 +32,11 @@ from kafkalike.producer.producer_batch import Batch, TopicQueue
 from kafkalike.producer.producer_metrics import Metrics
 from kafkalike.producer.record_accumulator import Buffer
 from kafkalike.producer.transaction_manager import TransactionManager
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
+
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import (
     IllegalStateError,
@@ -18,7 +18,6 @@ from kafkalike.errors import (
 )
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.topic_ids import given_ids
-from kafkalike.log.port import Cluster, TopicLog, TransactionSession
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import Clock, Deadline
@@ -28,6 +27,12 @@ from kafkalike.model.transactions.claims import with_lives
 from kafkalike.producer.record_accumulator import FORKED, Buffer
 from kafkalike.producer.transaction_state import Call, Phase, Standing
 from kafkalike.producer.txn_offsets import check_member, claim_of, positions_of
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.log.transactions.session import TransactionSession
+
 
 log = logging.getLogger(__name__)
 

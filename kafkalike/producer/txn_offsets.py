@@ -18,8 +18,7 @@ from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, To
 from kafkalike.model.transactions.claims import GroupClaim, check_claim
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import ControlLog
-    from kafkalike.model.group_state import GroupRow, GroupsState
+    from kafkalike.log.cluster.control_logs import GroupsLog
 
 LEFT_BEHIND: Final = (CommitFailedError, FencedInstanceIdError, RebalanceInProgressError)
 """What a group says to who is not, or no longer, its member with these partitions."""
@@ -61,7 +60,7 @@ def positions_of(offsets: object, max_metadata_bytes: int) -> dict[TopicPartitio
     return {tp: check_position(tp, at, max_metadata_bytes) for tp, at in offsets.items()}
 
 
-def check_member(groups: ControlLog[GroupsState, GroupRow], claim: GroupClaim) -> None:
+def check_member(groups: GroupsLog, claim: GroupClaim) -> None:
     """Refuse a consumer that its group has left behind. The commit looks again, in the change that it makes.
 
     Args:

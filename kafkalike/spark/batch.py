@@ -14,7 +14,6 @@ from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.log.cuts.value import Snapshot
 from kafkalike.log.group.exclusive_lock import held_alone
 from kafkalike.log.group.group_offsets import GroupOffsets
-from kafkalike.log.port import TopicLog
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.dead_letters import DeadLetterSettings
 from kafkalike.model.names import check_group_id
@@ -27,8 +26,9 @@ from kafkalike.spark.letters import ensure_topics
 from kafkalike.spark.ranges import EARLIEST, LATEST, Offsets, plan_ranges
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.group.membership import Membership
+    from kafkalike.log.topic.topic_log import TopicLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class _Copied:
 
 
 def _commit_with_letters(  # noqa: PLR0917
-    cluster: DeltaCluster,
+    cluster: Cluster,
     log: TopicLog,
     member: Membership,
     ends: Mapping[TopicPartition, OffsetAndMetadata],

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.cluster.past import ends_at
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership, check_position
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, utc_text
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.claims import GroupClaim
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, Checkpoint
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +96,6 @@ class GroupProgress:
 
     def _ends_of_table(self, info: TopicInfo, version: int) -> dict[TopicPartition, int]:
         """Where a topic ended at a version of its table; nothing where its log does not say so any more."""
-        assert isinstance(self._cluster, DeltaCluster)
         try:
             found = ends_at(self._cluster, info, version)
         except KafkaError as cause:

@@ -22,7 +22,7 @@ from kafkalike.model.config.storage import SentOptions
 from kafkalike.spark.format.format import with_storage
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
 
 MOST_SINGLE: Final = 16
@@ -93,7 +93,7 @@ SOUNDNESS: Final = "kafkalike_soundness"
 """Format of the one row that says that a topic's log is sound."""
 
 
-def soundness(spark: SparkSession, cluster: DeltaCluster, info: TopicInfo) -> Column | None:
+def soundness(spark: SparkSession, cluster: Cluster, info: TopicInfo) -> Column | None:
     """Return the condition that no foreign writer has broken a topic's log; None for a topic that is closed to them.
 
     A topic's frame is Delta's, which reads whatever the table holds when the query runs. Consumers and the format check

@@ -25,8 +25,8 @@ from kafkalike.spark.guesses import Guesses, is_one_far_root
 from kafkalike.spark.jvm.hadoop import tell_hadoop
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
 
 
 _RESERVED: Final = "spark.sql.ansi.enforceReservedKeywords"
@@ -147,7 +147,7 @@ def read(
     return reduce(DataFrame.unionByName, frames)
 
 
-def _check_files(log: DeltaTopicLog, travel: Mapping[str, str]) -> None:
+def _check_files(log: TopicLog, travel: Mapping[str, str]) -> None:
     """Refuse a table that a foreign writer has broken, as the log's own readers do; of a time, Delta knows the version.
 
     Raises:
@@ -160,7 +160,7 @@ def _check_files(log: DeltaTopicLog, travel: Mapping[str, str]) -> None:
         check_readable(log, int(travel["versionAsOf"]) if travel else None)
 
 
-def log_of(cluster: DeltaCluster, name: str) -> DeltaTopicLog:
+def log_of(cluster: Cluster, name: str) -> TopicLog:
     """Open the log of a topic that is to be read.
 
     Raises:
@@ -174,7 +174,7 @@ def log_of(cluster: DeltaCluster, name: str) -> DeltaTopicLog:
         raise
 
 
-def _table(cluster: DeltaCluster, info: TopicInfo, travel: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+def _table(cluster: Cluster, info: TopicInfo, travel: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
     """Where a topic's table is read, and options of Delta's reader."""
     near = cluster.near_table(info)
     if near is None or "timestampAsOf" in travel:

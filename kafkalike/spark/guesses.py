@@ -17,11 +17,11 @@ from kafkalike.spark.jvm.failures import SPARK_FAILURES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
 
 
-def is_one_far_root(cluster: DeltaCluster) -> bool:
+def is_one_far_root(cluster: Cluster) -> bool:
     """Whether a cluster is one root where each look is a wait."""
     return cluster.store.far and "," not in cluster.root
 
@@ -36,16 +36,14 @@ class Guesses:
         options: of Delta's reader.
     """
 
-    def __init__(
-        self, spark: SparkSession, cluster: DeltaCluster, names: Sequence[str], options: Mapping[str, str]
-    ) -> None:
+    def __init__(self, spark: SparkSession, cluster: Cluster, names: Sequence[str], options: Mapping[str, str]) -> None:
         self._spark = spark
         self._cluster = cluster
         self._names = names
         self._options = options
         self._loaded: dict[str, DataFrame] = {}
 
-    def logs(self) -> list[DeltaTopicLog]:
+    def logs(self) -> list[TopicLog]:
         """The topics, opened.
 
         Raises:

@@ -32,7 +32,7 @@ from kafkalike.spark.expr.sink import no_headers
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 ERRORS: Final = ("_error", "value_error")
 RAWS: Final = ("_raw", "value_raw")

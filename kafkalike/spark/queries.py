@@ -36,7 +36,7 @@ from kafkalike.spark.sql_names import quoted
 from kafkalike.spark.views.session import temporary_names
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 MOST_TEXT: Final = 20_000
 """Characters of a statement."""

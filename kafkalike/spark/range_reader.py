@@ -27,7 +27,7 @@ from kafkalike.storage.arrays import repeated
 from kafkalike.storage.port import Store
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class RangePlan:
     """Offset below which one without a record is no loss, as compaction may have taken it."""
 
 
-def plan_range(log: DeltaTopicLog, root: Store, partition: int, offsets: range) -> RangePlan:
+def plan_range(log: TopicLog, root: Store, partition: int, offsets: range) -> RangePlan:
     """Name the files that hold a run of offsets, as of the log's last `refresh`; `root` is the cluster's."""
     segments = tuple(log.segments_within(partition, offsets))
     return RangePlan(
@@ -97,7 +97,7 @@ def plan_range(log: DeltaTopicLog, root: Store, partition: int, offsets: range) 
     )
 
 
-def _sparse_below(log: DeltaTopicLog, partition: int, offsets: range, segments: Sequence[Segment]) -> int:
+def _sparse_below(log: TopicLog, partition: int, offsets: range, segments: Sequence[Segment]) -> int:
     at = offsets.start
     for segment in segments:
         log.check_no_overlap(segment, offsets.start)
@@ -230,12 +230,12 @@ class RangeReader:
     def _look_again(self) -> None:
         """Make the plan anew from the table as it is now, from the position on."""
         # Only here: it loads what a task does not need otherwise.
-        from kafkalike.log.cluster.delta_cluster import DeltaCluster
+        from kafkalike.log.cluster.cluster import Cluster
 
         plan, position = self._plan, self._position
         self._looked_again = position
         try:
-            log = DeltaCluster(plan.root).log(plan.topic)
+            log = Cluster(plan.root).log(plan.topic)
             if log.info.topic_id != plan.topic_id:
                 raise TopicDeletedError(plan.topic, plan.topic_id, log.info.topic_id)
         except UnknownTopicOrPartitionError as cause:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kafkalike.errors import IllegalArgumentError, OffsetOutOfRangeError
-from kafkalike.log.port import TopicLog
 from kafkalike.model.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.topic_log import TopicLog
+
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"

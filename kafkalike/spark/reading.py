@@ -20,7 +20,7 @@ from kafkalike.spark.typed.registry import FORMATS, opened, schema_of
 from kafkalike.spark.typed.views import PLAIN_KEYS, Typed, typed_columns
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 ENGINES: Final = ("kafkalike", "delta")
 LIMITS: Final = {"maxfilespertrigger", "maxbytespertrigger"}
@@ -135,7 +135,7 @@ def read_stream(
 
 def _of_table(
     spark: SparkSession,
-    cluster: DeltaCluster,
+    cluster: Cluster,
     topic: str,
     begin: str,
     options: Mapping[str, str],

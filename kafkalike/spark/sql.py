@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
 from kafkalike.connect import check_founded, connect_delta
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.cuts.value import Snapshot
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.sql_names import own_names, table_view, view_names
@@ -30,6 +29,10 @@ from kafkalike.spark.tables import FORMAT
 from kafkalike.spark.views.database import DatabaseViews, select_of
 from kafkalike.spark.views.follow import follow_topics, not_following
 from kafkalike.spark.views.session import SessionViews
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 _registering = threading.Lock()
 """Threads that share a session take turns: dropping and making again are several statements."""
@@ -122,7 +125,7 @@ def register_sql(
 
 def _register(
     spark: SparkSession,
-    cluster: DeltaCluster,
+    cluster: Cluster,
     database: str | None,
     topics: Iterable[str] | None,
     at: Snapshot | None,
@@ -151,7 +154,7 @@ def _register(
         return views
 
 
-def _follow(spark: SparkSession, cluster: DeltaCluster, database: str | None) -> None:
+def _follow(spark: SparkSession, cluster: Cluster, database: str | None) -> None:
     """Register new topics where the session misses them; see `follow_topics`."""
     known = _ids(cluster)
 
@@ -167,7 +170,7 @@ def _follow(spark: SparkSession, cluster: DeltaCluster, database: str | None) ->
     follow_topics(spark, database, register)
 
 
-def _ids(cluster: DeltaCluster) -> set[str]:
+def _ids(cluster: Cluster) -> set[str]:
     return {info.topic_id for info in cluster.topics().values()}
 
 
@@ -197,9 +200,7 @@ def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401
     return statements + range_functions({name: quoted(view) for name, view in names.items()})
 
 
-def _chosen(
-    cluster: DeltaCluster, found: Mapping[str, TopicInfo], topics: Iterable[str] | None
-) -> dict[str, TopicInfo]:
+def _chosen(cluster: Cluster, found: Mapping[str, TopicInfo], topics: Iterable[str] | None) -> dict[str, TopicInfo]:
     if topics is None:
         return dict(found)
     names = [check_topic_name(topic) for topic in topics]

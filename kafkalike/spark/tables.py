@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -20,13 +20,16 @@ from kafkalike.admin.lag.measure import Lags
 from kafkalike.connect import check_founded, connect
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cuts.value import Snapshot
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.storage import SentOptions
 from kafkalike.model.group_state import CommittedOffset
 from kafkalike.model.sql_names import view_names
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.table_schemas import SCHEMAS
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 FORMAT: Final = "kafkalike_tables"
 

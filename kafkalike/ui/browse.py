@@ -16,7 +16,7 @@ from kafkalike.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import TopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
 
 BLOCK: Final = 500
 """Offsets of a block at first; blocks grow while nothing is found."""

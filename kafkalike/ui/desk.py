@@ -22,7 +22,8 @@ from kafkalike.ui.jobs import Jobs
 from kafkalike.ui.values import Decode, Kind, no_schemas
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.topic import TopicInfo
     from kafkalike.spark.queries import Queries
 

@@ -14,7 +14,7 @@ from kafkalike.schemas.extras import needed
 from kafkalike.schemas.service.loopback import is_loopback
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.spark.queries import Queries
 
 GRACE_SECONDS: Final = 3

@@ -8,7 +8,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 FOLDERS = {"architecture", "contract", "e2e", "jepsen", "processes", "spark", "unit"}
 
-LOGS = {"kafkalike.connect", "kafkalike.log.cluster.delta_cluster"}
+LOGS = {"kafkalike.connect", "kafkalike.log.cluster.cluster"}
 PROGRAMS = {"subprocess", "multiprocessing", "tests.tools.children"}
 JVM = {"spark"}
 """The fixture that starts one."""

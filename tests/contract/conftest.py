@@ -10,8 +10,7 @@ import pytest
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.producer import KafkaProducer
 from kafkalike.storage.memory import MemoryStore
 from tests.tools.clusters import in_buckets, on_disk, on_three_disks, three_disks
@@ -99,7 +98,7 @@ def _opener(kind: str, root: str, object_server: Servers) -> Opener:  # noqa: PL
     if kind == "delta without lock":
         return lambda **_: on_disk(root, queue=False)
     store = MemoryStore()
-    return lambda **_: DeltaCluster(store)
+    return lambda **_: Cluster(store)
 
 
 @pytest.fixture(params=[DISK, *OBJECT_STORES])

@@ -25,7 +25,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import (

@@ -20,8 +20,8 @@ from kafkalike.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_expiry import Expired, expire_offsets
-from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import (

@@ -19,12 +19,12 @@ from kafkalike.errors import (
     UnknownProducerIdError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.port import Cluster
-from kafkalike.log.port.topic import TopicLog
-from kafkalike.log.port.transactions import FilesToStage
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.runs.manifest import LAYOUT, Manifest, dump_manifest
 from kafkalike.log.runs.runs import Run
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.log.topic.waiting_batch import pack, partitions_in
+from kafkalike.log.transactions.staging import FilesToStage
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

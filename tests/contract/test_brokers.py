@@ -15,7 +15,7 @@ from kafkalike.admin.metrics.prometheus import ClusterCollector
 from kafkalike.cli import main
 from kafkalike.errors import KafkaError, PreferredLeaderNotAvailableError
 from kafkalike.model.structs import NewTopic, TopicPartition
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.clusters import on_three_disks
 from tests.tools.records import fill
 

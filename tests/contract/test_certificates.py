@@ -12,7 +12,7 @@ from kafkalike import forget, fork
 from kafkalike.cli import main
 from kafkalike.delta.actions import log_name
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.corrections import forget as forgetting
 from kafkalike.maintenance.upkeep.remove import without_maintenance
 from kafkalike.maintenance.upkeep.vacuum import ORPHAN_MS
@@ -35,7 +35,7 @@ def root(root_or_roots: str) -> str:
 
 
 @pytest.fixture
-def log(root: str) -> DeltaTopicLog:
+def log(root: str) -> TopicLog:
     """Four appends that each have the key."""
     log = topic(root, "t", 1, {"kafkalike.merge.min.age.ms": "0"})
     for turn in range(4):
@@ -55,7 +55,7 @@ def findings(root: str, certificate: Certificate | None, *keys: bytes) -> set[st
 # --- copies ----------------------------------------------------------------------------------------
 
 
-def test_a_fork_of_a_fork_that_was_deleted_is_named(root: str, log: DeltaTopicLog) -> None:
+def test_a_fork_of_a_fork_that_was_deleted_is_named(root: str, log: TopicLog) -> None:
     fork("t", "between", root)
     fork("between", "last", root)
     open_cluster(root).delete_topic("between")
@@ -67,7 +67,7 @@ def test_a_fork_of_a_fork_that_was_deleted_is_named(root: str, log: DeltaTopicLo
 
 
 @pytest.mark.slow
-def test_a_run_in_a_fork_names_its_origin_and_what_else_comes_from_there(root: str, log: DeltaTopicLog) -> None:
+def test_a_run_in_a_fork_names_its_origin_and_what_else_comes_from_there(root: str, log: TopicLog) -> None:
     """With how many records of the key each of them has still."""
     fork("t", "new", root)
     fork("t", "other", root)
@@ -87,7 +87,7 @@ def test_a_run_in_a_fork_names_its_origin_and_what_else_comes_from_there(root: s
     assert findings(root, report.certificate, KEY) == set()
 
 
-def test_a_run_in_a_fork_names_what_else_comes_from_an_origin_that_was_deleted(root: str, log: DeltaTopicLog) -> None:
+def test_a_run_in_a_fork_names_what_else_comes_from_an_origin_that_was_deleted(root: str, log: TopicLog) -> None:
     fork("t", "new", root)
     fork("t", "other", root)
     open_cluster(root).delete_topic("t")
@@ -97,7 +97,7 @@ def test_a_run_in_a_fork_names_what_else_comes_from_an_origin_that_was_deleted(r
     assert (report.origins, report.held) == (("other",), {"other": report.records})
 
 
-def test_a_fork_is_looked_through_by_the_numbers_of_partitions_of_its_origin(root: str, log: DeltaTopicLog) -> None:
+def test_a_fork_is_looked_through_by_the_numbers_of_partitions_of_its_origin(root: str, log: TopicLog) -> None:
     """Where its records lie was said by these."""
     open_cluster(root).add_partitions("t", 7)
     fork("t", "new", root)
@@ -108,7 +108,7 @@ def test_a_fork_is_looked_through_by_the_numbers_of_partitions_of_its_origin(roo
 
 
 @only_on_disk("root_or_roots")
-def test_a_relative_that_cannot_be_read_is_named_and_the_run_is_finished(root: str, log: DeltaTopicLog) -> None:
+def test_a_relative_that_cannot_be_read_is_named_and_the_run_is_finished(root: str, log: TopicLog) -> None:
     fork("t", "new", root)
     for path in Path(root, "new").glob("partition=*/*.parquet"):
         path.unlink()
@@ -122,7 +122,7 @@ def test_a_relative_that_cannot_be_read_is_named_and_the_run_is_finished(root: s
 
 @only_on_disk("root_or_roots")
 def test_a_fork_that_is_made_while_a_run_begins_is_named(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = without_maintenance
 
@@ -140,7 +140,7 @@ def test_a_fork_that_is_made_while_a_run_begins_is_named(
 
 
 @pytest.mark.parametrize("source", ["there", "deleted"])
-def test_a_fork_as_of_before_the_run_is_found(root: str, log: DeltaTopicLog, source: str) -> None:
+def test_a_fork_as_of_before_the_run_is_found(root: str, log: TopicLog, source: str) -> None:
     """It was made after the certificate, from files that waited to be removed."""
     version = log.version
     report = forget("t", root, keys=KEY, execute=True)
@@ -159,7 +159,7 @@ def test_a_fork_as_of_before_the_run_is_found(root: str, log: DeltaTopicLog, sou
 # --- files that no table names ---------------------------------------------------------------------
 
 
-def test_files_that_were_merged_before_go_at_once_too(root: str, log: DeltaTopicLog) -> None:
+def test_files_that_were_merged_before_go_at_once_too(root: str, log: TopicLog) -> None:
     upkeep(root)
     before = all_records(root)
 
@@ -171,7 +171,7 @@ def test_files_that_were_merged_before_go_at_once_too(root: str, log: DeltaTopic
 
 
 @only_on_disk("root_or_roots")
-def test_what_a_killed_writer_has_left_is_waited_for(root: str, log: DeltaTopicLog) -> None:
+def test_what_a_killed_writer_has_left_is_waited_for(root: str, log: TopicLog) -> None:
     """Nobody can tell whether its writer is alive, so it stays for an hour, and the certificate says so."""
     (path, *_) = [segment.path for segment in log.segments(0)]
     Path(root, "t", f"{path[:-8]}-left.parquet").write_bytes(Path(root, "t", path).read_bytes())
@@ -183,7 +183,7 @@ def test_what_a_killed_writer_has_left_is_waited_for(root: str, log: DeltaTopicL
 
 
 @only_on_disk("root_or_roots")
-def test_what_a_repair_has_put_aside_is_searched(root: str, log: DeltaTopicLog) -> None:
+def test_what_a_repair_has_put_aside_is_searched(root: str, log: TopicLog) -> None:
     Path(root, "t", log_name(log.version)).write_bytes(b"")
     main(["verify", "--repair", "--execute", "--bootstrap-server", root])
 
@@ -197,7 +197,7 @@ def test_what_a_repair_has_put_aside_is_searched(root: str, log: DeltaTopicLog) 
 
 
 def test_two_runs_do_not_write_one_certificate(
-    root: str, log: DeltaTopicLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second one takes the first for one that was killed; what it writes down must not be lost."""
     paper = tmp_path / "certificate.json"
@@ -218,7 +218,7 @@ def test_two_runs_do_not_write_one_certificate(
 
 
 def test_a_certificate_that_cannot_be_written_or_read_is_refused_first(
-    root: str, log: DeltaTopicLog, tmp_path: Path
+    root: str, log: TopicLog, tmp_path: Path
 ) -> None:
     before = log.version
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")

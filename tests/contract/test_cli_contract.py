@@ -13,7 +13,7 @@ import pytest
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.cli.app import COMMANDS, run
 from kafkalike.cli.environment import Environment
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.batch import RecordBatch
 
 

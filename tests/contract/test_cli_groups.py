@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.cli.groups.reset_plan import parse_duration
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

@@ -11,7 +11,7 @@ from kafkalike.admin.testing import ManualClock
 from kafkalike.cli import main
 from kafkalike.errors import IllegalArgumentError, InvalidConfigurationError
 from kafkalike.jobs import retention as job
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.retention.schedule import every, parse_duration_ms
 from kafkalike.maintenance.verify.history import topic_history
@@ -31,7 +31,7 @@ def root(any_root: str) -> str:
 
 
 @pytest.fixture
-def orders(root: str) -> DeltaTopicLog:
+def orders(root: str) -> TopicLog:
     """Eight appends; two of them are past `retention.ms`."""
     log = topic(root, "orders", 1, {**AT_ONCE, "retention.ms": str(HOUR_MS)})
     for number in range(8):
@@ -48,7 +48,7 @@ def told(capsys: pytest.CaptureFixture[str], *args: str, expected: int = 0) -> l
 
 
 def test_a_dry_run_prints_the_plan_and_a_run_what_was_done(
-    root: str, orders: DeltaTopicLog, capsys: pytest.CaptureFixture[str]
+    root: str, orders: TopicLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Per topic and kind of work: segments, records, bytes and offsets."""
     planned = told(capsys, "maintain", "--bootstrap-server", root, "--dry-run")
@@ -66,7 +66,7 @@ def test_a_dry_run_prints_the_plan_and_a_run_what_was_done(
 
 
 def test_the_report_is_json_on_standard_output_and_in_a_file(
-    root: str, orders: DeltaTopicLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    root: str, orders: TopicLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And figures for Prometheus."""
     files = ("--report", str(tmp_path / "report.json"), "--metrics-file", str(tmp_path / "maintenance.prom"))
@@ -80,7 +80,7 @@ def test_the_report_is_json_on_standard_output_and_in_a_file(
     assert 'kafkalike_maintenance_deleted_records{topic="orders"} 2.0' in (tmp_path / "maintenance.prom").read_text()
 
 
-def test_only_some_work_can_be_asked_for(root: str, orders: DeltaTopicLog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_some_work_can_be_asked_for(root: str, orders: TopicLog, capsys: pytest.CaptureFixture[str]) -> None:
     """Here nothing is deleted and nothing vacuumed."""
     lines = told(capsys, "maintain", "--bootstrap-server", root, "--only", "merge")
 
@@ -99,7 +99,7 @@ def test_only_some_work_can_be_asked_for(root: str, orders: DeltaTopicLog, capsy
     ],
 )
 def test_wrong_usage_is_said_before_anything_is_done(
-    root: str, orders: DeltaTopicLog, capsys: pytest.CaptureFixture[str], args: list[str], code: int, problem: str
+    root: str, orders: TopicLog, capsys: pytest.CaptureFixture[str], args: list[str], code: int, problem: str
 ) -> None:
     """With what would be right."""
     lines = told(capsys, "maintain", "--bootstrap-server", root, *args, expected=code)
@@ -141,7 +141,7 @@ def test_a_root_that_does_not_exist_stays_that_way(root: str, capsys: pytest.Cap
     assert not Path(root).exists()
 
 
-def test_history_says_who_did_what(root: str, orders: DeltaTopicLog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_says_who_did_what(root: str, orders: TopicLog, capsys: pytest.CaptureFixture[str]) -> None:
     """Appends, settings, log starts with their run, and what the run did to the table."""
     open_cluster(root).set_configs("orders", {"retention.ms": "1"})
     run = json.loads(told(capsys, "maintain", "--bootstrap-server", root, "--json")[0])["run"]
@@ -184,7 +184,7 @@ def test_history_keeps_the_order_of_the_logs_when_a_clock_went_back(root: str) -
     assert [e.time_ms for e in events if e.kind == "append"] == [500_000, 400_000]
 
 
-def test_the_job_is_the_same_command(root: str, orders: DeltaTopicLog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_job_is_the_same_command(root: str, orders: TopicLog, capsys: pytest.CaptureFixture[str]) -> None:
     """With its exit codes."""
     assert job.main(["--bootstrap-server", root, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["topics"][0]["deleted_records"] == 2

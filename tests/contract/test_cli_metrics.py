@@ -19,8 +19,7 @@ from kafkalike.admin.testing import ManualClock
 from kafkalike.cli.paths import CONF
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -153,7 +152,7 @@ def test_a_snapshot_holds_the_same_as_json(groups: Cluster) -> None:
 
 def test_a_cluster_without_anything_is_up(cluster: Cluster) -> None:
     """No topics, no groups; only the root."""
-    if isinstance(cluster, DeltaCluster) and cluster.store.reach == "machine":
+    if isinstance(cluster, Cluster) and cluster.store.reach == "machine":
         if "," in cluster.root:
             # Several roots are a cluster once something was written.
             cluster.create_topic("t", 1, {})

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 V1 = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
 BAD = '{"type":"record","name":"Order","fields":[{"name":"id","type":"string"}]}'

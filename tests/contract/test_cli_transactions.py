@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kafkalike.admin import KafkaAdminClient, TransactionState
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.cli import call
 from tests.tools.records import batch

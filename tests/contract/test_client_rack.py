@@ -14,7 +14,7 @@ from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, InvalidConfigurationError
 from kafkalike.model.brokers.reading import LEADER, ReadFrom
 from kafkalike.model.structs import TopicPartition
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.cli import call
 from tests.tools.records import batch
 

@@ -223,7 +223,7 @@ def test_change_of_the_setting_that_was_cut_off_is_finished_by_the_same_call(
 ) -> None:
     make(root)
     with monkeypatch.context() as patched:
-        patched.setattr("kafkalike.log.topic.topic_log.DeltaTopicLog.apply_foreign_writes", lambda *_: False)
+        patched.setattr("kafkalike.log.topic.topic_log.TopicLog.apply_foreign_writes", lambda *_: False)
         alter(root, "allow")
     assert protocols(root) == [CLOSED_PROTOCOL]
 
@@ -246,7 +246,7 @@ def test_server_default_opens_new_topics(root: str, monkeypatch: pytest.MonkeyPa
 def test_tables_of_an_earlier_release_are_closed_by_maintenance(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as earlier:
         earlier.setattr(
-            "kafkalike.log.cluster.delta_cluster.topic_creation",
+            "kafkalike.log.cluster.cluster.topic_creation",
             lambda *args, **kwargs: topic_creation(*args, **{**kwargs, "closed": False}),
         )
         earlier.setattr(

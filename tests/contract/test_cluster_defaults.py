@@ -14,7 +14,7 @@ from kafkalike import KafkaProducer
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.testing import ManualClock
 from kafkalike.connect import connect
-from kafkalike.delta.control_log import DeltaControlLog
+from kafkalike.delta.control_log import ControlLog
 from kafkalike.errors import (
     IllegalArgumentError,
     InvalidConfigurationError,
@@ -23,8 +23,7 @@ from kafkalike.errors import (
     NotEnoughReplicasError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.brokers.defaults import DEFAULTS
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -142,7 +141,7 @@ def test_an_operator_may_set_defaults_that_cannot_be_found_any_more(roots: list[
 
 def forget_defaults(cluster: Cluster) -> None:
     """Leave metadata as they are of a cluster of an earlier release: without any row of defaults."""
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     cluster.defaults.record()
     cluster.metadata.compact(lambda rows: [row for row in rows if row.kind != DEFAULTS])
     assert connect(cluster.root, to_read=True).metadata.refresh().defaults is None
@@ -307,7 +306,7 @@ def test_a_client_that_was_interrupted_while_it_records_records_at_its_next_chan
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaControlLog, "_transact_alone", interrupt)
+        patch.setattr(ControlLog, "_transact_alone", interrupt)
         with pytest.raises(KeyboardInterrupt):
             cluster.create_topic("t", -1, {})
     cluster.create_topic("t", -1, {})

@@ -30,7 +30,7 @@ from kafkalike.errors import (
     RebalanceInProgressError,
     UnknownOutcomeError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
@@ -62,10 +62,10 @@ class Place:
         self.store = EverywhereStore(self.clock, self.mood)
         self.process().groups.transact(lambda state: [offset_row(state.seq + 1, "first", "first")])
 
-    def process(self) -> DeltaCluster:
-        return DeltaCluster(self.store, clock=self.clock)
+    def process(self) -> Cluster:
+        return Cluster(self.store, clock=self.clock)
 
-    def busy(self) -> DeltaCluster:
+    def busy(self) -> Cluster:
         """One that has met others."""
         found = self.process()
         found.groups.refresh()
@@ -310,7 +310,7 @@ def with_member(state: GroupsState, group: str, member: str) -> list[GroupRow]:
     return [roster_row(state.seq + 1, group, replace(roster, generation=generation, members=members, changed_ms=1))]
 
 
-def waits(place: Place, process: DeltaCluster, unit: OffsetCommit) -> None:
+def waits(place: Place, process: Cluster, unit: OffsetCommit) -> None:
     """Put a commit beside the table whose process then dies."""
 
     class Died(BaseException):
@@ -329,7 +329,7 @@ def labels(place: Place) -> list[str]:
     return [row.metadata for row in place.rows if row.kind == OFFSET]
 
 
-def two_busy(place: Place) -> tuple[DeltaCluster, DeltaCluster]:
+def two_busy(place: Place) -> tuple[Cluster, Cluster]:
     """Two processes; the first one made the latest version."""
     leader, other = place.busy(), place.busy()
     leader.groups.transact(commit_of("lead"))

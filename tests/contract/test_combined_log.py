@@ -33,9 +33,9 @@ from kafkalike.errors import (
     UnknownOutcomeError,
     UnsupportedVersionError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic import combined
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.log.topic.waiting_batch import pack, unpack
 from kafkalike.maintenance.verify.commits import list_commits
 from kafkalike.model.appends import TxnId
@@ -53,7 +53,7 @@ MUTANT_SEEDS = 300
 """Within so many trials a fault must be found."""
 
 
-def combined_of(log: DeltaTopicLog) -> combined.CombinedTopic:
+def combined_of(log: TopicLog) -> combined.CombinedTopic:
     assert log._combined is not None
     return log._combined
 
@@ -67,17 +67,17 @@ class Place:
         self.store = EverywhereStore(self.clock, self.mood)
         self.cluster().create_topic("t", 2, {"message.timestamp.before.max.ms": str(2**62), **(settings or {})})
 
-    def cluster(self) -> DeltaCluster:
-        cluster = DeltaCluster(self.store, clock=self.clock)
+    def cluster(self) -> Cluster:
+        cluster = Cluster(self.store, clock=self.clock)
         cluster.helpers = NoThreads()
         return cluster
 
-    def log(self) -> DeltaTopicLog:
+    def log(self) -> TopicLog:
         found = self.cluster().log("t")
-        assert isinstance(found, DeltaTopicLog)
+        assert isinstance(found, TopicLog)
         return found
 
-    def busy_log(self) -> DeltaTopicLog:
+    def busy_log(self) -> TopicLog:
         """One that has met others."""
         log = self.log()
         combined_of(log).meet()
@@ -267,7 +267,7 @@ def test_one_commits_for_another_that_waits() -> None:
     assert len(place.log().segments(0)) == 2
 
 
-def waits(place: Place, log: DeltaTopicLog, records: str, **more: object) -> None:
+def waits(place: Place, log: TopicLog, records: str, **more: object) -> None:
     """Put an append beside the table whose writer then dies."""
 
     class Died(BaseException):

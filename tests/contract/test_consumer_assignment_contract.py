@@ -11,7 +11,7 @@ from kafkalike.errors import (
     KafkaError,
     TopicDeletedError,
 )
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.structs import TopicPartition
 from tests.tools.consumer import T0, T1, Diary, Make, drain, poll_often, values, write
 

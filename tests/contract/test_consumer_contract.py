@@ -16,7 +16,7 @@ from kafkalike.errors import (
     OffsetOutOfRangeError,
     RecordDeserializationError,
 )
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import ConsumerRecord
 from tests.tools.consumer import T0, Make, drain, values, write

@@ -14,7 +14,7 @@ from kafkalike.admin.testing import ManualClock
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.delta.layout import CLUSTER_METADATA
 from kafkalike.errors import KafkaConnectionError, OffsetOutOfRangeError
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model import clock
 from kafkalike.model.batch import RecordBatch

@@ -10,7 +10,7 @@ import kafkalike
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.errors import FencedInstanceIdError
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from tests.tools.effort import examples

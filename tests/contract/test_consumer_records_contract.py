@@ -8,7 +8,7 @@ from kafkalike.errors import (
     RecordDeserializationError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.chunk import ARROW_SCHEMA
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition

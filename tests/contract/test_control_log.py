@@ -14,7 +14,7 @@ from kafkalike.delta.actions import log_name
 from kafkalike.delta.checkpoint import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.delta.row_table import MERGE_INTERVAL
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.upkeep.control_tables import compact_control, vacuum_control
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 
 def row(seq: int, offset: int | None, *, group: str = "g", partition: int = 0, metadata: str = "") -> GroupRow:
@@ -193,8 +193,8 @@ def test_merging_files_changes_no_state(root: str, kind: str) -> None:
 
     memory = MemoryStore()
 
-    def open_cluster() -> DeltaCluster:
-        return on_disk(root) if kind == "delta" else DeltaCluster(memory)
+    def open_cluster() -> Cluster:
+        return on_disk(root) if kind == "delta" else Cluster(memory)
 
     writer, running = open_cluster(), open_cluster()
     running.groups.refresh()
@@ -230,7 +230,7 @@ class ObservedStore(LocalStore):
 
 def test_merge_after_own_commits_reads_no_file(root: str) -> None:
     """Opening 64 files took 20 ms within the call of the commit that merges."""
-    cluster = DeltaCluster(ObservedStore(root))
+    cluster = Cluster(ObservedStore(root))
     ObservedStore.opened.clear()
 
     for n in range(2 * MERGE_INTERVAL + 1):
@@ -238,12 +238,12 @@ def test_merge_after_own_commits_reads_no_file(root: str) -> None:
 
     assert len(cluster.groups.live_files()) < MERGE_INTERVAL
     assert ObservedStore.opened == []
-    assert [r.offset for r in DeltaCluster(LocalStore(root)).groups.rows] == list(range(2 * MERGE_INTERVAL + 1))
+    assert [r.offset for r in Cluster(LocalStore(root)).groups.rows] == list(range(2 * MERGE_INTERVAL + 1))
 
 
 def test_reloading_reads_every_file(root: str) -> None:
     """What is remembered of a file does not hide that it is damaged."""
-    cluster = DeltaCluster(ObservedStore(root))
+    cluster = Cluster(ObservedStore(root))
     for n in range(3):
         commit(cluster, n)
     ObservedStore.opened.clear()

@@ -9,7 +9,7 @@ import pytest
 from kafkalike import KafkaConsumer
 from kafkalike.delta.layout import CONSUMER_OFFSETS
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.clusters import on_three_disks
 
 T0 = TopicPartition("t", 0)

@@ -17,7 +17,7 @@ from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.corrections.certificate import Certificate
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.away import away, back
 from tests.tools.three_roots import opened
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kafkalike.admin.testing import ManualClock
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.log.cluster.delta_cluster import open_cluster
+from kafkalike.log.cluster.cluster import open_cluster
 from kafkalike.maintenance.verify import verify as verify_run
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch

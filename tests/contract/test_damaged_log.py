@@ -17,11 +17,11 @@ from deltalake import DeltaTable
 from kafkalike import KafkaConsumer
 from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaStorageError, LogCorruptError
-from kafkalike.log.port import PartitionReader
 from kafkalike.log.topic.data_file import WHOLE_BYTES
 from kafkalike.log.topic.open_files import open_files as kept_open
+from kafkalike.log.topic.reader import PartitionReader
 from kafkalike.log.topic.segment_rows import read_segment
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -272,7 +272,7 @@ HEADED = 20
 
 
 @pytest.fixture
-def headed(root: str) -> DeltaTopicLog:
+def headed(root: str) -> TopicLog:
     """A topic of two files of twenty records with keys, values, headers and times of their own."""
     log = topic(root, "t", 1, {**AT_ONCE, "retention.ms": "-1"})
     for begin in (0, HEADED):
@@ -321,7 +321,7 @@ def flip(file: Path, sound: bytes, place: int, bit: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("read", [consumed, ranged])
 def test_a_flipped_bit_gives_the_right_records_or_an_error_with_the_files_name(
-    headed: DeltaTopicLog, root: str, read: Callable[[str], list[object]]
+    headed: TopicLog, root: str, read: Callable[[str], list[object]]
 ) -> None:
     """Wherever it is: in page headers and in the footer too, which have no checksum of their own."""
     file = data_files(root)[0]
@@ -342,7 +342,7 @@ def test_a_flipped_bit_gives_the_right_records_or_an_error_with_the_files_name(
     assert refused > 50
 
 
-def test_a_segment_that_reads_as_empty_is_not_skipped(headed: DeltaTopicLog, root: str) -> None:
+def test_a_segment_that_reads_as_empty_is_not_skipped(headed: TopicLog, root: str) -> None:
     """The second byte of the first page's header says how long the page is: 0 is as good as any for Parquet."""
     file = data_files(root)[0]
     flip(file, file.read_bytes(), 5, 1)
@@ -352,7 +352,7 @@ def test_a_segment_that_reads_as_empty_is_not_skipped(headed: DeltaTopicLog, roo
 
 
 @pytest.mark.slow
-def test_maintenance_and_verify_notice_a_flipped_bit_or_it_does_no_harm(headed: DeltaTopicLog, root: str) -> None:
+def test_maintenance_and_verify_notice_a_flipped_bit_or_it_does_no_harm(headed: TopicLog, root: str) -> None:
     """What is merged is right; what is not right stays where it is, and is named."""
     file = data_files(root)[0]
     sound, whole = file.read_bytes(), consumed(root)
@@ -371,7 +371,7 @@ def test_maintenance_and_verify_notice_a_flipped_bit_or_it_does_no_harm(headed: 
             assert errors_of(root) != [], (place, bit)
 
 
-def read_or_none(log: DeltaTopicLog) -> list[pa.Table]:
+def read_or_none(log: TopicLog) -> list[pa.Table]:
     """What maintenance reads of the first file; nothing when it refuses the file."""
     try:
         return list(read_segment(log.files, log.segments(0)[0]))
@@ -416,7 +416,7 @@ def open_files() -> int:
 
 
 @pytest.fixture
-def wide(root: str) -> DeltaTopicLog:
+def wide(root: str) -> TopicLog:
     """A topic of 120 partitions with three records each."""
     log = topic(root, "t", 120, {})
     log.append(batch(*[(p, f"v{n}") for p in range(120) for n in range(3)]))
@@ -424,7 +424,7 @@ def wide(root: str) -> DeltaTopicLog:
 
 
 @pytest.mark.slow
-def test_a_partition_read_to_its_end_holds_no_file_open(wide: DeltaTopicLog) -> None:
+def test_a_partition_read_to_its_end_holds_no_file_open(wide: TopicLog) -> None:
     """However many there are."""
     readers = [wide.reader(p, 0) for p in wide.info.partitions]
     before = open_files()
@@ -516,7 +516,7 @@ def test_running_out_of_memory_at_any_line_of_a_read_is_not_called_a_loss(root: 
     assert said == {("t-0: offsets [0, 6): ", "cannot be read now: MemoryError")}
 
 
-def test_times_are_looked_up_without_files_where_the_log_says_enough(wide: DeltaTopicLog) -> None:
+def test_times_are_looked_up_without_files_where_the_log_says_enough(wide: TopicLog) -> None:
     """All records of a file have one time, so that its first one is the answer: the files may even be gone."""
     for partition in wide.info.partitions:
         for segment in wide.segments(partition):

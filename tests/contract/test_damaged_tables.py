@@ -17,7 +17,7 @@ from kafkalike.connect import connect
 from kafkalike.delta.table_loader import load_table
 from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaError, LogCorruptError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.storage.local import LocalStore
@@ -35,10 +35,10 @@ OFFSETS = "__consumer_offsets"
 
 
 @pytest.fixture
-def cluster(root: str) -> DeltaCluster:
+def cluster(root: str) -> Cluster:
     """Topics `first` and `last` with two appends each, and a group that has committed 1, then 2 in both."""
     cluster = connect(root)
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     for topic in ("first", "last"):
         cluster.create_topic(topic, 1, {})
         fill(cluster, topic, "a")
@@ -46,7 +46,7 @@ def cluster(root: str) -> DeltaCluster:
     for offset in (1, 2):
         commit(root, "first", offset)
         commit(root, "last", offset)
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     return cluster
 
 
@@ -64,7 +64,7 @@ def committed(root: str, topic: str) -> int | None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_last_commit_of_the_metadata_leaves_the_topics_before_it(
-    cluster: DeltaCluster, root: str, damage: Callable[[Path], None]
+    cluster: Cluster, root: str, damage: Callable[[Path], None]
 ) -> None:
     """Readers, appends to the topics that are known, and groups go on."""
     damage(commits(root, METADATA)[-1])
@@ -78,7 +78,7 @@ def test_a_damaged_last_commit_of_the_metadata_leaves_the_topics_before_it(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_nothing_is_written_to_metadata_whose_last_commit_is_damaged(
-    cluster: DeltaCluster, root: str, damage: Callable[[Path], None]
+    cluster: Cluster, root: str, damage: Callable[[Path], None]
 ) -> None:
     """Who wrote now would go on from a state that others have moved past; and no topic's folder is touched."""
     last = commits(root, METADATA)[-1]
@@ -97,7 +97,7 @@ def test_nothing_is_written_to_metadata_whose_last_commit_is_damaged(
     assert Path(root, "first", "_delta_log").is_dir()
 
 
-def test_a_damaged_file_is_told_once(root: str, cluster: DeltaCluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_told_once(root: str, cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """One warning, with the table, the file and the version."""
     last = commits(root, METADATA)[-1]
     empty(last)
@@ -112,7 +112,7 @@ def test_a_damaged_file_is_told_once(root: str, cluster: DeltaCluster, caplog: p
     assert f"last good version {int(last.stem) - 1}" in told[0]
 
 
-def test_several_damaged_commits_at_the_end_are_passed_over(root: str, cluster: DeltaCluster) -> None:
+def test_several_damaged_commits_at_the_end_are_passed_over(root: str, cluster: Cluster) -> None:
     """A power failure takes what the page cache held, not only the last file."""
     empty(commits(root, "first")[-2])
     cut_off(commits(root, "first")[-1])
@@ -122,7 +122,7 @@ def test_several_damaged_commits_at_the_end_are_passed_over(root: str, cluster: 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_client_that_follows_metadata_goes_on_when_the_next_commit_is_damaged(
-    cluster: DeltaCluster, root: str, damage: Callable[[Path], None]
+    cluster: Cluster, root: str, damage: Callable[[Path], None]
 ) -> None:
     """It keeps what it knows, and sees the repair."""
     follower = connect(root)
@@ -143,7 +143,7 @@ def test_a_client_that_follows_metadata_goes_on_when_the_next_commit_is_damaged(
 
 @pytest.mark.parametrize("damage", [empty, cut_off, flip, Path.unlink])
 def test_a_damaged_data_file_of_the_metadata_leaves_the_topics_before_it(
-    cluster: DeltaCluster, root: str, damage: Callable[[Path], None]
+    cluster: Cluster, root: str, damage: Callable[[Path], None]
 ) -> None:
     """The commit is sound, and what it names is not."""
     file = data_file_of(root, METADATA, commits(root, METADATA)[-1])
@@ -157,7 +157,7 @@ def test_a_damaged_data_file_of_the_metadata_leaves_the_topics_before_it(
 
 @pytest.mark.parametrize("damage", [empty, cut_off, flip, Path.unlink])
 def test_a_damaged_data_file_of_the_offsets_leaves_the_commits_before_it(
-    cluster: DeltaCluster, root: str, damage: Callable[[Path], None]
+    cluster: Cluster, root: str, damage: Callable[[Path], None]
 ) -> None:
     """The last commit is gone, and the one before is in force; nothing can be committed."""
     damage(data_file_of(root, OFFSETS, commits(root, OFFSETS)[-1]))
@@ -168,9 +168,7 @@ def test_a_damaged_data_file_of_the_offsets_leaves_the_commits_before_it(
         commit(root, "first", 2)
 
 
-def test_a_client_that_follows_the_offsets_goes_on_when_the_next_file_is_damaged(
-    cluster: DeltaCluster, root: str
-) -> None:
+def test_a_client_that_follows_the_offsets_goes_on_when_the_next_file_is_damaged(cluster: Cluster, root: str) -> None:
     """It had no part of the damaged file, and falls back to the same version as a new client."""
     groups = connect(root).groups
     groups.refresh()
@@ -185,7 +183,7 @@ def test_a_client_that_follows_the_offsets_goes_on_when_the_next_file_is_damaged
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_topic_with_a_damaged_last_commit_is_read_and_not_appended_to(
-    cluster: DeltaCluster, root: str, damage: Callable[[Path], None]
+    cluster: Cluster, root: str, damage: Callable[[Path], None]
 ) -> None:
     """Only that topic: others are not touched."""
     last = commits(root, "last")[-1]
@@ -199,7 +197,7 @@ def test_a_topic_with_a_damaged_last_commit_is_read_and_not_appended_to(
     assert all_records(root, "first")[0][-1] == (2, "c")
 
 
-def test_maintenance_removes_nothing_from_a_topic_with_a_damaged_last_commit(cluster: DeltaCluster, root: str) -> None:
+def test_maintenance_removes_nothing_from_a_topic_with_a_damaged_last_commit(cluster: Cluster, root: str) -> None:
     """The data files of the damaged commit look like leftovers, and are what a repair is about."""
     before = set(Path(root, "last").rglob("*.parquet"))
     empty(commits(root, "last")[-1])
@@ -215,7 +213,7 @@ def test_maintenance_removes_nothing_from_a_topic_with_a_damaged_last_commit(clu
 @pytest.mark.parametrize("damage", [empty, cut_off, flip])
 @pytest.mark.parametrize("table", ["last", METADATA, OFFSETS])
 def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
-    cluster: DeltaCluster, root: str, table: str, damage: Callable[[Path], None]
+    cluster: Cluster, root: str, table: str, damage: Callable[[Path], None]
 ) -> None:
     """And the commits since then; nothing is lost, and the table can be written."""
     checkpointed(root, table, 1)
@@ -230,7 +228,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_of_a_checkpoint_changes_nothing_or_is_told(cluster: DeltaCluster, root: str) -> None:
+def test_a_flipped_bit_of_a_checkpoint_changes_nothing_or_is_told(cluster: Cluster, root: str) -> None:
     """Where the log begins with it, nothing else says what it has lost."""
     checkpoint = checkpointed(root, "last", 2)
     for commit_file in commits(root, "last"):
@@ -263,7 +261,7 @@ def said_of(state: TableState) -> object:
 )
 @pytest.mark.parametrize("table", ["last", METADATA, OFFSETS])
 def test_a_damaged_pointer_to_the_last_checkpoint_changes_nothing(
-    cluster: DeltaCluster, root: str, table: str, content: bytes
+    cluster: Cluster, root: str, table: str, content: bytes
 ) -> None:
     """The folder is listed; the pointer only spares foreign readers that."""
     checkpointed(root, table, 2)
@@ -275,7 +273,7 @@ def test_a_damaged_pointer_to_the_last_checkpoint_changes_nothing(
 
 
 @pytest.mark.parametrize("table", ["last", METADATA, OFFSETS])
-def test_a_hole_in_the_log_is_an_error_that_names_the_repair(cluster: DeltaCluster, root: str, table: str) -> None:
+def test_a_hole_in_the_log_is_an_error_that_names_the_repair(cluster: Cluster, root: str, table: str) -> None:
     """What comes after the hole rests on what was in it: neither reads nor writes can go on."""
     hole = place_hole(root, table)
 
@@ -296,7 +294,7 @@ CASES = [(kind, name, odd) for kind, names in PLACES.items() for name in names f
 
 
 @pytest.mark.slow
-def test_a_commit_that_says_what_no_writer_says_is_refused_by_name(cluster: DeltaCluster, root: str) -> None:
+def test_a_commit_that_says_what_no_writer_says_is_refused_by_name(cluster: Cluster, root: str) -> None:
     """A program that catches `KafkaError` catches it; where it makes no difference, records are read."""
     sound, bare = Path(root).with_suffix(".sound"), []
     shutil.copytree(root, sound)

@@ -17,8 +17,8 @@ from kafkalike.errors import (
     RecordDeserializationError,
     TransactionAbortableError,
 )
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.dead_letters import box
-from kafkalike.log.port import Cluster
 from kafkalike.model.dead_letters.letters import PREFIX
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer

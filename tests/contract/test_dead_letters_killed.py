@@ -12,8 +12,7 @@ import pytest
 
 import kafkalike
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.log.cluster.delta_cluster import open_cluster
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster, open_cluster
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer

@@ -10,9 +10,8 @@ from kafkalike.connect import connect
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.layout import DELETED
 from kafkalike.errors import KafkaStorageError, TopicDeletedError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.cluster.topic_lives import UNDER_WAY_MS
-from kafkalike.log.port import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.upkeep.dead_tables import clear_dead_tables
 from kafkalike.model.brokers import ReplicatedTable
@@ -47,8 +46,8 @@ def store(ages: Ages) -> MemoryStore:
 
 
 @pytest.fixture
-def cluster(store: MemoryStore) -> DeltaCluster:
-    return DeltaCluster(store)
+def cluster(store: MemoryStore) -> Cluster:
+    return Cluster(store)
 
 
 def filled(cluster: Cluster, name: str, records: int = 3) -> str:
@@ -66,23 +65,23 @@ def names_of(store: Store) -> set[str]:
 
 
 @pytest.fixture(params=["memory", *OBJECT_STORES])
-def opener(request: pytest.FixtureRequest, object_server: Callable[[str], ObjectServer]) -> Callable[[], DeltaCluster]:
+def opener(request: pytest.FixtureRequest, object_server: Callable[[str], ObjectServer]) -> Callable[[], Cluster]:
     """Opens the same root again and again."""
     if request.param == "memory":
         shared = MemoryStore()
-        return lambda: DeltaCluster(shared)
+        return lambda: Cluster(shared)
     server = object_server(request.param)
     root = server.new_root()
 
-    def opened() -> DeltaCluster:
+    def opened() -> Cluster:
         found = connect(root, server.options)
-        assert isinstance(found, DeltaCluster)
+        assert isinstance(found, Cluster)
         return found
 
     return opened
 
 
-def test_the_files_of_a_deleted_topic_go_and_the_report_says_so(opener: Callable[[], DeltaCluster]) -> None:
+def test_the_files_of_a_deleted_topic_go_and_the_report_says_so(opener: Callable[[], Cluster]) -> None:
     """Those of each life of it, whatever has the name now; all other topics keep theirs."""
     cluster = opener()
     filled(cluster, "kept")
@@ -101,7 +100,7 @@ def test_the_files_of_a_deleted_topic_go_and_the_report_says_so(opener: Callable
     assert maintain(opener(), clock=SYSTEM_CLOCK, works=["control"]).cleared_folders == 0
 
 
-def test_a_run_that_is_killed_is_finished_by_the_next(cluster: DeltaCluster, store: MemoryStore) -> None:
+def test_a_run_that_is_killed_is_finished_by_the_next(cluster: Cluster, store: MemoryStore) -> None:
     """After each single file."""
     location = filled(cluster, "t", records=12)
     cluster.delete_topic("t")
@@ -123,17 +122,17 @@ def test_a_run_that_is_killed_is_finished_by_the_next(cluster: DeltaCluster, sto
         killing = Killing()
         killing.__dict__.update(store.__dict__)
         try:
-            clear_dead_tables(DeltaCluster(killing))
+            clear_dead_tables(Cluster(killing))
         except KilledError:
             continue
         raise AssertionError(kills_at)
 
     assert len(removed) == left
     assert location not in store.folders()
-    assert clear_dead_tables(DeltaCluster(store)) == 0
+    assert clear_dead_tables(Cluster(store)) == 0
 
 
-def test_a_mark_goes_when_a_day_has_passed(cluster: DeltaCluster, store: MemoryStore, ages: Ages) -> None:
+def test_a_mark_goes_when_a_day_has_passed(cluster: Cluster, store: MemoryStore, ages: Ages) -> None:
     """Until then a late writer may leave something."""
     filled(cluster, "t")
     cluster.delete_topic("t")
@@ -148,7 +147,7 @@ def test_a_mark_goes_when_a_day_has_passed(cluster: DeltaCluster, store: MemoryS
 
 
 def test_a_deletion_that_was_killed_before_its_row_has_deleted_nothing(
-    cluster: DeltaCluster, store: MemoryStore, ages: Ages
+    cluster: Cluster, store: MemoryStore, ages: Ages
 ) -> None:
     location = filled(cluster, "t")
     store.replace(f"{DELETED}/{cluster.topic('t').topic_id}", location.encode())
@@ -162,7 +161,7 @@ def test_a_deletion_that_was_killed_before_its_row_has_deleted_nothing(
 
 def test_a_deletion_that_cannot_be_marked_is_none() -> None:
     store = ScriptedStore()
-    cluster = DeltaCluster(store)
+    cluster = Cluster(store)
     filled(cluster, "t")
     topic_id = cluster.topic("t").topic_id
 
@@ -176,19 +175,19 @@ def test_a_deletion_that_cannot_be_marked_is_none() -> None:
     refusing.__dict__.update({k: v for k, v in store.__dict__.items() if k in refusing.__dict__})
 
     with pytest.raises(KafkaStorageError, match="topic 't' was not deleted: no answer"):
-        DeltaCluster(refusing).delete_topic("t")
+        Cluster(refusing).delete_topic("t")
 
     assert len(everything(open_log(cluster, "t"))[0]) == 3
 
 
 def test_a_killed_creation_goes_after_a_day_and_a_fence(
-    cluster: DeltaCluster, store: MemoryStore, ages: Ages, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, store: MemoryStore, ages: Ages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A creator that was stopped with the table in hand makes another one, which has the topic."""
     filled(cluster, "t")
     cluster.delete_topic("t")
     clear_dead_tables(cluster)
-    late = DeltaCluster(store)
+    late = Cluster(store)
     create = late._create_table
     seen: list[tuple[int, int, Sequence[str]]] = []
 
@@ -209,7 +208,7 @@ def test_a_killed_creation_goes_after_a_day_and_a_fence(
     assert names_of(store) == {info.location}
 
 
-def test_a_late_writer_of_a_removed_table_is_told_so(cluster: DeltaCluster, store: MemoryStore, ages: Ages) -> None:
+def test_a_late_writer_of_a_removed_table_is_told_so(cluster: Cluster, store: MemoryStore, ages: Ages) -> None:
     """It was stopped between its look and its commit, for as long as the table took to go. It leaves nothing behind."""
     location = filled(cluster, "t")
     version = open_log(cluster, "t").version
@@ -221,12 +220,12 @@ def test_a_late_writer_of_a_removed_table_is_told_so(cluster: DeltaCluster, stor
             if self._prefix + name == f"{location}/{log_name(version + 1)}" and not Late.stopped:
                 Late.stopped = True
                 cluster.delete_topic("t")
-                assert clear_dead_tables(DeltaCluster(store)) == 1
+                assert clear_dead_tables(Cluster(store)) == 1
             return super().put_if_absent(name, content, durable=durable)
 
     late = Late()
     late.__dict__.update(store.__dict__)
-    log = open_log(DeltaCluster(late), "t")
+    log = open_log(Cluster(late), "t")
 
     with pytest.raises(TopicDeletedError):
         log.append(batch("late"))
@@ -238,9 +237,7 @@ def test_a_late_writer_of_a_removed_table_is_told_so(cluster: DeltaCluster, stor
     assert location not in store.folders()
 
 
-def test_old_files_of_late_writers_go_and_foreign_ones_stay(
-    cluster: DeltaCluster, store: MemoryStore, ages: Ages
-) -> None:
+def test_old_files_of_late_writers_go_and_foreign_ones_stay(cluster: Cluster, store: MemoryStore, ages: Ages) -> None:
     location = filled(cluster, "t")
     cluster.delete_topic("t")
     store.replace(f"{location}/notes.txt", b"somebody's")
@@ -258,7 +255,7 @@ def test_old_files_of_late_writers_go_and_foreign_ones_stay(
     assert said == [f"{location}: 1 files that kafkalike did not make stay"] * 2
 
 
-def test_a_storage_that_does_not_answer_is_no_missing_table(cluster: DeltaCluster, store: MemoryStore) -> None:
+def test_a_storage_that_does_not_answer_is_no_missing_table(cluster: Cluster, store: MemoryStore) -> None:
     """Nothing is removed on the word of an error."""
     location = filled(cluster, "t")
     cluster.delete_topic("t")
@@ -273,7 +270,7 @@ def test_a_storage_that_does_not_answer_is_no_missing_table(cluster: DeltaCluste
     silent.__dict__.update(store.__dict__)
     before = set(store._disk.files)
 
-    report = maintain(DeltaCluster(silent), clock=SYSTEM_CLOCK, works=["control"])
+    report = maintain(Cluster(silent), clock=SYSTEM_CLOCK, works=["control"])
 
     assert ["no answer" in problem for problem in report.problems] == [True]
     assert before <= set(store._disk.files)

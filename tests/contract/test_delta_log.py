@@ -23,9 +23,9 @@ from kafkalike.errors import (
     LogCorruptError,
     UnsupportedVersionError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic import topic_log
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.appends import TxnId
 from kafkalike.model.clock import SYSTEM_CLOCK, SystemClock
 from kafkalike.model.names import TopicName
@@ -42,12 +42,12 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture
-def cluster(root: str) -> DeltaCluster:
+def cluster(root: str) -> Cluster:
     return on_disk(root)
 
 
 @pytest.fixture
-def log(cluster: DeltaCluster) -> DeltaTopicLog:
+def log(cluster: Cluster) -> TopicLog:
     """The log of a topic with 2 partitions."""
     cluster.create_topic("orders", 2, {})
     return cluster.log("orders")
@@ -57,7 +57,7 @@ def log(cluster: DeltaCluster) -> DeltaTopicLog:
 
 
 @pytest.mark.slow
-def test_a_topic_with_300_commits_is_opened_afresh(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
+def test_a_topic_with_300_commits_is_opened_afresh(cluster: Cluster, log: TopicLog) -> None:
     """Checkpoints included: offsets, records and reruns are what they were."""
     running = cluster.log("orders")
     for n in range(300):
@@ -78,7 +78,7 @@ def test_a_topic_with_300_commits_is_opened_afresh(cluster: DeltaCluster, log: D
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["a writer", "maintenance"])
 def test_a_log_that_names_a_checkpoint_it_does_not_have_gets_another_one(
-    cluster: DeltaCluster, log: DeltaTopicLog, by: str
+    cluster: Cluster, log: TopicLog, by: str
 ) -> None:
     """As a copy of older files over newer ones may: else its log would grow for ever."""
     for n in range(CHECKPOINT_INTERVAL - 1):
@@ -95,7 +95,7 @@ def test_a_log_that_names_a_checkpoint_it_does_not_have_gets_another_one(
 
 
 @pytest.mark.slow
-def test_control_tables_keep_their_state_over_checkpoints(cluster: DeltaCluster, root: str) -> None:
+def test_control_tables_keep_their_state_over_checkpoints(cluster: Cluster, root: str) -> None:
     """More than a hundred changes of one topic, seen by a handle that starts now."""
     cluster.create_topic("orders", 1, {})
     for n in range(110):
@@ -109,7 +109,7 @@ def test_control_tables_keep_their_state_over_checkpoints(cluster: DeltaCluster,
 
 
 @pytest.mark.slow
-def test_a_reader_survives_the_cleaning_of_the_log(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
+def test_a_reader_survives_the_cleaning_of_the_log(cluster: Cluster, log: TopicLog) -> None:
     """A handle whose next version was cleaned away loads the table anew."""
 
     class Clock:
@@ -142,14 +142,14 @@ def test_a_reader_survives_the_cleaning_of_the_log(cluster: DeltaCluster, log: D
 # --- checkpoints, which a thread of its own makes ------------------------------------------------
 
 
-def append_past_a_checkpoint(log: DeltaTopicLog) -> None:
+def append_past_a_checkpoint(log: TopicLog) -> None:
     """As many commits as make a checkpoint due."""
     for n in range(CHECKPOINT_INTERVAL):
         log.append(batch(str(n).encode()))
 
 
 @pytest.mark.slow
-def test_an_append_does_not_wait_for_a_checkpoint(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
+def test_an_append_does_not_wait_for_a_checkpoint(cluster: Cluster, log: TopicLog) -> None:
     """While somebody else is at it no other is made either, and the next one that is due comes."""
     with TableLock(f"{cluster.root}/__locks", "condense~orders").held():
         append_past_a_checkpoint(log)
@@ -165,7 +165,7 @@ def test_an_append_does_not_wait_for_a_checkpoint(cluster: DeltaCluster, log: De
 
 
 @pytest.mark.slow
-def test_a_producer_that_is_closed_writes_no_more(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
+def test_a_producer_that_is_closed_writes_no_more(cluster: Cluster, log: TopicLog) -> None:
     """So its root may be removed at once: a checkpoint that is under way is waited for."""
     for _ in range(CHECKPOINT_INTERVAL - 1):
         log.append(batch(b"v"))
@@ -177,9 +177,7 @@ def test_a_producer_that_is_closed_writes_no_more(cluster: DeltaCluster, log: De
     assert last_checkpoint(log.files) == CHECKPOINT_INTERVAL
 
 
-def test_a_checkpoint_that_comes_late_does_not_bring_a_deleted_topic_back(
-    cluster: DeltaCluster, log: DeltaTopicLog
-) -> None:
+def test_a_checkpoint_that_comes_late_does_not_bring_a_deleted_topic_back(cluster: Cluster, log: TopicLog) -> None:
     """Nor does it get into the table of a new topic of that name."""
     log.append(batch(b"old"))
     cluster.delete_topic("orders")
@@ -193,7 +191,7 @@ def test_a_checkpoint_that_comes_late_does_not_bring_a_deleted_topic_back(
     assert last_checkpoint(log.files) == -1
 
 
-def test_a_topic_is_not_deleted_while_its_log_is_written_to(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
+def test_a_topic_is_not_deleted_while_its_log_is_written_to(cluster: Cluster, log: TopicLog) -> None:
     """Who makes a checkpoint holds no other lock; the deletion waits for him, here no time at all."""
     log.append(batch(b"kept"))
 
@@ -220,7 +218,7 @@ class OutOfTime(SystemClock):
 # --- what Delta shows others ---------------------------------------------------------------------
 
 
-def test_other_delta_readers_see_topic_tables_as_plain_tables(log: DeltaTopicLog) -> None:
+def test_other_delta_readers_see_topic_tables_as_plain_tables(log: TopicLog) -> None:
     """Lowest reader version, statistics of every file, and the columns in their order."""
     log.append(batch(b"a", b"b"))
     log.append(batch(b"c", partition=1))
@@ -236,7 +234,7 @@ def test_other_delta_readers_see_topic_tables_as_plain_tables(log: DeltaTopicLog
 
 
 @pytest.mark.parametrize(("codec", "found"), [("none", "UNCOMPRESSED"), ("gzip", "GZIP"), ("zstd", "ZSTD")])
-def test_a_topics_own_codec_wins_over_the_producers(cluster: DeltaCluster, codec: str, found: str) -> None:
+def test_a_topics_own_codec_wins_over_the_producers(cluster: Cluster, codec: str, found: str) -> None:
     """`compression.type` other than `producer`."""
     cluster.create_topic("packed", 1, {"compression.type": codec})
     log = cluster.log("packed")
@@ -251,7 +249,7 @@ def test_a_topics_own_codec_wins_over_the_producers(cluster: DeltaCluster, codec
 # --- several writers ---------------------------------------------------------------------------
 
 
-def test_an_append_gives_up_when_others_hold_the_topic(log: DeltaTopicLog, root: str) -> None:
+def test_an_append_gives_up_when_others_hold_the_topic(log: TopicLog, root: str) -> None:
     """After its timeout, and nothing was written."""
     with TableLock(f"{root}/__locks", "orders").held(), pytest.raises(KafkaTimeoutError):
         log.append(batch(b"a"), timeout_ms=30)
@@ -262,7 +260,7 @@ def test_an_append_gives_up_when_others_hold_the_topic(log: DeltaTopicLog, root:
 
 @pytest.mark.slow
 def test_an_append_goes_on_while_a_stopped_process_holds_the_topic(
-    cluster: DeltaCluster, root: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The version's file decides, not the lock; after the first wait it is only tried for a moment."""
     cluster.create_topic("orders", 1, {})
@@ -295,7 +293,7 @@ def test_one_that_waits_for_a_lock_does_something_else_meanwhile(root: str) -> N
 
 @pytest.mark.slow
 def test_a_topic_created_while_another_is_deleted_keeps_its_table(
-    cluster: DeltaCluster, log: DeltaTopicLog, root: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, log: TopicLog, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The deleter removes the old table's files only, however late it gets to it."""
     log.append(batch(b"old"))
@@ -327,7 +325,7 @@ def test_a_leftover_folder_of_a_killed_creation_is_no_hindrance(root: str) -> No
 
 def test_a_leftover_table_in_an_object_store_is_taken_over(root: str) -> None:
     """The same where folders cannot be locked."""
-    remote = DeltaCluster(MemoryStore())
+    remote = Cluster(MemoryStore())
     leftover = remote._create_table(TopicName("orders"), "orders")
 
     assert remote.create_topic("orders", 1, {}).topic_id == leftover
@@ -381,7 +379,7 @@ def test_an_append_that_may_not_be_tried_again_leaves_no_file(root: str) -> None
 # --- damage ------------------------------------------------------------------------------------
 
 
-def test_a_missing_data_file_is_named(log: DeltaTopicLog) -> None:
+def test_a_missing_data_file_is_named(log: TopicLog) -> None:
     """With the offsets that are lost."""
     log.append(batch(b"a", b"b"))
     (segment,) = log.segments(0)
@@ -391,7 +389,7 @@ def test_a_missing_data_file_is_named(log: DeltaTopicLog) -> None:
         log.reader(0, 0).read(MIB)
 
 
-def test_a_truncated_data_file_is_named(log: DeltaTopicLog) -> None:
+def test_a_truncated_data_file_is_named(log: TopicLog) -> None:
     """Instead of an error of the Parquet reader."""
     made = batch(b"a")
     made.add(0, None, b"b", 2_000)
@@ -406,7 +404,7 @@ def test_a_truncated_data_file_is_named(log: DeltaTopicLog) -> None:
 
 
 @pytest.mark.usefixtures("foreign_writes")
-def test_a_hole_in_the_log_is_data_loss(log: DeltaTopicLog) -> None:
+def test_a_hole_in_the_log_is_data_loss(log: TopicLog) -> None:
     """A foreign writer removed a file by a commit of its own; the reader does not skip it in silence."""
     for value in (b"a", b"b", b"c"):
         log.append(batch(value))
@@ -423,7 +421,7 @@ def test_a_hole_in_the_log_is_data_loss(log: DeltaTopicLog) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"{", b'{"add":{}}', b"[]"])
-def test_a_damaged_commit_is_named(log: DeltaTopicLog, content: bytes) -> None:
+def test_a_damaged_commit_is_named(log: TopicLog, content: bytes) -> None:
     """Empty, cut off or nonsense: whoever wants to write must know what was in it."""
     Path(log.files.uri, log_name(1)).write_bytes(content)
     log.refresh()
@@ -433,7 +431,7 @@ def test_a_damaged_commit_is_named(log: DeltaTopicLog, content: bytes) -> None:
 
 
 @pytest.mark.usefixtures("foreign_writes")
-def test_a_table_that_was_replaced_is_refused(log: DeltaTopicLog) -> None:
+def test_a_table_that_was_replaced_is_refused(log: TopicLog) -> None:
     """Another table in the topic's folder has another id."""
     log.append(batch(b"a"))
     table = DeltaTable(log.files.uri)
@@ -444,7 +442,7 @@ def test_a_table_that_was_replaced_is_refused(log: DeltaTopicLog) -> None:
 
 
 @pytest.mark.usefixtures("foreign_writes")
-def test_a_table_that_was_rewound_takes_no_more_records(cluster: DeltaCluster, log: DeltaTopicLog) -> None:
+def test_a_table_that_was_rewound_takes_no_more_records(cluster: Cluster, log: TopicLog) -> None:
     """After RESTORE the log end would give offsets out again; reading still works."""
     log.append(batch(b"a"))
     log.append(batch(b"b"))
@@ -455,7 +453,7 @@ def test_a_table_that_was_rewound_takes_no_more_records(cluster: DeltaCluster, l
             seen.append(batch(b"c"))
 
 
-def test_a_newer_table_format_is_refused(log: DeltaTopicLog) -> None:
+def test_a_newer_table_format_is_refused(log: TopicLog) -> None:
     """A protocol that this package does not know, by an open log and by a new one."""
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}}
     Path(log.files.uri, log_name(1)).write_text(json.dumps(protocol))
@@ -464,7 +462,7 @@ def test_a_newer_table_format_is_refused(log: DeltaTopicLog) -> None:
         log.refresh()
 
 
-def test_a_control_file_that_is_missing_is_an_error_each_time(cluster: DeltaCluster, root: str) -> None:
+def test_a_control_file_that_is_missing_is_an_error_each_time(cluster: Cluster, root: str) -> None:
     """Not a cluster without topics, in which they could be created again."""
     cluster.create_topic("orders", 1, {})
     (data,) = Path(root, "__cluster_metadata").glob("*.parquet")
@@ -476,7 +474,7 @@ def test_a_control_file_that_is_missing_is_an_error_each_time(cluster: DeltaClus
             fresh.topics()
 
 
-def test_a_control_file_that_cannot_be_read_for_a_while_costs_no_rows(cluster: DeltaCluster, root: str) -> None:
+def test_a_control_file_that_cannot_be_read_for_a_while_costs_no_rows(cluster: Cluster, root: str) -> None:
     """A running handle that went on without it has all rows once the file is there again."""
     cluster.create_topic("orders", 1, {})
     running = on_disk(root)
@@ -506,7 +504,7 @@ def test_a_root_may_have_any_name(tmp_path: Path, folder: str) -> None:
 
     again = connect(str(tmp_path / folder)).log("orders")
 
-    assert isinstance(again, DeltaTopicLog)
+    assert isinstance(again, TopicLog)
     assert partition_values(again) == [b"a"]
     assert [entry.name for entry in tmp_path.iterdir()] == [folder]
 
@@ -528,7 +526,7 @@ def test_nothing_is_made_before_the_first_write(root: str) -> None:
     assert not Path(root).exists()
 
 
-def test_a_root_is_for_its_owners_eyes(cluster: DeltaCluster, root: str) -> None:
+def test_a_root_is_for_its_owners_eyes(cluster: Cluster, root: str) -> None:
     """Records may be private; mode 0700."""
     cluster.create_topic("orders", 1, {})
 

@@ -18,7 +18,7 @@ from kafkalike.errors import (
     ProducerFencedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.structs import TopicPartition
 from tests.tools.cli import Done, call
 from tests.tools.letters import lettered

@@ -10,8 +10,8 @@ import pytest
 from kafkalike.admin.mirror import Mirror, promote
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaError, TopicDeletedError, UnknownTopicOrPartitionError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.clock import Deadline
 from kafkalike.model.structs import OffsetAndMetadata
 from kafkalike.producer import KafkaProducer
@@ -22,7 +22,7 @@ from tests.tools.transactional import T0, committed, values
 
 pytestmark = pytest.mark.slow
 
-Open = Callable[[], DeltaCluster]
+Open = Callable[[], Cluster]
 
 
 @pytest.fixture(params=["one root", pytest.param("three roots", marks=pytest.mark.full)])
@@ -40,7 +40,7 @@ def open_second(tmp_path: Path) -> Open:
 
 
 @pytest.fixture
-def first(open_first: Open) -> DeltaCluster:
+def first(open_first: Open) -> Cluster:
     """The first cluster, with two topics and a transaction in both."""
     cluster = open_first()
     for name in ("t", "u"):
@@ -49,7 +49,7 @@ def first(open_first: Open) -> DeltaCluster:
     return cluster
 
 
-def transact(cluster: DeltaCluster, value: str, transactional_id: str = "tx") -> None:
+def transact(cluster: Cluster, value: str, transactional_id: str = "tx") -> None:
     """One transaction of a producer of its own into both topics."""
     with KafkaProducer(bootstrap_servers=cluster, transactional_id=transactional_id) as producer:
         producer.init_transactions()
@@ -67,7 +67,7 @@ def go_over(source: Open, target: Open) -> None:
         source().delete_topic(name)
 
 
-def read(cluster: DeltaCluster, group: str | None) -> list[bytes | None]:
+def read(cluster: Cluster, group: str | None) -> list[bytes | None]:
     """What a consumer reads of `t`, to the end; as a member of a group, from where that is."""
     with KafkaConsumer(
         "t", bootstrap_servers=cluster, group_id=group, auto_offset_reset="earliest", consumer_timeout_ms=100
@@ -84,12 +84,12 @@ def check(open_cluster: Open, *expected: bytes) -> None:
     assert read(open_cluster(), None) == list(expected)
 
 
-def _deadline(cluster: DeltaCluster) -> Deadline:
+def _deadline(cluster: Cluster) -> Deadline:
     return Deadline(cluster.clock, 10_000)
 
 
 def test_transactions_before_and_after_a_failback_are_there_once(
-    first: DeltaCluster, open_first: Open, open_second: Open
+    first: Cluster, open_first: Open, open_second: Open
 ) -> None:
     """Also with the transactional id that wrote before, one of its own, and after a second failback."""
     go_over(open_first, open_second)
@@ -111,7 +111,7 @@ def test_transactions_before_and_after_a_failback_are_there_once(
 
 
 def test_transactions_of_a_mirror_that_was_promoted_and_mirrored_anew_are_not_replayed(
-    first: DeltaCluster, open_first: Open, open_second: Open
+    first: Cluster, open_first: Open, open_second: Open
 ) -> None:
     """The second cluster tries a promotion out, and is made a mirror again."""
     assert Mirror(open_first(), open_second()).run().sound
@@ -132,7 +132,7 @@ def test_transactions_of_a_mirror_that_was_promoted_and_mirrored_anew_are_not_re
 
 
 def test_transaction_that_is_open_across_a_failback_is_refused(
-    first: DeltaCluster, open_first: Open, open_second: Open
+    first: Cluster, open_first: Open, open_second: Open
 ) -> None:
     """Its records and offsets belong to the topic that was deleted, though the table has the same id."""
     with KafkaProducer(bootstrap_servers=open_first(), transactional_id="open") as producer:
@@ -153,7 +153,7 @@ def test_transaction_that_is_open_across_a_failback_is_refused(
 
 
 def test_transaction_of_offsets_that_is_open_across_a_failback_is_refused(
-    first: DeltaCluster, open_first: Open, open_second: Open
+    first: Cluster, open_first: Open, open_second: Open
 ) -> None:
     with KafkaProducer(bootstrap_servers=open_first(), transactional_id="open") as producer:
         producer.init_transactions()
@@ -170,7 +170,7 @@ def test_transaction_of_offsets_that_is_open_across_a_failback_is_refused(
 
 
 def test_transaction_that_was_cut_off_before_its_topics_got_it_is_not_brought_after_a_failback(
-    first: DeltaCluster, open_first: Open, open_second: Open, monkeypatch: pytest.MonkeyPatch
+    first: Cluster, open_first: Open, open_second: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its producer comes back, and is not held up by what can never be brought."""
     with KafkaProducer(bootstrap_servers=open_first(), transactional_id="cut") as producer:
@@ -194,7 +194,7 @@ def test_transaction_that_was_cut_off_before_its_topics_got_it_is_not_brought_af
 
 
 def test_committed_offsets_of_the_topic_before_do_not_count_after_a_failback(
-    first: DeltaCluster, open_first: Open, open_second: Open
+    first: Cluster, open_first: Open, open_second: Open
 ) -> None:
     """The second cluster went on from an earlier moment: at the same offsets it has other records."""
     assert Mirror(open_first(), open_second()).run().sound
@@ -210,7 +210,7 @@ def test_committed_offsets_of_the_topic_before_do_not_count_after_a_failback(
     assert read(open_first(), "ahead") == [b"1", b"other", b"next"]
 
 
-def test_committed_offsets_come_along_both_ways(first: DeltaCluster, open_first: Open, open_second: Open) -> None:
+def test_committed_offsets_come_along_both_ways(first: Cluster, open_first: Open, open_second: Open) -> None:
     assert read(open_first(), "g") == [b"1"]
     go_over(open_first, open_second)
     transact(open_second(), "2")
@@ -222,9 +222,9 @@ def test_committed_offsets_come_along_both_ways(first: DeltaCluster, open_first:
 
 
 def test_clients_that_are_open_across_a_failback_are_told_or_begin_anew(
-    first: DeltaCluster, open_first: Open, open_second: Open
+    first: Cluster, open_first: Open, open_second: Open
 ) -> None:
-    log: DeltaTopicLog = open_first().log("t")
+    log: TopicLog = open_first().log("t")
     with KafkaConsumer(
         "t", bootstrap_servers=open_first(), group_id="g", auto_offset_reset="earliest", consumer_timeout_ms=300
     ) as consumer:
@@ -246,9 +246,7 @@ def test_clients_that_are_open_across_a_failback_are_told_or_begin_anew(
         assert found in ([b"1", b"2"], [b"2"])
 
 
-def test_tables_keep_their_id_so_that_checkpoints_go_on(
-    first: DeltaCluster, open_first: Open, open_second: Open
-) -> None:
+def test_tables_keep_their_id_so_that_checkpoints_go_on(first: Cluster, open_first: Open, open_second: Open) -> None:
     before = first.topic("t")
     go_over(open_first, open_second)
     away = open_second().topic("t")

@@ -9,9 +9,9 @@ import pytest
 
 from kafkalike.delta.layout import METADATA_TABLE_PROPERTIES
 from kafkalike.errors import KafkaError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.cluster.server_defaults import ServerDefaults
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.effort import seeds
 from tests.tools.failback_world import FailbackWorld
 
@@ -59,12 +59,12 @@ def remember_the_roots(patch: pytest.MonkeyPatch) -> None:
 def take_one_root_for_all(patch: pytest.MonkeyPatch) -> None:
     """A root of several is not told from a cluster of one."""
     patch.setattr(ReplicatedCluster, "metadata_properties", METADATA_TABLE_PROPERTIES)
-    patch.setattr(DeltaCluster, "_check_new_table", lambda _: None)
+    patch.setattr(Cluster, "_check_new_table", lambda _: None)
 
 
 def keep_the_id(patch: pytest.MonkeyPatch) -> None:
     """A topic that comes back has the id of its earlier life."""
-    patch.setattr("kafkalike.log.cluster.delta_cluster.ids_of_mirror", lambda table_id, **_: (table_id, None))
+    patch.setattr("kafkalike.log.cluster.cluster.ids_of_mirror", lambda table_id, **_: (table_id, None))
 
 
 def take_offsets_by_name(patch: pytest.MonkeyPatch) -> None:

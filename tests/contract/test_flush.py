@@ -11,7 +11,7 @@ from kafkalike import KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.records import all_records, batch, open_log
@@ -39,9 +39,9 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     return seen
 
 
-def topic(root: str, flush: str) -> DeltaCluster:
+def topic(root: str, flush: str) -> Cluster:
     cluster = connect(root)
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     cluster.create_topic("t", 2, {"kafkalike.flush": flush, "retention.ms": "-1", **AT_ONCE})
     return cluster
 
@@ -152,18 +152,18 @@ def test_the_metadata_and_a_new_topics_table_are_always_flushed(root: str, event
 # --- committed offsets -------------------------------------------------------------------------
 
 
-def commit_offset(cluster: DeltaCluster) -> None:
+def commit_offset(cluster: Cluster) -> None:
     """For a group without members, as `consumer-groups --reset-offsets` does it."""
     with KafkaAdminClient(bootstrap_servers=cluster) as admin:
         admin.alter_group_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(0)})
 
 
-def flushing(root: str, value: str) -> DeltaCluster:
+def flushing(root: str, value: str) -> Cluster:
     """A cluster whose file of server defaults says whether topics are flushed."""
     Path(root).mkdir()
     Path(root, "server.properties").write_text(f"log.kafkalike.flush={value}\n", encoding="utf-8")
     cluster = connect(root)
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     cluster.create_topic("t", 1, {})
     return cluster
 

@@ -19,10 +19,10 @@ from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer, folder_watch
 from kafkalike.consumer.folder_watch import FolderWatch
 from kafkalike.errors import IllegalStateError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.store import GroupStore
-from kafkalike.log.port import Cluster, TopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.storage import roots
@@ -206,7 +206,7 @@ def test_network_file_system_is_not_watched(
 
 def test_cluster_without_folders_costs_no_descriptor(watch: FolderWatch) -> None:
     """In memory and in object stores there is nothing to watch."""
-    cluster = DeltaCluster(MemoryStore())
+    cluster = Cluster(MemoryStore())
     cluster.create_topic("orders", 1, {})
     before = inotify_descriptors()
 

@@ -23,7 +23,7 @@ from kafkalike.errors import (
     LogCorruptError,
     UnsupportedVersionError,
 )
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.parquet import open_parquet
@@ -236,7 +236,7 @@ ACTS = {
 
 
 @pytest.fixture
-def log(root: str) -> DeltaTopicLog:
+def log(root: str) -> TopicLog:
     """A topic of one partition in three files."""
     made = topic(root, "t", 1, {**AT_ONCE, "retention.ms": "-1"})
     for start, stop in FILES:
@@ -260,7 +260,7 @@ def polled(root: str, most: int) -> tuple[list[int], type[Exception] | None]:
     return found, None
 
 
-def appended(opened: Callable[[], DeltaTopicLog]) -> int | type[Exception]:
+def appended(opened: Callable[[], TopicLog]) -> int | type[Exception]:
     try:
         return opened().append(batch("next", key=b"k")).ranges[0].start
     except KafkaError as error:
@@ -268,7 +268,7 @@ def appended(opened: Callable[[], DeltaTopicLog]) -> int | type[Exception]:
 
 
 @pytest.mark.parametrize("name", sorted(ACTS))
-def test_a_foreign_act_is_harmless_or_named(root: str, log: DeltaTopicLog, name: str) -> None:
+def test_a_foreign_act_is_harmless_or_named(root: str, log: TopicLog, name: str) -> None:
     """By clients that come new, and by a writer that has the topic open."""
     act = ACTS[name]
     act.do(root)
@@ -299,7 +299,7 @@ CANNOT_BE_FOLLOWED = {"create or replace", "switch on the change data feed", "ad
 
 @pytest.mark.parametrize("name", sorted(ACTS.keys() - CANNOT_BE_FOLLOWED))
 def test_a_client_that_has_the_topic_open_warns_of_changed_records_once(
-    root: str, log: DeltaTopicLog, caplog: pytest.LogCaptureFixture, name: str
+    root: str, log: TopicLog, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     """By name, at its next look: who has read the records before can know."""
     before = table(root).version()
@@ -318,7 +318,7 @@ def test_a_client_that_has_the_topic_open_warns_of_changed_records_once(
 
 
 def test_an_update_is_named_with_its_files_and_partitions(
-    root: str, log: DeltaTopicLog, caplog: pytest.LogCaptureFixture
+    root: str, log: TopicLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     table(root).update(updates={"value": "key"}, predicate="offset < 5")
 
@@ -391,7 +391,7 @@ def test_a_duration_is_read_as_delta_writes_it(given: str, hours: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(DURATIONS))
-def test_a_duration_that_is_none_takes_nothing_away(root: str, log: DeltaTopicLog, name: str) -> None:
+def test_a_duration_that_is_none_takes_nothing_away(root: str, log: TopicLog, name: str) -> None:
     """Neither the writer's own clean-up of the log nor maintenance stumbles over it."""
     with_property(name, "soon")(root)
     cluster = connect(root)
@@ -410,7 +410,7 @@ def test_a_duration_that_is_none_takes_nothing_away(root: str, log: DeltaTopicLo
 
 
 def test_a_vacuum_of_0_hours_beside_an_append_loses_it_and_the_loss_is_named(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Delta warns of it: the file was written, and no commit named it yet."""
     plan = log._appending
@@ -428,7 +428,7 @@ def test_a_vacuum_of_0_hours_beside_an_append_loses_it_and_the_loss_is_named(
     assert "missing-file" in kinds_of(root)
 
 
-def test_a_reader_goes_on_in_the_new_files_when_its_own_were_vacuumed(root: str, log: DeltaTopicLog) -> None:
+def test_a_reader_goes_on_in_the_new_files_when_its_own_were_vacuumed(root: str, log: TopicLog) -> None:
     """It had begun to read the old ones."""
     reader = log.reader(0, 0)
     first = reader.read(1)

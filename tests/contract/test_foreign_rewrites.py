@@ -15,7 +15,7 @@ from kafkalike import KafkaConsumer
 from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError
 from kafkalike.log.topic import unsorted_file
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.retention.report import FAILED
 from kafkalike.model.batch import RecordBatch
@@ -38,7 +38,7 @@ WHOLE = [(offset, f"v{offset}") for offset in range(RECORDS)]
 
 
 @pytest.fixture
-def log(root: str) -> DeltaTopicLog:
+def log(root: str) -> TopicLog:
     """A topic of one partition in files of very different sizes, with keys and headers and times that go to and fro."""
     made = topic(root, "t", 1, {**AT_ONCE, "retention.ms": "-1"})
     offset = 0
@@ -84,7 +84,7 @@ REWRITES = [optimize, z_order, update, update_then_optimize, merge]
 rewritten = pytest.mark.parametrize("rewrite", REWRITES)
 
 
-def test_a_foreign_optimize_leaves_a_file_out_of_order(root: str, log: DeltaTopicLog) -> None:
+def test_a_foreign_optimize_leaves_a_file_out_of_order(root: str, log: TopicLog) -> None:
     """What the other tests rest on."""
     optimize(root)
     log.refresh()
@@ -97,7 +97,7 @@ def test_a_foreign_optimize_leaves_a_file_out_of_order(root: str, log: DeltaTopi
 
 @pytest.mark.slow
 @rewritten
-def test_every_seek_lands_at_its_offset(root: str, log: DeltaTopicLog, rewrite: Rewrite) -> None:
+def test_every_seek_lands_at_its_offset(root: str, log: TopicLog, rewrite: Rewrite) -> None:
     """And all records follow, each once, with their own values and headers."""
     rewrite(root)
     log.refresh()
@@ -112,7 +112,7 @@ def test_every_seek_lands_at_its_offset(root: str, log: DeltaTopicLog, rewrite: 
 
 
 @rewritten
-def test_a_group_that_resumes_in_the_middle_gets_every_record(root: str, log: DeltaTopicLog, rewrite: Rewrite) -> None:
+def test_a_group_that_resumes_in_the_middle_gets_every_record(root: str, log: TopicLog, rewrite: Rewrite) -> None:
     """It has read and committed some before the rewrite."""
     settings: dict[str, Any] = {"bootstrap_servers": root, "group_id": "g", "auto_offset_reset": "earliest"}
     found: list[int] = []
@@ -131,7 +131,7 @@ def test_a_group_that_resumes_in_the_middle_gets_every_record(root: str, log: De
 
 
 @rewritten
-def test_sparks_reader_gives_each_range_in_order(root: str, log: DeltaTopicLog, rewrite: Rewrite) -> None:
+def test_sparks_reader_gives_each_range_in_order(root: str, log: TopicLog, rewrite: Rewrite) -> None:
     """Ranges that begin and end anywhere."""
     rewrite(root)
     log.refresh()
@@ -143,9 +143,7 @@ def test_sparks_reader_gives_each_range_in_order(root: str, log: DeltaTopicLog, 
 
 
 @rewritten
-def test_looking_up_times_finds_the_first_record_in_offset_order(
-    root: str, log: DeltaTopicLog, rewrite: Rewrite
-) -> None:
+def test_looking_up_times_finds_the_first_record_in_offset_order(root: str, log: TopicLog, rewrite: Rewrite) -> None:
     """The same answers as before the rewrite."""
     times = range(NOW_MS - 1, NOW_MS + 103, 5)
     before = [log.offset_for_time(0, time) for time in times], log.max_timestamp(0)
@@ -157,7 +155,7 @@ def test_looking_up_times_finds_the_first_record_in_offset_order(
 
 
 @rewritten
-def test_verify_calls_it_no_loss_and_merging_writes_it_sorted(root: str, log: DeltaTopicLog, rewrite: Rewrite) -> None:
+def test_verify_calls_it_no_loss_and_merging_writes_it_sorted(root: str, log: TopicLog, rewrite: Rewrite) -> None:
     """Maintenance reads it in order as well, beside what is appended later."""
     rewrite(root)
     log.refresh()
@@ -181,13 +179,13 @@ def test_verify_calls_it_no_loss_and_merging_writes_it_sorted(root: str, log: De
 
 @pytest.mark.slow
 def test_a_file_that_is_sorted_in_pieces_gives_the_same_records(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one does that is larger than what is sorted at a time."""
     monkeypatch.setattr(unsorted_file, "SORT_BYTES", 300)
     optimize(root)
     connected = connect(root).log("t")
-    assert isinstance(connected, DeltaTopicLog)
+    assert isinstance(connected, TopicLog)
     connected.fetch_bytes = 100
 
     reader = connected.reader(0, 7)
@@ -199,7 +197,7 @@ def test_a_file_that_is_sorted_in_pieces_gives_the_same_records(
 
 
 @pytest.mark.parametrize("predicate", ["offset = 20", "offset >= 44 AND offset < 50", "offset = 0"])
-def test_deleted_records_are_named_before_and_after_an_optimize(root: str, log: DeltaTopicLog, predicate: str) -> None:
+def test_deleted_records_are_named_before_and_after_an_optimize(root: str, log: TopicLog, predicate: str) -> None:
     """Inside a file, at its edges, or over several: no reader goes past them in silence."""
     table(root).delete(predicate)
 
@@ -213,7 +211,7 @@ def test_deleted_records_are_named_before_and_after_an_optimize(root: str, log: 
         optimize(root)
 
 
-def test_records_before_a_deleted_one_are_read_and_those_behind_it_after_a_seek(root: str, log: DeltaTopicLog) -> None:
+def test_records_before_a_deleted_one_are_read_and_those_behind_it_after_a_seek(root: str, log: TopicLog) -> None:
     """The loss is named where it is."""
     table(root).delete("offset = 20")
     log.refresh()
@@ -227,7 +225,7 @@ def test_records_before_a_deleted_one_are_read_and_those_behind_it_after_a_seek(
     assert behind.columns().offsets == list(range(21, RECORDS))
 
 
-def test_sparks_reader_skips_deleted_records_where_that_is_asked_for(root: str, log: DeltaTopicLog) -> None:
+def test_sparks_reader_skips_deleted_records_where_that_is_asked_for(root: str, log: TopicLog) -> None:
     """`failOnDataLoss=false`: all others arrive."""
     table(root).delete("offset = 20 OR offset = 24")
     log.refresh()
@@ -239,7 +237,7 @@ def test_sparks_reader_skips_deleted_records_where_that_is_asked_for(root: str, 
     assert found == [offset for offset in range(RECORDS) if offset not in {20, 24}]
 
 
-def test_an_offset_in_two_files_is_refused_by_every_reader(root: str, log: DeltaTopicLog) -> None:
+def test_an_offset_in_two_files_is_refused_by_every_reader(root: str, log: TopicLog) -> None:
     """Nobody can say which of the two is the record."""
     (first, *_) = log.segments(0)
     rows = open_parquet(log.files, first.path).read().slice(3, 1)
@@ -265,7 +263,7 @@ def test_an_offset_in_two_files_is_refused_by_every_reader(root: str, log: Delta
 
 
 @pytest.mark.slow
-def test_another_file_of_the_topic_in_the_place_of_one_is_noticed(root: str, log: DeltaTopicLog) -> None:
+def test_another_file_of_the_topic_in_the_place_of_one_is_noticed(root: str, log: TopicLog) -> None:
     """It is a sound file; the log promises other records."""
     segments = log.segments(0)
     files = [Path(log.files.uri, s.path) for s in segments]

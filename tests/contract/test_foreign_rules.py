@@ -24,13 +24,13 @@ from tests.tools.upkeep import AT_ONCE
 pytestmark = pytest.mark.usefixtures("foreign_writes")
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
 
 FORGETS = "delta.setTransactionRetentionDuration"
 
 
 @pytest.fixture
-def log(root: str) -> DeltaTopicLog:
+def log(root: str) -> TopicLog:
     return make_topic(root, (0, "a"))
 
 
@@ -39,7 +39,7 @@ def set_property(root: str, name: str, value: str) -> None:
     DeltaTable(f"{root}/t").alter.set_table_properties({name: value})
 
 
-def new_metadata(log: DeltaTopicLog, schema: dict[str, Any], **properties: str) -> None:
+def new_metadata(log: TopicLog, schema: dict[str, Any], **properties: str) -> None:
     """Commit a `metaData` action as a foreign writer might."""
     metadata = {
         "id": str(log.info.topic_id),
@@ -60,7 +60,7 @@ def with_rule(column: str, **metadata: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_a_table_that_forgets_its_transactions_is_not_appended_to(
-    root: str, log: DeltaTopicLog, *, checkpoint: bool
+    root: str, log: TopicLog, *, checkpoint: bool
 ) -> None:
     """A named write would be written twice once Delta has forgotten it; also for who loads it from a checkpoint."""
     set_property(root, FORGETS, "interval 1 days")
@@ -75,7 +75,7 @@ def test_a_table_that_forgets_its_transactions_is_not_appended_to(
     assert any(f"foreign-rule: its table: the table property {FORGETS}" in error for error in errors_of(root))
 
 
-def test_a_producer_is_told_of_the_property_too(root: str, log: DeltaTopicLog) -> None:
+def test_a_producer_is_told_of_the_property_too(root: str, log: TopicLog) -> None:
     """Through its future."""
     set_property(root, FORGETS, "interval 1 days")
 
@@ -85,7 +85,7 @@ def test_a_producer_is_told_of_the_property_too(root: str, log: DeltaTopicLog) -
             future.get(10)
 
 
-def test_appends_go_on_when_the_property_is_taken_away(root: str, log: DeltaTopicLog) -> None:
+def test_appends_go_on_when_the_property_is_taken_away(root: str, log: TopicLog) -> None:
     """As the error says."""
     set_property(root, FORGETS, "interval 1 days")
     open_log(connect(root)).refresh()
@@ -131,7 +131,7 @@ def test_maintenance_leaves_an_append_only_table_alone(root: str) -> None:
     ],
 )
 def test_a_table_with_rules_for_its_columns_is_not_appended_to(
-    root: str, log: DeltaTopicLog, schema: dict[str, Any], properties: dict[str, str], named: str
+    root: str, log: TopicLog, schema: dict[str, Any], properties: dict[str, str], named: str
 ) -> None:
     """What Delta asks a writer to check, and we do not."""
     new_metadata(log, schema, **properties)
@@ -144,7 +144,7 @@ def test_a_table_with_rules_for_its_columns_is_not_appended_to(
     assert any("foreign-rule" in error for error in errors_of(root))
 
 
-def test_a_rule_inside_a_header_is_seen(root: str, log: DeltaTopicLog) -> None:
+def test_a_rule_inside_a_header_is_seen(root: str, log: TopicLog) -> None:
     """Columns have columns."""
     schema = json.loads(json.dumps(TOPIC_SCHEMA))
     headers = next(f for f in schema["fields"] if f["name"] == "headers")

@@ -44,7 +44,7 @@ from tests.tools.records import all_records
 from tests.tools.upkeep import AT_ONCE, EAGER, ShiftedClock, keyed, open_cluster, pairs_of, topic, upkeep
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
 
 NOW = SYSTEM_CLOCK.now_ms()
 KEY = bytes.fromhex("c0ffee") + b"forget-me-0123456789"
@@ -56,7 +56,7 @@ def root(root_or_roots: str) -> str:
     return root_or_roots
 
 
-def filled(root: str, partitions: int = 1, appends: int = 4, configs: dict[str, str] | None = None) -> DeltaTopicLog:
+def filled(root: str, partitions: int = 1, appends: int = 4, configs: dict[str, str] | None = None) -> TopicLog:
     """A topic with appends that each have the key, and four others, in the partitions that murmur2 names."""
     log = topic(root, "t", partitions, configs or {})
     for turn in range(appends):
@@ -68,7 +68,7 @@ def filled(root: str, partitions: int = 1, appends: int = 4, configs: dict[str, 
     return log
 
 
-def rows(log: DeltaTopicLog) -> dict[tuple[int, int], tuple[Any, ...]]:
+def rows(log: TopicLog) -> dict[tuple[int, int], tuple[Any, ...]]:
     """All records by partition and offset, with all of their columns."""
     log.refresh()
     found = {}

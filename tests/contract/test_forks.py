@@ -19,7 +19,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.copies import origins_of
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.local import LocalStore
@@ -38,7 +38,7 @@ def root(root_or_roots: str) -> str:
 
 
 @pytest.fixture
-def log(root: str) -> DeltaTopicLog:
+def log(root: str) -> TopicLog:
     """Two appends to two partitions."""
     log = topic(root, "t", 2, {**AT_ONCE, "retention.ms": "-1"})
     log.append(batch((0, "a"), (1, "b"), at_ms=NOW))
@@ -49,7 +49,7 @@ def log(root: str) -> DeltaTopicLog:
 HELD = {0: [(0, "a"), (1, "c")], 1: [(0, "b")]}
 
 
-def test_a_fork_begins_with_all_records_and_both_go_on_apart(root: str, log: DeltaTopicLog) -> None:
+def test_a_fork_begins_with_all_records_and_both_go_on_apart(root: str, log: TopicLog) -> None:
     made = fork("t", "new", root)
 
     log.append(batch((0, "old"), at_ms=NOW))
@@ -63,7 +63,7 @@ def test_a_fork_begins_with_all_records_and_both_go_on_apart(root: str, log: Del
 
 
 @only_on_disk("root_or_roots")
-def test_on_a_disk_its_files_take_no_room(root: str, log: DeltaTopicLog) -> None:
+def test_on_a_disk_its_files_take_no_room(root: str, log: TopicLog) -> None:
     made = fork("t", "new", root)
 
     assert made.shared == made.files == 3
@@ -73,7 +73,7 @@ def test_on_a_disk_its_files_take_no_room(root: str, log: DeltaTopicLog) -> None
 
 @only_on_disk("root_or_roots")
 def test_where_a_disk_has_no_links_files_are_copied_and_it_says_so(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none(*_: object) -> None:
         raise OSError(95, "Operation not supported")
@@ -84,7 +84,7 @@ def test_where_a_disk_has_no_links_files_are_copied_and_it_says_so(
     assert files == [False]
 
 
-def test_fork_of_a_topic_whose_records_were_all_undone_begins_at_its_log_end(root: str, log: DeltaTopicLog) -> None:
+def test_fork_of_a_topic_whose_records_were_all_undone_begins_at_its_log_end(root: str, log: TopicLog) -> None:
     """No file is left to say where the log ends: a consumer that takes its offsets along would be out of range."""
     with KafkaConsumer(bootstrap_servers=root, group_id="g") as consumer:
         consumer.assign([TopicPartition("t", 0)])
@@ -107,7 +107,7 @@ def test_fork_of_a_topic_whose_records_were_all_undone_begins_at_its_log_end(roo
 
 
 @pytest.mark.parametrize("gone", ["t", "new"])
-def test_neither_needs_the_other(root: str, log: DeltaTopicLog, gone: str) -> None:
+def test_neither_needs_the_other(root: str, log: TopicLog, gone: str) -> None:
     """Whichever is deleted, and whatever maintenance removes."""
     fork("t", "new", root)
     left = "new" if gone == "t" else "t"
@@ -125,7 +125,7 @@ def test_neither_needs_the_other(root: str, log: DeltaTopicLog, gone: str) -> No
 
 
 @only_on_disk("root_or_roots")
-def test_another_engines_vacuum_of_the_source_takes_nothing_of_the_fork(root: str, log: DeltaTopicLog) -> None:
+def test_another_engines_vacuum_of_the_source_takes_nothing_of_the_fork(root: str, log: TopicLog) -> None:
     fork("t", "new", root)
     upkeep(root)
 
@@ -135,7 +135,7 @@ def test_another_engines_vacuum_of_the_source_takes_nothing_of_the_fork(root: st
     assert DeltaTable(f"{root}/new").count() == 3
 
 
-def test_a_fork_as_of_a_version_or_a_time_has_what_was_there_then(root: str, log: DeltaTopicLog) -> None:
+def test_a_fork_as_of_a_version_or_a_time_has_what_was_there_then(root: str, log: TopicLog) -> None:
     first = next(event for event in topic_history(open_cluster(root), "t") if event.appends)
 
     fork("t", "by-version", root, as_of=1)
@@ -148,7 +148,7 @@ def test_a_fork_as_of_a_version_or_a_time_has_what_was_there_then(root: str, log
     assert errors_of(root) == []
 
 
-def test_deleted_records_are_deleted_in_the_fork_from_its_first_row_on(root: str, log: DeltaTopicLog) -> None:
+def test_deleted_records_are_deleted_in_the_fork_from_its_first_row_on(root: str, log: TopicLog) -> None:
     """The files have them still."""
     open_cluster(root).move_log_start("t", {0: 1}, "delete_records", "test")
 
@@ -160,7 +160,7 @@ def test_deleted_records_are_deleted_in_the_fork_from_its_first_row_on(root: str
     assert errors_of(root) == []
 
 
-def test_a_fork_of_a_topic_without_records_goes_on_at_its_end(root: str, log: DeltaTopicLog) -> None:
+def test_a_fork_of_a_topic_without_records_goes_on_at_its_end(root: str, log: TopicLog) -> None:
     open_cluster(root).move_log_start("t", {0: 2, 1: 1}, "delete_records", "test")
     upkeep(root)
 
@@ -172,7 +172,7 @@ def test_a_fork_of_a_topic_without_records_goes_on_at_its_end(root: str, log: De
 
 @only_on_disk("root_or_roots")
 def test_what_is_sent_to_a_fork_that_is_being_made_stays_and_the_fork_is_refused(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its offsets are those of the source's records."""
     copy = LocalStore.copy
@@ -190,7 +190,7 @@ def test_what_is_sent_to_a_fork_that_is_being_made_stays_and_the_fork_is_refused
     assert errors_of(root) == []
 
 
-def test_a_fork_as_of_a_time_leaves_out_what_was_deleted_by_then(root: str, log: DeltaTopicLog) -> None:
+def test_a_fork_as_of_a_time_leaves_out_what_was_deleted_by_then(root: str, log: TopicLog) -> None:
     """The newest version of that time is from before the deletion."""
     before = datetime.now(UTC)
     clock = ShiftedClock()
@@ -204,7 +204,7 @@ def test_a_fork_as_of_a_time_leaves_out_what_was_deleted_by_then(root: str, log:
     assert all_records(root, "since") == {0: [(1, "c")], 1: [(0, "b")]}
 
 
-def test_groups_stand_in_the_fork_where_they_stood_and_within_its_end(root: str, log: DeltaTopicLog) -> None:
+def test_groups_stand_in_the_fork_where_they_stood_and_within_its_end(root: str, log: TopicLog) -> None:
     with KafkaConsumer(bootstrap_servers=root, group_id="g") as consumer:
         consumer.assign([TopicPartition("t", p) for p in (0, 1)])
         consumer.seek(TopicPartition("t", 0), 2)
@@ -218,7 +218,7 @@ def test_groups_stand_in_the_fork_where_they_stood_and_within_its_end(root: str,
     assert {tp.partition: at.position.offset for tp, at in offsets.items() if tp.topic == "new"} == {0: 1, 1: 0}
 
 
-def test_a_group_with_members_is_refused_and_the_topic_is_there(root: str, log: DeltaTopicLog) -> None:
+def test_a_group_with_members_is_refused_and_the_topic_is_there(root: str, log: TopicLog) -> None:
     with KafkaConsumer("t", bootstrap_servers=root, group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.poll(timeout_ms=2000)
         consumer.commit()
@@ -230,7 +230,7 @@ def test_a_group_with_members_is_refused_and_the_topic_is_there(root: str, log: 
 
 
 @only_on_disk("root_or_roots")
-def test_a_version_whose_files_are_gone_is_refused_and_nothing_is_made(root: str, log: DeltaTopicLog) -> None:
+def test_a_version_whose_files_are_gone_is_refused_and_nothing_is_made(root: str, log: TopicLog) -> None:
     for number in range(4):
         log.append(batch((0, f"n{number}"), at_ms=NOW))
     upkeep(root)
@@ -241,7 +241,7 @@ def test_a_version_whose_files_are_gone_is_refused_and_nothing_is_made(root: str
     assert set(open_cluster(root).topics()) == {"t"}
 
 
-def test_bad_calls_are_refused_by_name(root: str, log: DeltaTopicLog) -> None:
+def test_bad_calls_are_refused_by_name(root: str, log: TopicLog) -> None:
     fork("t", "new", root)
     with pytest.raises(TopicAlreadyExistsError):
         fork("t", "new", root)

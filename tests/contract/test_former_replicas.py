@@ -28,10 +28,10 @@ from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.replication import joining
 from kafkalike.model.replication.course import sealing
 from kafkalike.model.replication.values import Configuration, Registration, Replica
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from kafkalike.replication.cluster.controller import MetadataController
 from kafkalike.replication.cluster.former import FormerReplicas
 from kafkalike.replication.cluster.opening import open_several
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.storage.local import LocalStore
 from tests.tools.away import away, back
 from tests.tools.consumer import texts

@@ -16,10 +16,10 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownMemberIdError,
 )
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.assignors import PartitionAssignor
 from kafkalike.log.group.exclusive_lock import held_alone
 from kafkalike.log.group.group_offsets import GroupOffsets
-from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.groups.protocol import Subscriber

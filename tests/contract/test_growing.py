@@ -14,12 +14,12 @@ from kafkalike.admin.mirror import Mirror, promote
 from kafkalike.cli import main
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, KafkaError, MirrorTopicError, UnsupportedVersionError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.replica_check import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.replication.cluster.brokers import Brokers
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.mirrors.mirror_sync import MirrorSync
 from tests.tools.clusters import on_three_disks
 from tests.tools.consumer import texts
@@ -85,8 +85,8 @@ def test_clients_that_know_one_root_are_told(tmp_path: Path) -> None:
     one = tmp_path / "one"
     made(one)
     writer, committer, idle = connect(one), connect(one), connect(one)
-    assert isinstance(writer, DeltaCluster)
-    assert isinstance(committer, DeltaCluster)
+    assert isinstance(writer, Cluster)
+    assert isinstance(committer, Cluster)
     log = writer.log("t")
     log.append(batch_now("b"))
     committer.groups.refresh()
@@ -173,14 +173,14 @@ def test_what_cannot_be_done_is_refused_before_anything_is(tmp_path: Path) -> No
 def test_mirrors_stay_mirrors_and_a_pass_of_before_brings_nothing_wrong(tmp_path: Path) -> None:
     """Passes go on, into the same root; one that was decided before the other root came is brought to its end."""
     source, one, two = connect(tmp_path / "source"), tmp_path / "one", tmp_path / "two"
-    assert isinstance(source, DeltaCluster)
+    assert isinstance(source, Cluster)
     source.create_topic("m", 1, {})
     source.log("m").append(batch_now("a"))
     made(one)
     assert Mirror(source, str(one)).run().sound
     source.log("m").append(batch_now("b"))
     before = connect(one)
-    assert isinstance(before, DeltaCluster)
+    assert isinstance(before, Cluster)
     late = MirrorSync(source, before, lambda _: True, lambda _: True).steps()
     while next(late) != "decided":
         pass

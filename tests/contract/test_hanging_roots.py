@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.storage.bounded.calls import MOST
 from tests.tools.clusters import on_three_disks
 from tests.tools.hanging import hanging, need_hanging

@@ -12,10 +12,9 @@ from kafkalike.admin.testing import MemoryCluster
 from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import CommitFailedError, KafkaTimeoutError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.heartbeat import Pacemaker
 from kafkalike.log.group.member import GroupMember
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import GroupsState, Roster, roster_row
 from kafkalike.model.leases import Leases
@@ -46,7 +45,7 @@ def member(cluster: Cluster, **settings: object) -> KafkaConsumer:
 def test_a_heartbeat_comes_less_often_where_it_costs_money(cluster: Cluster) -> None:
     """Others in the group know how often; what the user says counts. The session is Kafka's everywhere."""
     cluster.create_topic("t", 1, {})
-    far = isinstance(cluster, DeltaCluster) and cluster.store.far
+    far = isinstance(cluster, Cluster) and cluster.store.far
     with (
         KafkaConsumer("t", bootstrap_servers=cluster, group_id="g", client_id="default") as consumer,
         KafkaConsumer(
@@ -213,7 +212,7 @@ def test_a_dropped_lease_is_gone(leases: Leases) -> None:
 def test_groups_go_on_while_a_stopped_process_holds_their_lock(root: str) -> None:
     """The version's file decides, not the lock, also for one who comes new; changes of topics do wait."""
     cluster = connect(root)
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     cluster.create_topic("t", 1, {})
 
     def plan(state: GroupsState) -> list[object]:

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
+from kafkalike.log.cluster.cluster import Cluster, open_cluster
 from kafkalike.maintenance.retention.run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.cluster_state import ClusterState
@@ -77,7 +77,7 @@ class Interrupts:
         return self._on_line
 
 
-def commit_offset(cluster: DeltaCluster, offset: int) -> None:
+def commit_offset(cluster: Cluster, offset: int) -> None:
     """Commit an offset of partition 0 of `t` for the group `g`, from outside the group."""
 
     def plan(state: GroupsState) -> list[GroupRow]:
@@ -88,20 +88,20 @@ def commit_offset(cluster: DeltaCluster, offset: int) -> None:
     cluster.groups.transact(plan)
 
 
-def committed(cluster: DeltaCluster) -> int:
+def committed(cluster: Cluster) -> int:
     """The offset that the group has in a client's view."""
     return cluster.groups.refresh().groups["g"].offsets[TopicPartition("t", 0)].position.offset
 
 
 @pytest.fixture
-def cluster(root: str) -> DeltaCluster:
+def cluster(root: str) -> Cluster:
     """A cluster with a topic of three records."""
     make_topic(root, (0, "a"), (0, "b"), (1, "c"))
     return open_cluster(root)
 
 
 @pytest.mark.slow
-def test_an_interrupted_refresh_of_the_metadata_overlooks_no_news(root: str, cluster: DeltaCluster) -> None:
+def test_an_interrupted_refresh_of_the_metadata_overlooks_no_news(root: str, cluster: Cluster) -> None:
     """Whichever line of it Ctrl-C meets, the next refresh knows what a fresh client knows."""
     other = open_cluster(root)
     cluster.topics()
@@ -115,7 +115,7 @@ def test_an_interrupted_refresh_of_the_metadata_overlooks_no_news(root: str, clu
 
 
 @pytest.mark.slow
-def test_an_interrupted_refresh_of_the_groups_overlooks_no_commit(root: str, cluster: DeltaCluster) -> None:
+def test_an_interrupted_refresh_of_the_groups_overlooks_no_commit(root: str, cluster: Cluster) -> None:
     """A committed offset of another client must not be lost for the rest of this client's life."""
     other = open_cluster(root)
     commit_offset(other, 0)
@@ -130,7 +130,7 @@ def test_an_interrupted_refresh_of_the_groups_overlooks_no_commit(root: str, clu
 
 
 @pytest.mark.slow
-def test_an_interrupted_commit_is_there_for_all_or_for_none(root: str, cluster: DeltaCluster) -> None:
+def test_an_interrupted_commit_is_there_for_all_or_for_none(root: str, cluster: Cluster) -> None:
     """And no row is written with the number of another one."""
     other = open_cluster(root)
     commit_offset(other, 0)
@@ -201,7 +201,7 @@ def test_after_an_interrupted_load_no_offset_is_given_out_twice(root: str, tmp_p
         assert log.append(batch((0, "next"))).ranges == {0: range(end, end + 1)}
 
 
-def test_a_client_that_lost_a_topic_from_its_memory_does_not_remove_the_table(root: str, cluster: DeltaCluster) -> None:
+def test_a_client_that_lost_a_topic_from_its_memory_does_not_remove_the_table(root: str, cluster: Cluster) -> None:
     """Nothing goes from disk on the word of what a client remembers: the metadata are read anew."""
     cluster.topics()
     cluster.metadata._rows._state = ClusterState(cluster.metadata.state.seq)
@@ -213,7 +213,7 @@ def test_a_client_that_lost_a_topic_from_its_memory_does_not_remove_the_table(ro
     assert all_records(root) == {**before, 1: [*before[1], (1, "more")]}
 
 
-def test_rows_are_never_written_under_a_number_that_is_taken(root: str, cluster: DeltaCluster) -> None:
+def test_rows_are_never_written_under_a_number_that_is_taken(root: str, cluster: Cluster) -> None:
     """Whatever has happened to a client's memory: it finds the true state, or refuses."""
     for offset in range(3):
         commit_offset(cluster, offset)
@@ -226,7 +226,7 @@ def test_rows_are_never_written_under_a_number_that_is_taken(root: str, cluster:
     assert committed(open_cluster(root)) == 3
 
 
-def test_a_plan_that_numbers_its_rows_wrongly_is_refused(root: str, cluster: DeltaCluster) -> None:
+def test_a_plan_that_numbers_its_rows_wrongly_is_refused(root: str, cluster: Cluster) -> None:
     """It would hide rows that others have acknowledged."""
     commit_offset(cluster, 1)
     row = GroupRow(seq=1, kind=OFFSET, group_id="g", topic="t", partition=0, offset=2, time_ms=1)
@@ -237,7 +237,7 @@ def test_a_plan_that_numbers_its_rows_wrongly_is_refused(root: str, cluster: Del
     assert committed(open_cluster(root)) == 1
 
 
-def test_a_live_topics_table_in_the_deleted_folder_is_not_removed(root: str, cluster: DeltaCluster) -> None:
+def test_a_live_topics_table_in_the_deleted_folder_is_not_removed(root: str, cluster: Cluster) -> None:
     """However it came there: maintenance looks into the metadata, keeps it and names it."""
     info = cluster.topic("t")
     before = all_records(root)

@@ -9,7 +9,7 @@ from kafkalike.delta.commit_bundles import CommitBundle, unpacked
 from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles, joined_name, last_checkpoint
 from kafkalike.delta.log_retention import HOUR_MS, clean_log
 from kafkalike.errors import LogCorruptError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.flaws import damaged_tables
 from kafkalike.maintenance.verify.repair import repair
 from tests.tools.far import FarStore, tag_of
@@ -22,8 +22,8 @@ def store() -> FarStore:
     return FarStore()
 
 
-def cluster_of(store: FarStore) -> DeltaCluster:
-    return DeltaCluster(store)
+def cluster_of(store: FarStore) -> Cluster:
+    return Cluster(store)
 
 
 def filled(store: FarStore, appends: int, topic: str = "t", first: int = 0) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.runs.manifest import Manifest, dump_manifest, load_manifest, move_runs
 from kafkalike.log.runs.payload import DecidedRuns, StagedPayload
 from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
@@ -166,7 +166,7 @@ def test_any_bytes_are_a_struct_or_a_value_error(data: bytes) -> None:
 
 
 @pytest.fixture
-def cluster(root: str) -> DeltaCluster:
+def cluster(root: str) -> Cluster:
     return on_disk(root)
 
 
@@ -184,12 +184,12 @@ def batches(first: int, count: int, partition: int | None = None, **columns: pa.
         yield pa.RecordBatch.from_pydict(given)
 
 
-def stage(cluster: DeltaCluster, folder: Path, rows: Iterator[pa.RecordBatch], task: int = 0) -> TaskResult:
+def stage(cluster: Cluster, folder: Path, rows: Iterator[pa.RecordBatch], task: int = 0) -> TaskResult:
     target = target_of(cluster, "t", codec="none")
     return stage_topics(target, HeldFolder(str(folder)), rows, task)
 
 
-def commit(cluster: DeltaCluster, folder: Path, *results: TaskResult) -> Appended:
+def commit(cluster: Cluster, folder: Path, *results: TaskResult) -> Appended:
     files = HeldFolder(str(folder)).files
     done = commit_results(cluster, "t", results, files, Commit(codec="none", timeout_ms=60_000))
     return done["t"]
@@ -206,7 +206,7 @@ def numbers_in(root: str) -> dict[int, list[tuple[int, int]]]:
 
 @pytest.mark.slow
 def test_large_and_small_runs_of_several_tasks_stand_in_the_order_of_the_tasks(
-    cluster: DeltaCluster, root: str, tmp_path: Path
+    cluster: Cluster, root: str, tmp_path: Path
 ) -> None:
     """In each partition; and a file that a task has finished is the topic's data file, not a copy of it."""
     cluster.create_topic("t", 2, {})
@@ -231,9 +231,7 @@ def test_large_and_small_runs_of_several_tasks_stand_in_the_order_of_the_tasks(
 
 
 @pytest.mark.slow
-def test_records_get_the_time_that_they_have_or_that_of_their_task(
-    cluster: DeltaCluster, root: str, tmp_path: Path
-) -> None:
+def test_records_get_the_time_that_they_have_or_that_of_their_task(cluster: Cluster, root: str, tmp_path: Path) -> None:
     """As a Kafka producer sets it when it is given a record without one."""
     cluster.create_topic("t", 1, {})
     given = datetime(2020, 1, 1, tzinfo=UTC)
@@ -252,9 +250,7 @@ def test_records_get_the_time_that_they_have_or_that_of_their_task(
 
 
 @pytest.mark.slow
-def test_a_topic_that_has_log_append_time_by_now_gets_that_time(
-    cluster: DeltaCluster, root: str, tmp_path: Path
-) -> None:
+def test_a_topic_that_has_log_append_time_by_now_gets_that_time(cluster: Cluster, root: str, tmp_path: Path) -> None:
     """The setting at the commit counts: the file of the task is written anew."""
     cluster.create_topic("t", 1, {})
     result = stage(cluster, tmp_path, batches(0, 400))
@@ -271,7 +267,7 @@ def test_a_topic_that_has_log_append_time_by_now_gets_that_time(
 
 
 @pytest.mark.slow
-def test_a_second_try_leaves_the_file_of_the_first_alone(cluster: DeltaCluster, tmp_path: Path) -> None:
+def test_a_second_try_leaves_the_file_of_the_first_alone(cluster: Cluster, tmp_path: Path) -> None:
     """A commit may name it: of a try whose answer was lost, nobody knows at once."""
     cluster.create_topic("t", 1, {})
     result = stage(cluster, tmp_path, batches(0, 400))
@@ -288,7 +284,7 @@ def test_a_second_try_leaves_the_file_of_the_first_alone(cluster: DeltaCluster, 
 
 
 @pytest.mark.slow
-def test_a_decided_file_stays_as_its_task_has_written_it(cluster: DeltaCluster, root: str, tmp_path: Path) -> None:
+def test_a_decided_file_stays_as_its_task_has_written_it(cluster: Cluster, root: str, tmp_path: Path) -> None:
     """Several helpers may bring it into the topic at a time, and be killed half-way: each numbers a copy."""
     cluster.create_topic("t", 1, {})
     result = stage(cluster, tmp_path, batches(0, 400))
@@ -308,7 +304,7 @@ def test_a_decided_file_stays_as_its_task_has_written_it(cluster: DeltaCluster, 
     assert {path.name: path.read_bytes() for path in Path(root, "place").iterdir()} == before
 
 
-def test_a_task_that_fails_leaves_no_file(cluster: DeltaCluster, tmp_path: Path) -> None:
+def test_a_task_that_fails_leaves_no_file(cluster: Cluster, tmp_path: Path) -> None:
     """Also of what it had finished."""
     cluster.create_topic("t", 1, {"max.message.bytes": str(VALUE + 1000)})
     too_large = pa.RecordBatch.from_pydict({"value": pa.array([b"." * (VALUE + 2000)], pa.binary())})
@@ -321,7 +317,7 @@ def test_a_task_that_fails_leaves_no_file(cluster: DeltaCluster, tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_flipped_bit_of_a_footer_is_an_error_or_makes_no_difference(
-    cluster: DeltaCluster, root: str, tmp_path: Path
+    cluster: Cluster, root: str, tmp_path: Path
 ) -> None:
     """Whatever is committed can be read, and is what the task has written."""
     cluster.create_topic("t", 1, {})
@@ -351,7 +347,7 @@ def test_a_flipped_bit_of_a_footer_is_an_error_or_makes_no_difference(
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["footer", "cut", "gone"])
 def test_a_damaged_file_of_a_task_is_an_error_and_nothing_is_written(
-    cluster: DeltaCluster, root: str, tmp_path: Path, damage: str
+    cluster: Cluster, root: str, tmp_path: Path, damage: str
 ) -> None:
     """Named, and before anything is committed."""
     cluster.create_topic("t", 1, {})
@@ -373,7 +369,7 @@ def test_a_damaged_file_of_a_task_is_an_error_and_nothing_is_written(
     assert all_records(root) == {0: []}
 
 
-def test_a_large_run_is_not_written_through_a_symbolic_link(cluster: DeltaCluster, root: str, tmp_path: Path) -> None:
+def test_a_large_run_is_not_written_through_a_symbolic_link(cluster: Cluster, root: str, tmp_path: Path) -> None:
     """Data files stay below the root, however they come there."""
     cluster.create_topic("t", 1, {})
     (tmp_path / "outside").mkdir()
@@ -385,9 +381,7 @@ def test_a_large_run_is_not_written_through_a_symbolic_link(cluster: DeltaCluste
     assert not list((tmp_path / "outside").iterdir())
 
 
-def test_files_that_only_their_task_may_write_are_written_anew(
-    cluster: DeltaCluster, root: str, tmp_path: Path
-) -> None:
+def test_files_that_only_their_task_may_write_are_written_anew(cluster: Cluster, root: str, tmp_path: Path) -> None:
     """Executors may run as somebody else than the driver, who may read their files and not write them."""
     cluster.create_topic("t", 1, {})
     result = stage(cluster, tmp_path, batches(0, 400))

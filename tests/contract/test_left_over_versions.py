@@ -20,8 +20,7 @@ from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.version_file import VersionFile
 from kafkalike.errors import UnknownOutcomeError
 from kafkalike.log.cluster.past import ends_at
-from kafkalike.log.port import TopicLog
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.commits import list_commits
 from kafkalike.maintenance.verify.replica_check import check_replicas
 from kafkalike.maintenance.verify.replica_repair import repair_replicas
@@ -31,7 +30,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.replication import acts, course, joining
 from kafkalike.model.replication.counting import Span
 from kafkalike.model.replication.values import FellBehindError, Replica, ReplicaError
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.tables import replica_logs
 from kafkalike.replication.tables.replicated_store import ReplicatedStore
 from kafkalike.storage.local import LocalStore
@@ -368,7 +367,7 @@ def test_a_reader_that_is_behind_sees_nothing_of_what_stands_where_clean_up_has_
 
     def clean() -> None:
         cleaned = log()
-        assert isinstance(cleaned, DeltaTopicLog)
+        assert isinstance(cleaned, TopicLog)
         cleaned.refresh()
         cleaned.clean_log()
 
@@ -609,7 +608,7 @@ def test_a_former_head_gets_no_checkpoint_of_what_it_does_not_have(
 
     cluster = opened(roots.paths)
     log = cluster.log("t")
-    assert isinstance(log, DeltaTopicLog)
+    assert isinstance(log, TopicLog)
     with monkeypatch.context() as patch:
         patch.setattr(ReplicatedStore, "copies", asked)
         patch.setattr(log_cleaner, "INTERVAL", 1)

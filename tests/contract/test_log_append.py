@@ -24,8 +24,9 @@ from tests.tools.partitions import partition_records
 from tests.tools.records import ANY_TIME, batch
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.chunk import Columns
+    from kafkalike.log.topic.topic_log import TopicLog
 
 MIB = 1024 * 1024
 

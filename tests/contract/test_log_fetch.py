@@ -11,8 +11,10 @@ from kafkalike.model.batch import RecordBatch
 from tests.tools.records import batch
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, PartitionReader, TopicLog
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.chunk import Chunk
+    from kafkalike.log.topic.reader import PartitionReader
+    from kafkalike.log.topic.topic_log import TopicLog
 
 MIB = 1024 * 1024
 

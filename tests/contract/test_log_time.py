@@ -15,7 +15,8 @@ from tests.tools.effort import examples
 from tests.tools.records import ANY_TIME
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
 
 appends = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=5), min_size=1, max_size=5)
 """Times of the records, append by append: equal ones, and ones that go back."""

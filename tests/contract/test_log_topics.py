@@ -18,7 +18,7 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from tests.tools.effort import seeds
 from tests.tools.records import batch
 

@@ -11,7 +11,7 @@ from kafkalike import KafkaProducer, find_records
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, IllegalArgumentError, UnknownTopicOrPartitionError
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.partitioner import partition_for_key

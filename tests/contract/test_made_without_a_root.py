@@ -12,7 +12,7 @@ from kafkalike.delta.layout import CONSUMER_OFFSETS
 from kafkalike.errors import InvalidReplicationAssignmentError, InvalidReplicationFactorError
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.away import away, back
 from tests.tools.clusters import on_three_disks
 from tests.tools.consumer import texts

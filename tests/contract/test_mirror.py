@@ -19,7 +19,7 @@ from kafkalike.delta.actions import log_name
 from kafkalike.delta.layout import MIRRORS
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.errors import MirrorError, MirrorTopicError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -38,7 +38,7 @@ NOW = SYSTEM_CLOCK.now_ms()
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> DeltaCluster:
+def source(tmp_path: Path) -> Cluster:
     """A cluster with a topic of two partitions."""
     cluster = on_disk(tmp_path / "source")
     cluster.create_topic("t", 2, AT_ONCE)
@@ -47,23 +47,23 @@ def source(tmp_path: Path) -> DeltaCluster:
 
 
 @pytest.fixture
-def target(root_or_roots: str) -> DeltaCluster:
+def target(root_or_roots: str) -> Cluster:
     """An empty one: on a disk, on several, and in object stores."""
     return connect_delta(root_or_roots)
 
 
-def fill(cluster: DeltaCluster, *given: str, topic: str = "t") -> None:
+def fill(cluster: Cluster, *given: str, topic: str = "t") -> None:
     """An append for each value."""
     for value in given:
         cluster.log(topic).append(batch((0, value), at_ms=NOW))
 
 
-def mirror(source: DeltaCluster, target: DeltaCluster, topics: str = ".*") -> Any:
+def mirror(source: Cluster, target: Cluster, topics: str = ".*") -> Any:
     """One pass of a process that knows nothing of those before."""
     return Mirror(on_disk(source.root), target, topics).run()
 
 
-def test_a_copy_has_the_same_versions_offsets_times_and_id(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_a_copy_has_the_same_versions_offsets_times_and_id(source: Cluster, target: Cluster) -> None:
     """Byte by byte, so that checkpoints of streams and committed offsets mean the same there."""
     passed = mirror(source, target)
 
@@ -76,7 +76,7 @@ def test_a_copy_has_the_same_versions_offsets_times_and_id(source: DeltaCluster,
 
 
 def test_what_comes_later_comes_with_the_next_pass_and_nothing_is_copied_twice(
-    source: DeltaCluster, target: DeltaCluster
+    source: Cluster, target: Cluster
 ) -> None:
     """Data files of the first pass are not asked for again."""
     mirror(source, target)
@@ -90,7 +90,7 @@ def test_what_comes_later_comes_with_the_next_pass_and_nothing_is_copied_twice(
     assert passed.topics["t"].bytes == source.log("t").segments(0)[-1].size_bytes
 
 
-WRITES: dict[str, Callable[[DeltaCluster], object]] = {
+WRITES: dict[str, Callable[[Cluster], object]] = {
     "append": lambda cluster: cluster.log("t").append(batch((0, "x"), at_ms=NOW)),
     "partitions": lambda cluster: cluster.add_partitions("t", 5),
     "settings": lambda cluster: cluster.set_configs("t", {}),
@@ -99,9 +99,7 @@ WRITES: dict[str, Callable[[DeltaCluster], object]] = {
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_a_mirror_is_read_only_by_name(
-    source: DeltaCluster, target: DeltaCluster, write: Callable[[DeltaCluster], object]
-) -> None:
+def test_a_mirror_is_read_only_by_name(source: Cluster, target: Cluster, write: Callable[[Cluster], object]) -> None:
     """Until it is promoted."""
     mirror(source, target)
 
@@ -112,7 +110,7 @@ def test_a_mirror_is_read_only_by_name(
     assert not refused.value.retriable
 
 
-def test_producers_are_told_by_name_also_in_a_transaction(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_producers_are_told_by_name_also_in_a_transaction(source: Cluster, target: Cluster) -> None:
     """A transaction refuses the records when they are sent: what is decided must come in."""
     mirror(source, target)
     with KafkaProducer(bootstrap_servers=target) as producer, pytest.raises(MirrorTopicError):
@@ -129,7 +127,7 @@ def test_producers_are_told_by_name_also_in_a_transaction(source: DeltaCluster, 
 
 
 def test_a_promoted_mirror_goes_on_at_the_next_offset_and_its_source_has_no_say(
-    source: DeltaCluster, target: DeltaCluster
+    source: Cluster, target: Cluster
 ) -> None:
     """A mirror that was on its way says that the topic is none."""
     mirror(source, target)
@@ -156,7 +154,7 @@ def test_a_mirror_of_or_in_a_memory_cluster_has_the_records(in_memory: str, tmp_
     assert values(connect(roots["target"]), "t") == [b"1"]
 
 
-def test_promote_takes_a_pattern_for_whole_names(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_promote_takes_a_pattern_for_whole_names(source: Cluster, target: Cluster) -> None:
     """A topic whose name begins or ends with the pattern stays a mirror."""
     for name in ("t2", "at"):
         source.create_topic(name, 1, {})
@@ -169,9 +167,7 @@ def test_promote_takes_a_pattern_for_whole_names(source: DeltaCluster, target: D
 
 
 @pytest.mark.slow
-def test_committed_offsets_come_along_and_a_group_goes_on_where_it_was(
-    source: DeltaCluster, target: DeltaCluster
-) -> None:
+def test_committed_offsets_come_along_and_a_group_goes_on_where_it_was(source: Cluster, target: Cluster) -> None:
     """Without a translation of offsets."""
     with KafkaConsumer(bootstrap_servers=source, group_id="g") as consumer:
         consumer.assign([TopicPartition("t", 0)])
@@ -186,7 +182,7 @@ def test_committed_offsets_come_along_and_a_group_goes_on_where_it_was(
     assert found == [b"b"]
 
 
-def test_a_group_that_is_at_work_at_the_target_keeps_its_offsets(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_a_group_that_is_at_work_at_the_target_keeps_its_offsets(source: Cluster, target: Cluster) -> None:
     """Its own commit since the mirror began stays, and is said."""
     mirror(source, target)
     commit(target, 2)
@@ -199,14 +195,14 @@ def test_a_group_that_is_at_work_at_the_target_keeps_its_offsets(source: DeltaCl
     assert passed.held == ["g"]
 
 
-def commit(cluster: DeltaCluster, offset: int) -> None:
+def commit(cluster: Cluster, offset: int) -> None:
     """A position of group g."""
     offsets = {TopicPartition("t", 0): OffsetAndMetadata(offset, "", -1)}
     ids = {"t": str(cluster.topic("t").topic_id)}
     GroupOffsets.of(cluster, SYSTEM_CLOCK).commit(Membership(group_id="g"), offsets, ids)
 
 
-def test_offsets_that_the_source_takes_back_are_taken_back(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_offsets_that_the_source_takes_back_are_taken_back(source: Cluster, target: Cluster) -> None:
     """An administrator has reset the group."""
     commit(source, 2)
     mirror(source, target)
@@ -241,7 +237,7 @@ def test_retention_and_compaction_come_along_and_files_go_at_the_target_too(tmp_
 
 
 def test_a_source_that_was_cleaned_up_past_its_mirror_is_taken_up_at_a_checkpoint(
-    source: DeltaCluster, target: DeltaCluster
+    source: Cluster, target: Cluster
 ) -> None:
     """A reader that follows the mirror meanwhile goes on."""
     mirror(source, target)
@@ -267,7 +263,7 @@ def take(consumer: KafkaConsumer, number: int) -> list[Any]:
     return found
 
 
-def world_clean(cluster: DeltaCluster) -> None:
+def world_clean(cluster: Cluster) -> None:
     """As after a day: the log begins at a checkpoint."""
     MirrorWorld.clean(cluster, "t")
 
@@ -291,7 +287,7 @@ def test_a_long_log_is_taken_up_at_a_checkpoint_by_a_new_mirror(
 # --- what is wrong ------------------------------------------------------------------------------
 
 
-def test_a_topic_that_was_created_again_is_said(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_a_topic_that_was_created_again_is_said(source: Cluster, target: Cluster) -> None:
     """Deleting the mirror lets the next pass begin anew."""
     mirror(source, target)
     source.delete_topic("t")
@@ -306,7 +302,7 @@ def test_a_topic_that_was_created_again_is_said(source: DeltaCluster, target: De
     assert values(target, "t") == [b"new"]
 
 
-def test_a_topic_of_the_targets_own_is_left_alone(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_a_topic_of_the_targets_own_is_left_alone(source: Cluster, target: Cluster) -> None:
     """It has the name of one at the source."""
     target.create_topic("t", 1, {})
 
@@ -332,7 +328,7 @@ def test_a_damaged_version_is_not_copied_and_the_other_topics_go_on(tmp_path: Pa
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut off"])
-def test_a_damaged_data_file_is_not_copied(source: DeltaCluster, target: DeltaCluster, harm: str) -> None:
+def test_a_damaged_data_file_is_not_copied(source: Cluster, target: Cluster, harm: str) -> None:
     """The mirror stays at the version before; nobody reads a version with a hole."""
     mirror(source, target)
     fill(source, "c")
@@ -349,7 +345,7 @@ def test_a_damaged_data_file_is_not_copied(source: DeltaCluster, target: DeltaCl
 
 
 def test_a_mirror_that_somebody_wrote_to_is_said_and_can_only_be_promoted_by_force(
-    source: DeltaCluster, target: DeltaCluster
+    source: Cluster, target: Cluster
 ) -> None:
     """A foreign writer knows nothing of mirrors."""
     mirror(source, target)
@@ -363,7 +359,7 @@ def test_a_mirror_that_somebody_wrote_to_is_said_and_can_only_be_promoted_by_for
     assert promote(target, "t") == {"t": 2}
 
 
-def test_a_source_with_fewer_versions_than_its_mirror_is_said(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_a_source_with_fewer_versions_than_its_mirror_is_said(source: Cluster, target: Cluster) -> None:
     """It was restored from a backup, perhaps."""
     mirror(source, target)
     Path(source.root, "t", log_name(2)).unlink()
@@ -372,12 +368,12 @@ def test_a_source_with_fewer_versions_than_its_mirror_is_said(source: DeltaClust
     assert values(target, "t") == [b"a", b"b"]
 
 
-def test_one_cluster_is_no_mirror_of_itself(source: DeltaCluster) -> None:
+def test_one_cluster_is_no_mirror_of_itself(source: Cluster) -> None:
     with pytest.raises(MirrorError, match="the same cluster"):
         mirror(source, source)
 
 
-def test_what_is_no_mirror_is_not_promoted(source: DeltaCluster) -> None:
+def test_what_is_no_mirror_is_not_promoted(source: Cluster) -> None:
     with pytest.raises(MirrorError, match="topic 't' is no mirror"):
         promote(source, ["t"])
 
@@ -405,7 +401,7 @@ def test_a_topic_that_came_back_by_a_mirror_of_its_mirror_has_the_records_of_bot
 # --- two of everything, and kills ---------------------------------------------------------------
 
 
-def test_a_pass_that_another_one_has_overtaken_decides_nothing(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_a_pass_that_another_one_has_overtaken_decides_nothing(source: Cluster, target: Cluster) -> None:
     """It had read what it wanted to bring before the other one decided."""
     mirror(source, target)
     fill(source, "c")
@@ -421,7 +417,7 @@ def test_a_pass_that_another_one_has_overtaken_decides_nothing(source: DeltaClus
 
 
 def test_what_a_killed_mirror_has_decided_comes_before_what_another_one_brings(
-    source: DeltaCluster, target: DeltaCluster
+    source: Cluster, target: Cluster
 ) -> None:
     """The other one had looked for decided passes before that one was."""
     mirror(source, target)
@@ -435,7 +431,7 @@ def test_what_a_killed_mirror_has_decided_comes_before_what_another_one_brings(
     assert values(target, "t") == [b"a", b"b", b"c", b"d"]
 
 
-def test_a_pass_is_not_decided_once_a_promotion_has_begun(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_a_pass_is_not_decided_once_a_promotion_has_begun(source: Cluster, target: Cluster) -> None:
     """Nor is anything of it brought."""
     mirror(source, target)
     fill(source, "c")
@@ -448,7 +444,7 @@ def test_a_pass_is_not_decided_once_a_promotion_has_begun(source: DeltaCluster, 
     assert values(target, "t") == [b"a", b"b", b"own"]
 
 
-def test_a_pass_is_not_decided_while_a_promotion_is_under_way(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_a_pass_is_not_decided_while_a_promotion_is_under_way(source: Cluster, target: Cluster) -> None:
     """It has looked for decided passes already."""
     mirror(source, target)
     fill(source, "c")
@@ -462,7 +458,7 @@ def test_a_pass_is_not_decided_while_a_promotion_is_under_way(source: DeltaClust
     assert values(target, "t") == [b"a", b"b"]
 
 
-def test_a_promotion_brings_what_was_decided_without_the_source(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_a_promotion_brings_what_was_decided_without_the_source(source: Cluster, target: Cluster) -> None:
     """The mirror was killed and the source is gone."""
     mirror(source, target)
     fill(source, "c")
@@ -475,7 +471,7 @@ def test_a_promotion_brings_what_was_decided_without_the_source(source: DeltaClu
 
 @pytest.mark.parametrize("harm", ["gone", "damaged"])
 def test_a_decided_pass_whose_file_is_lost_is_said_and_only_force_promotes_without_it(
-    source: DeltaCluster, target: DeltaCluster, harm: str
+    source: Cluster, target: Cluster, harm: str
 ) -> None:
     """What a promotion says it has, it has; and one lost file does not keep a target from being used for ever."""
     source.create_topic("other", 1, {})
@@ -502,7 +498,7 @@ def test_a_decided_pass_whose_file_is_lost_is_said_and_only_force_promotes_witho
     assert values(target, "t") == [b"a", b"b", b"own"]
 
 
-def steps_of(source: DeltaCluster, target: DeltaCluster) -> Any:
+def steps_of(source: Cluster, target: Cluster) -> Any:
     """A pass of another process, act by act."""
     return MirrorSync(on_disk(source.root), target, lambda _: True, lambda _: True).steps()
 
@@ -561,7 +557,7 @@ def test_a_mirror_that_is_killed_anywhere_is_gone_on_with(tmp_path: Path, point:
 # --- people -------------------------------------------------------------------------------------
 
 
-def test_a_mirror_knows_how_far_behind_it_is(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_a_mirror_knows_how_far_behind_it_is(source: Cluster, target: Cluster) -> None:
     """In versions, bytes and seconds, when its source is asked."""
     mirror(source, target)
     fill(source, "c", "d")
@@ -604,9 +600,7 @@ def test_the_command_mirrors_describes_and_promotes(tmp_path: Path, capsys: pyte
     ]
 
 
-def test_large_files_are_copied_in_steps(
-    source: DeltaCluster, target: DeltaCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_files_are_copied_in_steps(source: Cluster, target: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a file, no more than a step is in memory."""
     monkeypatch.setattr("kafkalike.replication.mirrors.data_file_copy.WHOLE_BYTES", 100)
     monkeypatch.setattr("kafkalike.replication.mirrors.data_file_copy.STEP_BYTES", 1000)
@@ -617,7 +611,7 @@ def test_large_files_are_copied_in_steps(
     assert not [e for e in target.store.at("__mirrors").list() if e.name.endswith(".file")]
 
 
-def test_an_admin_may_delete_a_mirror(source: DeltaCluster, target: DeltaCluster) -> None:
+def test_an_admin_may_delete_a_mirror(source: Cluster, target: Cluster) -> None:
     """What is a copy may go."""
     mirror(source, target)
 

@@ -15,12 +15,12 @@ from kafkalike.admin.mirror import Mirror, describe, promote
 from kafkalike.connect import connect_delta
 from kafkalike.delta.layout import CLUSTER_METADATA, MIRRORS
 from kafkalike.errors import KafkaError, KafkaStorageError, MirrorTopicError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.verify.replica_check import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.cluster.sealing import seal_table
 from kafkalike.replication.mirrors.mirror_sync import MirrorSync
 from kafkalike.replication.mirrors.promotion import promoting
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> DeltaCluster:
+def source(tmp_path: Path) -> Cluster:
     """A cluster of one root with two topics."""
     cluster = on_disk(tmp_path / "source")
     for name in ("a", "b"):
@@ -49,12 +49,12 @@ def roots(tmp_path: Path) -> list[Path]:
     return [tmp_path / "target" / str(n) for n in (1, 2, 3)]
 
 
-def mirror(source: DeltaCluster, roots: list[Path]) -> None:
+def mirror(source: Cluster, roots: list[Path]) -> None:
     passed = Mirror(source, opened(roots)).run()
     assert passed.sound, passed
 
 
-def test_all_mirrors_and_what_passes_stage_are_at_one_root(source: DeltaCluster, roots: list[Path]) -> None:
+def test_all_mirrors_and_what_passes_stage_are_at_one_root(source: Cluster, roots: list[Path]) -> None:
     opened(roots).create_topic("own", 1, {}, assignments={0: [1, 2]})
 
     mirror(source, roots)
@@ -72,7 +72,7 @@ def test_all_mirrors_and_what_passes_stage_are_at_one_root(source: DeltaCluster,
     assert not maintain(cluster, clock=SYSTEM_CLOCK).failed
 
 
-def test_replicas_of_a_mirror_cannot_be_changed(source: DeltaCluster, roots: list[Path]) -> None:
+def test_replicas_of_a_mirror_cannot_be_changed(source: Cluster, roots: list[Path]) -> None:
     mirror(source, roots)
     replication = opened(roots).replication
     (broker,) = replication.replicas("a").replicas
@@ -90,7 +90,7 @@ def test_replicas_of_a_mirror_cannot_be_changed(source: DeltaCluster, roots: lis
     assert not any(known.draining for known in opened(roots).replication.brokers())
 
 
-def test_a_promoted_mirror_gets_replicas_and_outlives_its_root(source: DeltaCluster, roots: list[Path]) -> None:
+def test_a_promoted_mirror_gets_replicas_and_outlives_its_root(source: Cluster, roots: list[Path]) -> None:
     mirror(source, roots)
     cluster = opened(roots)
     (broker,) = cluster.replication.replicas("a").replicas
@@ -106,9 +106,7 @@ def test_a_promoted_mirror_gets_replicas_and_outlives_its_root(source: DeltaClus
     assert texts(opened(roots), "a") == ["a", "more", "last"]
 
 
-def test_a_mirror_whose_root_is_away_says_so_and_goes_on_when_it_is_back(
-    source: DeltaCluster, roots: list[Path]
-) -> None:
+def test_a_mirror_whose_root_is_away_says_so_and_goes_on_when_it_is_back(source: Cluster, roots: list[Path]) -> None:
     mirror(source, roots)
     (broker,) = opened(roots).replication.replicas("a").replicas
     source.log("a").append(batch_now("more"))
@@ -123,7 +121,7 @@ def test_a_mirror_whose_root_is_away_says_so_and_goes_on_when_it_is_back(
 
 
 def test_clients_that_were_open_while_it_was_a_mirror_go_on_with_its_replicas(
-    source: DeltaCluster, roots: list[Path]
+    source: Cluster, roots: list[Path]
 ) -> None:
     """Who wrote past the chain would write what nobody else has."""
     mirror(source, roots)
@@ -151,7 +149,7 @@ def test_clients_that_were_open_while_it_was_a_mirror_go_on_with_its_replicas(
     assert list(check_replicas(opened(roots))) == []
 
 
-def test_a_mirror_that_wakes_up_after_the_promotion_brings_nothing(source: DeltaCluster, roots: list[Path]) -> None:
+def test_a_mirror_that_wakes_up_after_the_promotion_brings_nothing(source: Cluster, roots: list[Path]) -> None:
     """Stopped between its decision and each of its versions."""
     mirror(source, roots)
     source.log("a").append(batch_now("more"))
@@ -171,7 +169,7 @@ def test_a_mirror_that_wakes_up_after_the_promotion_brings_nothing(source: Delta
 
 
 @pytest.mark.parametrize("stop", ["promoting", "sealed", "adopted"])
-def test_a_promotion_that_ends_in_between_is_gone_on_with(source: DeltaCluster, roots: list[Path], stop: str) -> None:
+def test_a_promotion_that_ends_in_between_is_gone_on_with(source: Cluster, roots: list[Path], stop: str) -> None:
     mirror(source, roots)
     begun = promoting(opened(roots), ["a", "b"])
     while next(begun) != stop:
@@ -192,7 +190,7 @@ def test_a_promotion_that_ends_in_between_is_gone_on_with(source: DeltaCluster, 
 
 
 def test_a_promotion_that_slept_makes_no_checkpoint_of_what_is_not_published(
-    source: DeltaCluster, roots: list[Path], monkeypatch: pytest.MonkeyPatch
+    source: Cluster, roots: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another one has ended it, replicas have joined, and the mirrors' root has a version that nobody else has."""
     mirror(source, roots)
@@ -211,7 +209,7 @@ def test_a_promotion_that_slept_makes_no_checkpoint_of_what_is_not_published(
         back(roots[broker - 1])
         seal_table(*given)
 
-    monkeypatch.setattr("kafkalike.replication.cluster.cluster.seal_table", late)
+    monkeypatch.setattr("kafkalike.replication.cluster.replicated_cluster.seal_table", late)
 
     promote(opened(roots), ["a", "b"])
 
@@ -223,7 +221,7 @@ def test_a_promotion_that_slept_makes_no_checkpoint_of_what_is_not_published(
 
 
 def test_a_promotion_that_slept_after_its_seal_makes_no_checkpoint_at_all(
-    source: DeltaCluster, roots: list[Path], monkeypatch: pytest.MonkeyPatch
+    source: Cluster, roots: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It remembers the topic as a mirror, and the table has another registration by now."""
     mirror(source, roots)
@@ -266,7 +264,7 @@ def put_at_the_head_alone(cluster: ReplicatedCluster, monkeypatch: pytest.Monkey
 
 
 def test_a_promoted_mirror_is_recovered_though_the_metadata_that_are_left_call_it_one(
-    source: DeltaCluster, roots: list[Path], tmp_path: Path
+    source: Cluster, roots: list[Path], tmp_path: Path
 ) -> None:
     """It was moved and written since."""
     mirror(source, roots)
@@ -293,7 +291,7 @@ def test_a_promoted_mirror_is_recovered_though_the_metadata_that_are_left_call_i
     assert texts(connect_delta(left), "a") == ["a", "own"]
 
 
-def test_two_promotions_at_once_both_end(source: DeltaCluster, roots: list[Path]) -> None:
+def test_two_promotions_at_once_both_end(source: Cluster, roots: list[Path]) -> None:
     mirror(source, roots)
     first = opened(roots)
     steps = promoting(first, ["a", "b"])
@@ -312,13 +310,13 @@ def test_two_promotions_at_once_both_end(source: DeltaCluster, roots: list[Path]
 SEVERAL = pytest.mark.parametrize("several", [False, True], ids=["one root", "three roots"])
 
 
-def target(roots: list[Path], *, several: bool) -> DeltaCluster:
+def target(roots: list[Path], *, several: bool) -> Cluster:
     return opened(roots) if several else on_disk(roots[0].parent)
 
 
 @SEVERAL
 def test_a_pass_of_a_mirror_that_was_deleted_is_not_brought_to_the_next_one(
-    source: DeltaCluster, roots: list[Path], *, several: bool
+    source: Cluster, roots: list[Path], *, several: bool
 ) -> None:
     """It was decided and killed; another topic that it was for names it still."""
     assert Mirror(source, target(roots, several=several)).run().sound
@@ -340,7 +338,7 @@ def test_a_pass_of_a_mirror_that_was_deleted_is_not_brought_to_the_next_one(
 
 @SEVERAL
 def test_a_pass_whose_mirror_was_deleted_and_made_anew_is_not_decided(
-    source: DeltaCluster, roots: list[Path], *, several: bool
+    source: Cluster, roots: list[Path], *, several: bool
 ) -> None:
     """What it has copied is in the folder of the one before."""
     late = MirrorSync(source, target(roots, several=several), lambda _: True, lambda _: True).steps()
@@ -363,7 +361,7 @@ def test_a_pass_whose_mirror_was_deleted_and_made_anew_is_not_decided(
 
 
 def test_the_first_mirror_passes_over_a_root_that_does_not_take_it(
-    source: DeltaCluster, roots: list[Path], monkeypatch: pytest.MonkeyPatch
+    source: Cluster, roots: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a new topic does."""
     put, refused = LocalStore.put_if_absent, set[str]()
@@ -384,7 +382,7 @@ def test_the_first_mirror_passes_over_a_root_that_does_not_take_it(
     assert texts(opened(roots), "a") == ["a"]
 
 
-def test_mirrors_whose_root_is_away_are_described_all_the_same(source: DeltaCluster, roots: list[Path]) -> None:
+def test_mirrors_whose_root_is_away_are_described_all_the_same(source: Cluster, roots: list[Path]) -> None:
     mirror(source, roots)
     (broker,) = opened(roots).replication.replicas("a").replicas
     away(roots[broker - 1])

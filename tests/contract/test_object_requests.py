@@ -19,10 +19,9 @@ from kafkalike.delta.log_cleaner import Helpers, LogCleaner
 from kafkalike.delta.log_files import joined_name, last_checkpoint
 from kafkalike.delta.table_state import end_app
 from kafkalike.errors import KafkaError, LogCorruptError, TopicDeletedError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.batch_payload import segment_stats
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.local import LocalStore
 from kafkalike.storage.looks import QUIET_SECONDS
@@ -218,7 +217,7 @@ def long_log(server: ObjectServer, cluster: Cluster, commits: int, after: int) -
 
 def appended(cluster: Cluster, times: int) -> None:
     """Append to the topic; each checkpoint and each file of joined commits is there before the next append."""
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     log = open_log(cluster)
     for number in range(times):
         log.append(batch(str(number)))
@@ -250,7 +249,7 @@ def test_a_log_of_ten_thousand_commits_is_opened_with_eight_requests(object_serv
 
 def test_every_fourth_commit_of_a_lone_writer_costs_one_put_more(cluster: Cluster) -> None:
     """And no other request."""
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     log = open_log(cluster)
     for number in range(10):
         log.append(batch(str(number)))
@@ -372,7 +371,7 @@ def test_after_maintenance_a_topic_is_opened_with_ten_requests_whatever_its_log(
     first.create_topic("t", 1, {})
     long_log(server, first, 10_000, 60)
     log = first.log("t")
-    assert isinstance(log, DeltaTopicLog)
+    assert isinstance(log, TopicLog)
     assert log.clean_log()
     opened = another(server, first.root)
     meter = Meter(opened)
@@ -393,7 +392,7 @@ def test_a_table_of_very_many_files_gets_a_checkpoint_each_hundred_commits(objec
     log = open_log(cluster)
 
     log.append(batch("the 2,100th"))
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     cluster.settle()
 
     assert last_checkpoint(log.files) == 2100
@@ -430,7 +429,7 @@ def test_settings_that_another_process_changed_hold_for_the_next_append(server: 
 
 def test_an_append_planned_beside_the_look_is_planned_anew_after_others(server: ObjectServer, cluster: Cluster) -> None:
     """Offsets go on where another process has ended; the file of the first plan goes."""
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     log, other = open_log(cluster), open_log(another(server, cluster.root))
     for number in range(3):
         log.append(batch(f"a{number}"))
@@ -451,7 +450,7 @@ def test_no_acknowledged_record_is_lost_where_a_log_was_cleaned_up_past_a_writer
     fast = open_log(other)
     for number in range(1, 101):
         fast.append(batch(str(number)))
-    assert isinstance(other, DeltaCluster)
+    assert isinstance(other, Cluster)
     other.settle()
     for version in range(100):
         fast.files.remove(log_name(version))

@@ -19,7 +19,7 @@ from kafkalike.admin.mirror import Mirror, describe, promote
 from kafkalike.cli import main
 from kafkalike.connect import connect, connect_delta
 from kafkalike.errors import KafkaError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.schemas import Registry, Schema, open_registry
@@ -103,7 +103,7 @@ def all_doors(shown: Shown, root: str, folder: Path) -> None:
         shown.commanded(root, *line, folder=folder)
 
 
-def pages(shown: Shown, cluster: DeltaCluster) -> None:
+def pages(shown: Shown, cluster: Cluster) -> None:
     """All pages of the console, and some of the registry's service."""
     desk = Desk(cluster, SYSTEM_CLOCK, metrics=lambda: b"kafkalike_up 1.0\n")
     client = TestClient(console(desk, Guard(token=TOKEN, port=80)), base_url="http://localhost")

@@ -23,7 +23,7 @@ from kafkalike.errors import (
     KafkaStorageError,
     TopicAuthorizationFailedError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.metadata_rows import topic_row
@@ -130,7 +130,7 @@ def test_no_secret_is_ever_shown_or_stored(
     behind = server.behind(proxy.port)
     root, shown = behind.new_root(), []
     cluster = connect(root, behind.options)
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     cluster.create_topic("t", 1, {})
     log = open_log(cluster)
     log.append(batch("v"))
@@ -189,7 +189,7 @@ def test_credentials_that_may_not_write_are_told_at_the_first_write(server: Obje
     name = "secret_access_key" if server.kind == S3 else "account_key"
     store = object_store(server)
     cluster = connect(store.uri, {**server.options, name: "Y2FuYXJ5"})
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
 
     with pytest.raises(TopicAuthorizationFailedError, match="403"):
         cluster.store.check_writable()
@@ -394,7 +394,7 @@ def test_requests_end_with_the_callers_deadline(server: ObjectServer, proxy: Fau
     root = behind.new_root()
     connect(root, behind.options).create_topic("t", 1, {})
     cluster = connect(root, behind.options)
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     info = cluster.topic("t")
 
     def change(timeout_ms: float) -> None:
@@ -413,5 +413,5 @@ def test_requests_end_with_the_callers_deadline(server: ObjectServer, proxy: Fau
 def test_the_store_of_such_a_cluster_is_one_of_objects(server: ObjectServer) -> None:
     cluster = connect(server.new_root(), server.options)
 
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     assert isinstance(cluster.store, ObjectStore)

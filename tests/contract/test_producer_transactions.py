@@ -13,7 +13,7 @@ from kafkalike.errors import (
     OffsetMetadataTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from tests.tools.transactional import T0, T1, U0, committed, values

@@ -9,7 +9,7 @@ import pytest
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.connect import connect
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.cli import call
 from tests.tools.records import all_records, batch
 

@@ -7,7 +7,7 @@ import pytest
 
 from kafkalike.cli import main
 from kafkalike.errors import IllegalArgumentError, KafkaStorageError
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention.report import BUSY
 from kafkalike.maintenance.upkeep.restore import restore_as
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -28,7 +28,7 @@ def root(root_or_roots: str) -> str:
 
 
 @pytest.fixture
-def log(root: str) -> DeltaTopicLog:
+def log(root: str) -> TopicLog:
     """Two records whose first one was deleted, then a third; then all of them expire."""
     log = topic(root, "t", 1, {"retention.ms": str(HOUR_MS)})
     log.append(batch((0, "v0"), (0, "v1"), at_ms=NOW))
@@ -37,7 +37,7 @@ def log(root: str) -> DeltaTopicLog:
     return log
 
 
-def test_an_earlier_state_comes_back_under_a_new_id_at_the_same_offsets(root: str, log: DeltaTopicLog) -> None:
+def test_an_earlier_state_comes_back_under_a_new_id_at_the_same_offsets(root: str, log: TopicLog) -> None:
     """With the log start of that time; the topic itself stays as it is, and both go on."""
     clock = ShiftedClock()
     clock.ahead_ms = 2 * HOUR_MS
@@ -55,7 +55,7 @@ def test_an_earlier_state_comes_back_under_a_new_id_at_the_same_offsets(root: st
 
 @only_on_disk("root_or_roots")
 def test_a_maintenance_run_beside_it_takes_no_file_that_is_being_shared(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A linked file keeps the age of the first one, and no commit names it yet."""
     for path in Path(log.files.uri).glob("partition=0/*.parquet"):
@@ -76,7 +76,7 @@ def test_a_maintenance_run_beside_it_takes_no_file_that_is_being_shared(
 
 @only_on_disk("root_or_roots")
 def test_a_maintenance_run_cannot_take_the_files_meanwhile(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic's newest version does not name them any more, and they are due."""
     open_cluster(root).set_configs("t", {**AT_ONCE, "retention.ms": "0"})
@@ -97,7 +97,7 @@ def test_a_maintenance_run_cannot_take_the_files_meanwhile(
 
 @only_on_disk("root_or_roots")
 def test_files_that_go_while_they_are_shared_leave_no_half_made_topic(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here the topic is deleted meanwhile."""
 
@@ -131,7 +131,7 @@ def test_a_topic_that_was_compacted_once_comes_back_with_its_holes(root: str) ->
     assert errors_of(root) == []
 
 
-def test_in_place_is_refused_with_the_reason(root: str, log: DeltaTopicLog) -> None:
+def test_in_place_is_refused_with_the_reason(root: str, log: TopicLog) -> None:
     """Offsets would be given out twice."""
     with pytest.raises(
         IllegalArgumentError, match="cannot be restored in place: offsets above version 1 were given out"
@@ -139,7 +139,7 @@ def test_in_place_is_refused_with_the_reason(root: str, log: DeltaTopicLog) -> N
         restore_as(open_cluster(root), "t", 1, "t", "run")
 
 
-def test_a_version_whose_files_are_gone_makes_no_topic(root: str, log: DeltaTopicLog) -> None:
+def test_a_version_whose_files_are_gone_makes_no_topic(root: str, log: TopicLog) -> None:
     """The error names one of them."""
     log.refresh()
     log.files.remove(log.segments(0)[0].path)
@@ -150,7 +150,7 @@ def test_a_version_whose_files_are_gone_makes_no_topic(root: str, log: DeltaTopi
     assert set(open_cluster(root).topics()) == {"t"}
 
 
-def test_a_version_that_does_not_exist_is_named(root: str, log: DeltaTopicLog) -> None:
+def test_a_version_that_does_not_exist_is_named(root: str, log: TopicLog) -> None:
     """Before anything is made."""
     with pytest.raises(IllegalArgumentError, match="has no version 99"):
         restore_as(open_cluster(root), "t", 99, "back", "run")
@@ -158,7 +158,7 @@ def test_a_version_that_does_not_exist_is_named(root: str, log: DeltaTopicLog) -
     assert set(open_cluster(root).topics()) == {"t"}
 
 
-def test_the_command_restores_too(root: str, log: DeltaTopicLog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_restores_too(root: str, log: TopicLog, capsys: pytest.CaptureFixture[str]) -> None:
     """And says what is missing in its options."""
     asked = ["history", "t", "--bootstrap-server", root, "--restore-as", "back"]
 

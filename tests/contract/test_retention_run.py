@@ -6,7 +6,7 @@ from kafkalike.admin.testing import MemoryCluster
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.notes import maintenance_of
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.retention.report import BUSY, NOTHING, UNFINISHED
 from kafkalike.maintenance.upkeep.change import only_run
@@ -28,7 +28,7 @@ def root(any_root: str) -> str:
 
 
 @pytest.fixture
-def log(root: str) -> DeltaTopicLog:
+def log(root: str) -> TopicLog:
     """Five appends to partition 0: three of two hours ago, two of now; `retention.ms` is an hour."""
     log = topic(root, "t", 2, {"retention.ms": str(HOUR_MS), "file.delete.delay.ms": "0"})
     for number in range(5):
@@ -36,7 +36,7 @@ def log(root: str) -> DeltaTopicLog:
     return log
 
 
-def test_expired_segments_go_and_the_log_begins_behind_them(root: str, log: DeltaTopicLog) -> None:
+def test_expired_segments_go_and_the_log_begins_behind_them(root: str, log: TopicLog) -> None:
     """Without a byte of data being read: the files may be gone before."""
     for segment in log.segments(0)[:3]:
         log.files.discard(segment.path)
@@ -50,7 +50,7 @@ def test_expired_segments_go_and_the_log_begins_behind_them(root: str, log: Delt
     assert upkeep(root).status == NOTHING
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(root: str, log: DeltaTopicLog) -> None:
+def test_a_dry_run_says_the_same_and_changes_nothing(root: str, log: TopicLog) -> None:
     """Its figures are those of the run that follows."""
     before = log.version
 
@@ -64,7 +64,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(root: str, log: DeltaTopicL
     assert planned.deleted_bytes == done.deleted_bytes
 
 
-def test_a_reader_below_the_log_start_is_told_who_moved_it_when_and_why(root: str, log: DeltaTopicLog) -> None:
+def test_a_reader_below_the_log_start_is_told_who_moved_it_when_and_why(root: str, log: TopicLog) -> None:
     """The error quotes reason, run and time."""
     done = run(root)
     log.refresh()
@@ -77,7 +77,7 @@ def test_a_reader_below_the_log_start_is_told_who_moved_it_when_and_why(root: st
     assert caught.value.live == {"t-0": range(3, 5)}
 
 
-def test_an_open_reader_goes_on_while_what_it_has_read_goes(root: str, log: DeltaTopicLog) -> None:
+def test_an_open_reader_goes_on_while_what_it_has_read_goes(root: str, log: TopicLog) -> None:
     """Its next segment is live."""
     log.refresh()
     reader = log.reader(0, 3)
@@ -90,7 +90,7 @@ def test_an_open_reader_goes_on_while_what_it_has_read_goes(root: str, log: Delt
     assert chunk.columns().values == [b"v3", b"v4"]
 
 
-def test_an_emptied_partition_goes_on_from_its_end(root: str, log: DeltaTopicLog) -> None:
+def test_an_emptied_partition_goes_on_from_its_end(root: str, log: TopicLog) -> None:
     """Offsets are never reused, not even by a client that comes new and finds no file at all."""
     clock = ShiftedClock()
     clock.ahead_ms = 2 * HOUR_MS
@@ -150,7 +150,7 @@ def test_a_record_from_the_far_future_leaves_with_its_append(root: str) -> None:
 # --- groups ----------------------------------------------------------------------------------------
 
 
-def test_retention_waits_for_the_groups_that_the_topic_names(root: str, log: DeltaTopicLog) -> None:
+def test_retention_waits_for_the_groups_that_the_topic_names(root: str, log: TopicLog) -> None:
     """Until they have read, or the ceiling is reached."""
     settings = {"retention.ms": str(HOUR_MS), "kafkalike.retention.wait.groups": "billing"}
     open_cluster(root).set_configs("t", settings)
@@ -166,7 +166,7 @@ def test_retention_waits_for_the_groups_that_the_topic_names(root: str, log: Del
     assert (third.log_starts, third.held_segments) == ({0: (2, 3)}, 0)
 
 
-def test_a_group_that_read_an_earlier_topic_of_the_name_has_read_nothing(root: str, log: DeltaTopicLog) -> None:
+def test_a_group_that_read_an_earlier_topic_of_the_name_has_read_nothing(root: str, log: TopicLog) -> None:
     """Its offsets belong to another topic id."""
     commit(open_cluster(root), 3, group="billing")
     cluster = open_cluster(root)
@@ -177,7 +177,7 @@ def test_a_group_that_read_an_earlier_topic_of_the_name_has_read_nothing(root: s
     assert upkeep(root).held_segments == 1
 
 
-def test_a_lagging_consumer_goes_by_its_reset_policy(root: str, log: DeltaTopicLog) -> None:
+def test_a_lagging_consumer_goes_by_its_reset_policy(root: str, log: TopicLog) -> None:
     """`earliest` goes on at the new log start; `none` would raise."""
     with KafkaConsumer(bootstrap_servers=root, auto_offset_reset="earliest", consumer_timeout_ms=200) as consumer:
         consumer.assign([TopicPartition("t", 0)])
@@ -191,7 +191,7 @@ def test_a_lagging_consumer_goes_by_its_reset_policy(root: str, log: DeltaTopicL
 
 
 def test_a_run_that_was_cut_off_before_the_delete_is_finished_by_the_next(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log start is moved already: what lies below it is neither readable nor lost track of."""
     monkeypatch.setenv("KAFKALIKE_FAULT", "retention.after_log_start:raise")
@@ -207,7 +207,7 @@ def test_a_run_that_was_cut_off_before_the_delete_is_finished_by_the_next(
     assert kinds_of(root) == set()
 
 
-def test_of_two_runs_at_once_one_does_the_work(root: str, log: DeltaTopicLog) -> None:
+def test_of_two_runs_at_once_one_does_the_work(root: str, log: TopicLog) -> None:
     """The other one leaves the topic alone at once."""
     with only_run(open_cluster(root), "t") as mine:
         beside = run(root)
@@ -230,7 +230,7 @@ def test_a_topic_called_control_is_none_of_the_control_tables(root: str) -> None
     assert [found.table for found in beside.control] == ["__cluster_metadata"]
 
 
-def test_time_that_has_run_out_leaves_the_rest_to_the_next_run(root: str, log: DeltaTopicLog) -> None:
+def test_time_that_has_run_out_leaves_the_rest_to_the_next_run(root: str, log: TopicLog) -> None:
     """Exit code 3, and a state that is sound."""
 
     class Hurried(ShiftedClock):
@@ -245,7 +245,7 @@ def test_time_that_has_run_out_leaves_the_rest_to_the_next_run(root: str, log: D
     assert kinds_of(root) == set()
 
 
-def test_topics_that_a_run_did_not_reach_are_unfinished(root: str, log: DeltaTopicLog) -> None:
+def test_topics_that_a_run_did_not_reach_are_unfinished(root: str, log: TopicLog) -> None:
     """Time runs out after the first topic, which is done."""
     for name in ("a", "b", "z"):
         topic(root, name, 1, {})
@@ -268,7 +268,7 @@ def test_topics_that_a_run_did_not_reach_are_unfinished(root: str, log: DeltaTop
 
 
 @only_on_disk("any_root")
-def test_a_topic_that_cannot_be_read_does_not_keep_the_others_back(root: str, log: DeltaTopicLog) -> None:
+def test_a_topic_that_cannot_be_read_does_not_keep_the_others_back(root: str, log: TopicLog) -> None:
     """It is reported, with its reason."""
     other = topic(root, "other", 1, {})
     other.append(batch((0, "v")))
@@ -280,7 +280,7 @@ def test_a_topic_that_cannot_be_read_does_not_keep_the_others_back(root: str, lo
     assert "empty" in report.topics[0].problems[0]
 
 
-def test_a_topic_that_does_not_exist_is_named_before_anything_is_done(root: str, log: DeltaTopicLog) -> None:
+def test_a_topic_that_does_not_exist_is_named_before_anything_is_done(root: str, log: TopicLog) -> None:
     """Nothing has moved."""
     with pytest.raises(UnknownTopicOrPartitionError, match="'nope'"):
         maintain(open_cluster(root), ["t", "nope"], clock=SYSTEM_CLOCK)
@@ -288,7 +288,7 @@ def test_a_topic_that_does_not_exist_is_named_before_anything_is_done(root: str,
     assert len(all_records(root)[0]) == 5
 
 
-def test_the_tables_history_names_the_run(root: str, log: DeltaTopicLog) -> None:
+def test_the_tables_history_names_the_run(root: str, log: TopicLog) -> None:
     """For `kafkalike history`."""
     done = run(root)
     log.refresh()
@@ -326,7 +326,7 @@ def test_ten_thousand_segments_lose_a_thousand_in_one_table_version(root: str) -
     assert len(fresh.segments(0)) == 9_000
 
 
-def plant(log: DeltaTopicLog, count: int, expired: int) -> None:
+def plant(log: TopicLog, count: int, expired: int) -> None:
     """Segments of one record that only the table's log knows."""
     from kafkalike.delta.actions import Add
     from kafkalike.log.topic.batch_payload import iso_time

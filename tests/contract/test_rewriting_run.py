@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from kafkalike.delta.write_queue import maintenance_turn, turns_of
 from kafkalike.errors import DataLossError
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.retention.report import DONE, FAILED, GONE, NOTHING, UNFINISHED
 from kafkalike.maintenance.staging.folder import staging_folder
@@ -47,7 +47,7 @@ def data_files(root: str, name: str = "t") -> set[str]:
     return {str(path.relative_to(Path(root, name))) for path in Path(root, name).glob("partition=*/*.parquet")}
 
 
-def live_files(log: DeltaTopicLog) -> set[str]:
+def live_files(log: TopicLog) -> set[str]:
     log.refresh()
     return set(log.live_paths())
 
@@ -56,7 +56,7 @@ def live_files(log: DeltaTopicLog) -> set[str]:
 
 
 @pytest.fixture
-def many(root: str) -> DeltaTopicLog:
+def many(root: str) -> TopicLog:
     """Twelve appends to two partitions, with keys, headers and nulls."""
     log = topic(root, "t", 2, {**AT_ONCE, "retention.ms": "-1"})
     for number in range(12):
@@ -67,9 +67,7 @@ def many(root: str) -> DeltaTopicLog:
     return log
 
 
-def test_merging_changes_no_record_and_leaves_one_sorted_file_for_each_partition(
-    root: str, many: DeltaTopicLog
-) -> None:
+def test_merging_changes_no_record_and_leaves_one_sorted_file_for_each_partition(root: str, many: TopicLog) -> None:
     """Keys, values, headers, times and offsets stay; statistics and codec too."""
     before = chunks_of(many)
     oldest = min(s.modification_ms for p in range(2) for s in many.segments(p))
@@ -89,7 +87,7 @@ def test_merging_changes_no_record_and_leaves_one_sorted_file_for_each_partition
         assert meta.row_group(0).column(0).compression == "ZSTD"
 
 
-def chunks_of(log: DeltaTopicLog) -> list[object]:
+def chunks_of(log: TopicLog) -> list[object]:
     log.refresh()
     found: list[object] = []
     for p in log.info.partitions:
@@ -99,7 +97,7 @@ def chunks_of(log: DeltaTopicLog) -> list[object]:
     return found
 
 
-def test_a_merge_is_no_data_change_for_streams_over_the_table(root: str, many: DeltaTopicLog) -> None:
+def test_a_merge_is_no_data_change_for_streams_over_the_table(root: str, many: TopicLog) -> None:
     """Its commit says so for every file, and another engine reads the same rows."""
     rows = DeltaTable(many.files.uri).count()
     upkeep(root)
@@ -112,7 +110,7 @@ def test_a_merge_is_no_data_change_for_streams_over_the_table(root: str, many: D
     assert DeltaTable(many.files.uri).count() == rows
 
 
-def test_a_reader_in_the_middle_of_a_merged_file_goes_on(root: str, many: DeltaTopicLog) -> None:
+def test_a_reader_in_the_middle_of_a_merged_file_goes_on(root: str, many: TopicLog) -> None:
     """The file it was reading is gone from the disk as well."""
     many.refresh()
     reader = many.reader(0, 3)
@@ -127,7 +125,7 @@ def test_a_reader_in_the_middle_of_a_merged_file_goes_on(root: str, many: DeltaT
     assert [*first.columns().offsets, *rest.columns().offsets] == list(range(3, 18))
 
 
-def test_only_what_is_new_is_merged_the_next_time(root: str, many: DeltaTopicLog) -> None:
+def test_only_what_is_new_is_merged_the_next_time(root: str, many: TopicLog) -> None:
     """The large file of the last run stays as it is."""
     upkeep(root)
     assert upkeep(root).status == NOTHING
@@ -155,7 +153,7 @@ def test_the_hot_tail_is_not_merged(root: str) -> None:
     assert upkeep(root, clock=clock).merged_segments == 8
 
 
-def test_a_damaged_file_stays_where_it_is_and_is_named(root: str, many: DeltaTopicLog) -> None:
+def test_a_damaged_file_stays_where_it_is_and_is_named(root: str, many: TopicLog) -> None:
     """Merging must not make one hole into a larger one; the other partition is merged."""
     many.refresh()
     victim = many.segments(0)[2]
@@ -171,7 +169,7 @@ def test_a_damaged_file_stays_where_it_is_and_is_named(root: str, many: DeltaTop
 
 
 @pytest.mark.slow
-def test_producers_append_while_files_are_merged(root: str, many: DeltaTopicLog) -> None:
+def test_producers_append_while_files_are_merged(root: str, many: TopicLog) -> None:
     """Neither is lost, and offsets stay dense."""
     stop = threading.Event()
 
@@ -194,7 +192,7 @@ def test_producers_append_while_files_are_merged(root: str, many: DeltaTopicLog)
 
 @pytest.mark.parametrize("again", [0, 1])
 def test_a_topic_that_is_deleted_while_its_files_are_merged_leaves_nothing(
-    root: str, many: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch, again: int
+    root: str, many: TopicLog, monkeypatch: pytest.MonkeyPatch, again: int
 ) -> None:
     """Its folder does not come back, and one that was made anew meanwhile gets no file."""
     opened = LocalStore.open_output
@@ -233,7 +231,7 @@ def test_a_hole_is_not_merged_away(root: str) -> None:
 
 
 @pytest.fixture
-def keys(root: str) -> DeltaTopicLog:
+def keys(root: str) -> TopicLog:
     """Keys a, b and c in five appends, each of which is a segment; the last one is the active one."""
     log = topic(root, "t", 1, EAGER)
     for number, key in enumerate("abaca"):
@@ -241,7 +239,7 @@ def keys(root: str) -> DeltaTopicLog:
     return log
 
 
-def test_the_last_value_of_each_key_stays_at_its_offset(root: str, keys: DeltaTopicLog) -> None:
+def test_the_last_value_of_each_key_stays_at_its_offset(root: str, keys: TopicLog) -> None:
     """The active segment is not looked at; any old offset is still a valid position."""
     done = upkeep(root)
 
@@ -254,7 +252,7 @@ def test_the_last_value_of_each_key_stays_at_its_offset(root: str, keys: DeltaTo
     assert first.columns().offsets[0] == 1
 
 
-def test_compaction_is_incremental(root: str, keys: DeltaTopicLog) -> None:
+def test_compaction_is_incremental(root: str, keys: TopicLog) -> None:
     """A second pass cleans what was appended since, and the old values that it shadows."""
     upkeep(root)
     for number, key in enumerate("bd", 5):
@@ -268,7 +266,7 @@ def test_compaction_is_incremental(root: str, keys: DeltaTopicLog) -> None:
     assert kinds_of(root) == set()
 
 
-def test_a_dry_run_counts_what_compaction_would_take(root: str, keys: DeltaTopicLog) -> None:
+def test_a_dry_run_counts_what_compaction_would_take(root: str, keys: TopicLog) -> None:
     """And takes nothing."""
     planned = upkeep(root, dry_run=True)
 
@@ -367,7 +365,7 @@ def test_compact_and_delete_do_both(root: str) -> None:
 
 @pytest.mark.usefixtures("foreign_writes")
 def test_a_topic_that_is_no_longer_compacted_keeps_its_holes_without_being_called_damaged(
-    root: str, keys: DeltaTopicLog
+    root: str, keys: TopicLog
 ) -> None:
     """Only below the cleaner's checkpoint: a hole above it is data loss."""
     upkeep(root)
@@ -422,7 +420,7 @@ def test_records_without_key_from_before_the_policy_go_and_are_counted(root: str
 
 
 @pytest.mark.slow
-def test_files_stay_for_their_delay_and_then_go(root: str, many: DeltaTopicLog) -> None:
+def test_files_stay_for_their_delay_and_then_go(root: str, many: TopicLog) -> None:
     """Those of deleted records for `file.delete.delay.ms`, those that were replaced for a day."""
     settings = {"kafkalike.merge.min.age.ms": "0", "retention.ms": "-1"}
     open_cluster(root).set_configs("t", settings)
@@ -439,7 +437,7 @@ def test_files_stay_for_their_delay_and_then_go(root: str, many: DeltaTopicLog) 
     assert errors_of(root) == []
 
 
-def test_a_writer_whose_clock_is_slow_lets_no_file_go_early(root: str, many: DeltaTopicLog) -> None:
+def test_a_writer_whose_clock_is_slow_lets_no_file_go_early(root: str, many: TopicLog) -> None:
     """What its commit says is old hides neither the commits before it nor when it took files out itself."""
     open_cluster(root).set_configs("t", {"kafkalike.merge.min.age.ms": "0", "retention.ms": "-1"})
     slow, clock = ShiftedClock(), ShiftedClock()
@@ -467,7 +465,7 @@ def test_a_delay_that_is_longer_than_the_tables_log_is_said_to_be(root: str) -> 
     assert problem.startswith("files stay for 86400000 ms and not for 172800000 ms after they left the table")
 
 
-def test_what_a_killed_writer_has_left_goes_after_an_hour(root: str, many: DeltaTopicLog) -> None:
+def test_what_a_killed_writer_has_left_goes_after_an_hour(root: str, many: TopicLog) -> None:
     """A younger one may be about to be committed."""
     orphan, young = (Path(root, "t", "partition=0", f"part-{n}.parquet") for n in ("orphan", "young"))
     orphan.write_bytes(b"half")
@@ -484,7 +482,7 @@ def test_what_a_killed_writer_has_left_goes_after_an_hour(root: str, many: Delta
     assert young.exists()
 
 
-def test_nothing_goes_that_another_version_of_the_run_has_made_live(root: str, many: DeltaTopicLog) -> None:
+def test_nothing_goes_that_another_version_of_the_run_has_made_live(root: str, many: TopicLog) -> None:
     """Vacuum looks again under the lock: what was brought back since the list was made stays."""
     from kafkalike.maintenance.upkeep.vacuum import Delays, leftovers, vacuum
 
@@ -500,7 +498,7 @@ def test_nothing_goes_that_another_version_of_the_run_has_made_live(root: str, m
     assert errors_of(root) == []
 
 
-def test_files_that_commits_took_out_go_without_the_lock(root: str, many: DeltaTopicLog) -> None:
+def test_files_that_commits_took_out_go_without_the_lock(root: str, many: TopicLog) -> None:
     """No writer has one in hand, so producers need not wait."""
     upkeep(root, works=["merge"])
     replaced = data_files(root) - live_files(many)
@@ -640,7 +638,7 @@ def test_what_a_killed_spark_write_has_put_down_goes(root: str) -> None:
 
 
 @pytest.mark.usefixtures("foreign_writes")
-def test_a_log_that_a_foreign_writer_has_rewound_is_left_alone(root: str, many: DeltaTopicLog) -> None:
+def test_a_log_that_a_foreign_writer_has_rewound_is_left_alone(root: str, many: TopicLog) -> None:
     """Row 25: whatever maintenance would do could make it worse."""
     DeltaTable(many.files.uri).restore(3)
 

@@ -15,8 +15,7 @@ from kafkalike.delta.actions import log_name, version_of
 from kafkalike.delta.commit_file import lines_of
 from kafkalike.delta.layout import CLUSTER_METADATA, ROOT_FORMAT
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.upkeep.restore import restore_as
 from kafkalike.maintenance.verify.verify import known_topics, verify
@@ -29,7 +28,7 @@ Opener = Callable[[], Cluster]
 
 
 def metadata_of(cluster: Cluster) -> Store:
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     return cluster.store.at(CLUSTER_METADATA)
 
 
@@ -48,7 +47,7 @@ def newer(cluster: Cluster, said: str) -> None:
 
 def files_of(cluster: Cluster) -> set[str]:
     """All that is written below the root, but for what the trial of an object store leaves for a moment."""
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     found: set[str] = set()
     # Not through the client, which is refused: a table with replicas is asked for by what the metadata say.
     for store in cluster.places():
@@ -64,7 +63,7 @@ def test_a_new_root_says_its_format(open_tables: Opener) -> None:
 
     found = next(action["metaData"] for action in first_actions(metadata_of(cluster)) if "metaData" in action)
 
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     assert found["configuration"][ROOT_FORMAT] == ("1" if len(cluster.places()) == 1 else "2")
 
 
@@ -90,7 +89,7 @@ def test_a_root_that_says_nothing_has_format_1(open_tables: Opener) -> None:
 def acts(cluster: Cluster) -> dict[str, Callable[[], object]]:
     """What clients do, each with a client of its own."""
     row = GroupRow(seq=2, kind=OFFSET, group_id="g", topic="t", partition=0, offset=1, time_ms=1)
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     place: Any = cluster
 
     def send() -> None:
@@ -198,7 +197,7 @@ def test_a_checkpoint_keeps_it(open_tables: Opener) -> None:
         cluster.edit_configs("t", lambda _, n=number: {"retention.ms": str(1000 + n)})  # type: ignore[misc]
     for number in range(newer_at):
         cluster.edit_configs("t", lambda _, n=number: {"retention.ms": str(2000 + n)})  # type: ignore[misc]
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     cluster.settle()
     files = metadata_of(cluster)
     assert "_last_checkpoint" in {e.name for e in files.list("_delta_log")}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.errors import InvalidConfigurationError, InvalidRecordError, TransactionAbortableError
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.column_rules import Router, Rules
 from kafkalike.log.topic.validate import check_batch
 from kafkalike.model.batch import RecordBatch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.schemas import Registry, Schema
 from kafkalike.storage.memory import MemoryStore
@@ -31,7 +31,7 @@ class OnRegistry:
         other.set_compatibility("t", "FULL")
 
     def opened(self) -> Registry:
-        return Registry(DeltaCluster(self.store))
+        return Registry(Cluster(self.store))
 
     def operate(self) -> None:
         raise NotImplementedError
@@ -98,7 +98,7 @@ class Import(OnRegistry):
 
     def __init__(self) -> None:
         super().__init__()
-        other = Registry(DeltaCluster(MemoryStore()))
+        other = Registry(Cluster(MemoryStore()))
         for number in range(5):
             other.register_schema(f"u{number}", Schema(f'{{"type":"enum","name":"E{number}","symbols":["A"]}}'))
         self.lines = [line.replace('"id":', '"id":10') for line in other.export_records()]

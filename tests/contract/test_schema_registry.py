@@ -10,7 +10,7 @@ import pytest
 
 from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import KafkaConfigurationError, LogCorruptError, SchemaRegistryError, UnsupportedVersionError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.upkeep.control_tables import compact_control, control_tables, vacuum_control
 from kafkalike.model.schemas.rows import SchemaRow
 from kafkalike.schemas import Registry, Schema, SchemaReference, open_registry
@@ -19,7 +19,7 @@ from tests.tools.cli import call
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 V1 = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
 V2 = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"n","type":"int","default":0}]}'
@@ -141,7 +141,7 @@ def churned(cluster: Cluster) -> Registry:
 
 
 @pytest.mark.slow
-def test_maintenance_keeps_what_is_in_force(open_tables: Callable[[], DeltaCluster]) -> None:
+def test_maintenance_keeps_what_is_in_force(open_tables: Callable[[], Cluster]) -> None:
     """A compacted table says the same to a new client, and to one that goes on."""
     cluster = open_tables()
     registry = churned(cluster)
@@ -159,7 +159,7 @@ def test_maintenance_keeps_what_is_in_force(open_tables: Callable[[], DeltaClust
 
 
 @pytest.mark.slow
-def test_verify_and_maintain_know_the_table(open_tables: Callable[[], DeltaCluster]) -> None:
+def test_verify_and_maintain_know_the_table(open_tables: Callable[[], Cluster]) -> None:
     """A sound one has no findings."""
     cluster = open_tables()
     churned(cluster)
@@ -200,7 +200,7 @@ def test_a_dangling_reference_is_found(open_control: Callable[[], Cluster]) -> N
     ],
 )
 def test_a_row_that_cannot_be_read_stops_its_readers(
-    open_tables: Callable[[], DeltaCluster], facts: dict[str, Any], error: type[Exception]
+    open_tables: Callable[[], Cluster], facts: dict[str, Any], error: type[Exception]
 ) -> None:
     """By name, each time; topics and groups go on."""
     cluster = open_tables()

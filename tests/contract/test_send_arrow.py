@@ -18,7 +18,7 @@ from kafkalike.errors import (
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.chunk import Columns
 from kafkalike.model.partitioner import RoundRobinPartitioner, partition_for_key
 from kafkalike.producer import KafkaProducer

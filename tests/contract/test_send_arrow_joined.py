@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalike.errors import InvalidRecordError, KafkaError
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer import batch_coalescing as joined
 from tests.contract.test_send_arrow import make as make  # noqa: PLC0414 - a fixture

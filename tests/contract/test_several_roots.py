@@ -27,7 +27,7 @@ from kafkalike.maintenance.retention.run import maintain
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.away import away, back
 from tests.tools.consumer import texts
 from tests.tools.forked import killed

@@ -23,7 +23,7 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -108,11 +108,11 @@ def root(any_root: str) -> str:
 
 
 @pytest.fixture
-def cluster(root: str) -> DeltaCluster:
+def cluster(root: str) -> Cluster:
     """A cluster with a topic `t` of two partitions."""
     made: Any = connect(root)
     made.create_topic("t", 2, {})
-    assert isinstance(made, DeltaCluster)
+    assert isinstance(made, Cluster)
     return made
 
 
@@ -123,7 +123,7 @@ def values(found: list[Record] | None) -> list[str]:
 # --- where a query begins ----------------------------------------------------------------------
 
 
-def test_behaviour_12_a_stream_starts_at_latest_by_default(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_12_a_stream_starts_at_latest_by_default(root: str, cluster: Cluster) -> None:
     """What was there before is not read."""
     fill(cluster, "t", "old")
     query = Query(root)
@@ -135,7 +135,7 @@ def test_behaviour_12_a_stream_starts_at_latest_by_default(root: str, cluster: D
     assert query.batch() is None
 
 
-def test_behaviour_12_offsets_and_marks_begin_where_they_say(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_12_offsets_and_marks_begin_where_they_say(root: str, cluster: Cluster) -> None:
     """-2 is the log start and -1 the log end."""
     cluster.add_partitions("t", 3)
     for p in range(3):
@@ -147,7 +147,7 @@ def test_behaviour_12_offsets_and_marks_begin_where_they_say(root: str, cluster:
     assert query.batch() == [("t", 1, 3, "d")]
 
 
-def test_behaviour_15_offsets_must_name_exactly_the_partitions_read(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_15_offsets_must_name_exactly_the_partitions_read(root: str, cluster: Cluster) -> None:
     """Missing ones and extra ones, offsets and times."""
     for given in ('{"t":{"0":0}}', '{"t":{"0":0,"1":0,"2":0}}', '{"t":{"0":0,"1":0},"u":{"0":0}}', '{"t":-2,"u":-2}'):
         with pytest.raises(IllegalArgumentError, match=r"KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED|is needed"):
@@ -158,7 +158,7 @@ def test_behaviour_15_offsets_must_name_exactly_the_partitions_read(root: str, c
         Query(root, startingOffsets='{"t":"earliest","u":"earliest"}').batch()
 
 
-def test_behaviour_18_a_time_means_the_first_record_at_or_after_it(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_18_a_time_means_the_first_record_at_or_after_it(root: str, cluster: Cluster) -> None:
     """Also where times are not in order; without such a record it is an error, or latest if that is asked for."""
     fill(cluster, "t", "1000", "1001", "1002", at_ms=1_000)
     fill(cluster, "t", "500", at_ms=500)
@@ -172,7 +172,7 @@ def test_behaviour_18_a_time_means_the_first_record_at_or_after_it(root: str, cl
     assert values(later.batch()) == ["2000"]
 
 
-def test_a_topic_that_does_not_exist_is_refused(root: str, cluster: DeltaCluster) -> None:
+def test_a_topic_that_does_not_exist_is_refused(root: str, cluster: Cluster) -> None:
     """And so is a partition that was assigned; a pattern may match nothing yet."""
     with pytest.raises(UnknownTopicOrPartitionError, match="u: no such topic"):
         Query(root, subscribe="t,u").batch()
@@ -187,7 +187,7 @@ def test_a_topic_that_does_not_exist_is_refused(root: str, cluster: DeltaCluster
     assert query.batch() == [("later-1", 0, 0, "x")]
 
 
-def test_a_start_that_is_not_in_the_log_is_data_loss(root: str, cluster: DeltaCluster) -> None:
+def test_a_start_that_is_not_in_the_log_is_data_loss(root: str, cluster: Cluster) -> None:
     """An error, or the nearest record there is."""
     fill(cluster, "t", "0", "1", "2", "3")
     cluster.move_log_start("t", {0: 2}, "retention", "r-1")
@@ -203,7 +203,7 @@ def test_a_start_that_is_not_in_the_log_is_data_loss(root: str, cluster: DeltaCl
 # --- going on ----------------------------------------------------------------------------------
 
 
-def test_behaviour_23_a_restart_reads_nothing_twice_and_skips_nothing(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_23_a_restart_reads_nothing_twice_and_skips_nothing(root: str, cluster: Cluster) -> None:
     """Records added while it was stopped come after the restart; the start options count only once."""
     fill(cluster, "t", "a", "b")
     first = Query(root, startingOffsets="earliest")
@@ -218,7 +218,7 @@ def test_behaviour_23_a_restart_reads_nothing_twice_and_skips_nothing(root: str,
 
 @pytest.mark.parametrize("start", ["earliest", "latest", '{"t":{"0":1,"1":-1}}'])
 def test_behaviour_30_a_batch_that_was_logged_is_run_again_with_the_same_range(
-    root: str, cluster: DeltaCluster, start: str
+    root: str, cluster: Cluster, start: str
 ) -> None:
     """Whatever was added meanwhile; also the first one, whose start is in no checkpoint."""
     fill(cluster, "t", "a", "b")
@@ -237,7 +237,7 @@ def test_behaviour_30_a_batch_that_was_logged_is_run_again_with_the_same_range(
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_behaviour_30_a_first_batch_that_began_at_latest_for_want_of_a_late_record_is_empty_again(
-    root: str, cluster: DeltaCluster, fail: str
+    root: str, cluster: Cluster, fail: str
 ) -> None:
     """The record that is late enough by now lies above its end."""
     given: dict[str, Any] = {"startingOffsetsByTimestampStrategy": "latest", "failOnDataLoss": fail}
@@ -253,7 +253,7 @@ def test_behaviour_30_a_first_batch_that_began_at_latest_for_want_of_a_late_reco
     assert values(again.batch()) == ["too early", "late"]
 
 
-def test_behaviour_24_new_partitions_and_topics_are_read_from_their_beginning(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_24_new_partitions_and_topics_are_read_from_their_beginning(root: str, cluster: Cluster) -> None:
     """Also by a query that began at latest."""
     query = Query(root, subscribePattern="t.*")
     assert query.batch() == []
@@ -266,7 +266,7 @@ def test_behaviour_24_new_partitions_and_topics_are_read_from_their_beginning(ro
     assert query.batch() == [("t", 3, 0, "p3"), ("t2", 0, 0, "new")]
 
 
-def test_behaviour_25_a_limit_goes_on_where_it_was_after_a_restart(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_25_a_limit_goes_on_where_it_was_after_a_restart(root: str, cluster: Cluster) -> None:
     """At most that many, every partition with something waiting moves, order is kept."""
     fill(cluster, "t", *[f"a{n}" for n in range(8)])
     fill(cluster, "t", "b0", partition=1)
@@ -280,7 +280,7 @@ def test_behaviour_25_a_limit_goes_on_where_it_was_after_a_restart(root: str, cl
     assert restarted.batch() is None
 
 
-def test_behaviour_27_a_batch_waits_for_the_minimum_or_the_delay(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_27_a_batch_waits_for_the_minimum_or_the_delay(root: str, cluster: Cluster) -> None:
     """The first one does not wait; the maximum holds beside the minimum."""
     clock = ManualClock()
     limits: dict[str, Any] = {"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "4", "maxTriggerDelay": "10s"}
@@ -297,7 +297,7 @@ def test_behaviour_27_a_batch_waits_for_the_minimum_or_the_delay(root: str, clus
     assert values(query.batch()) == ["f"]
 
 
-def test_behaviour_28_all_that_is_there_is_read_when_spark_asks_for_it(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_28_all_that_is_there_is_read_when_spark_asks_for_it(root: str, cluster: Cluster) -> None:
     """Trigger.Once asks so, whatever the limits."""
     fill(cluster, "t", "a", "b", "c")
     query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="1", minOffsetsPerTrigger="1")
@@ -306,7 +306,7 @@ def test_behaviour_28_all_that_is_there_is_read_when_spark_asks_for_it(root: str
     assert values(query.batch(ReadAllAvailable())) == ["a", "b", "c"]
 
 
-def test_behaviour_28_available_now_ends_where_it_was_when_it_began(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_28_available_now_ends_where_it_was_when_it_began(root: str, cluster: Cluster) -> None:
     """In batches under the limit; the minimum does not hold up the last one."""
     fill(cluster, "t", *map(str, range(13)))
     query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="5", minOffsetsPerTrigger="5")
@@ -321,9 +321,7 @@ def test_behaviour_28_available_now_ends_where_it_was_when_it_began(root: str, c
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_behaviour_29_available_now_fails_when_its_end_is_out_of_reach(
-    root: str, cluster: DeltaCluster, fail: str
-) -> None:
+def test_behaviour_29_available_now_fails_when_its_end_is_out_of_reach(root: str, cluster: Cluster, fail: str) -> None:
     """A topic deleted, or deleted and created again, whatever failOnDataLoss says."""
     fill(cluster, "t", "a", "b", "c")
     query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="1", failOnDataLoss=fail)
@@ -339,7 +337,7 @@ def test_behaviour_29_available_now_fails_when_its_end_is_out_of_reach(
         query.log_next()
 
 
-def test_behaviour_29_partitions_added_before_a_retry_are_no_failure(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_29_partitions_added_before_a_retry_are_no_failure(root: str, cluster: Cluster) -> None:
     """They are read from their beginning in the retry."""
     fill(cluster, "t", "a")
     failed = Query(root, startingOffsets="earliest")
@@ -355,7 +353,7 @@ def test_behaviour_29_partitions_added_before_a_retry_are_no_failure(root: str, 
     assert values(retry.batch()) == ["b"]
 
 
-def test_behaviour_31_offsets_are_never_empty(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_31_offsets_are_never_empty(root: str, cluster: Cluster) -> None:
     """A partition without news keeps its offset, and a query whose topics are all gone keeps the last ones."""
     fill(cluster, "t", "a")
     query = Query(root, startingOffsets="earliest", failOnDataLoss="false")
@@ -370,7 +368,7 @@ def test_behaviour_31_offsets_are_never_empty(root: str, cluster: DeltaCluster) 
     assert unmarked(query.reader.latestOffset(query.start, ReadAllAvailable())) == {"t": {"0": 1, "1": 1}}
 
 
-def test_behaviour_33_the_latest_offsets_are_reported(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_33_the_latest_offsets_are_reported(root: str, cluster: Cluster) -> None:
     """Those of the last look, which a limited batch is behind."""
     fill(cluster, "t", "a", "b", "c")
     query = Query(root, startingOffsets="earliest", maxOffsetsPerTrigger="1")
@@ -382,7 +380,7 @@ def test_behaviour_33_the_latest_offsets_are_reported(root: str, cluster: DeltaC
     assert query.reader.reportLatestOffset() == {"t": {"0": 3, "1": 0}}
 
 
-def test_a_range_may_be_split_over_tasks(root: str, cluster: DeltaCluster) -> None:
+def test_a_range_may_be_split_over_tasks(root: str, cluster: Cluster) -> None:
     """With minPartitions and maxRecordsPerPartition; each task reads its own offsets."""
     fill(cluster, "t", *map(str, range(10)))
     for option, number in (("minPartitions", "3"), ("maxRecordsPerPartition", "4")):
@@ -396,7 +394,7 @@ def test_a_range_may_be_split_over_tasks(root: str, cluster: DeltaCluster) -> No
         assert values([record for part in parts for record in records(query.reader, part)]) == [*map(str, range(10))]
 
 
-def test_progress_is_shown_as_that_of_the_group(root: str, cluster: DeltaCluster) -> None:
+def test_progress_is_shown_as_that_of_the_group(root: str, cluster: Cluster) -> None:
     """When kafka.group.id names one; never beyond what was processed."""
     fill(cluster, "t", "a", "b")
     query = Query(root, startingOffsets="earliest", kafka__group__id="watched")
@@ -409,7 +407,7 @@ def test_progress_is_shown_as_that_of_the_group(root: str, cluster: DeltaCluster
     assert offsets[TopicPartition("t", 0)].position.offset == 2
 
 
-def test_progress_is_shown_when_nothing_new_is_there(root: str, cluster: DeltaCluster) -> None:
+def test_progress_is_shown_when_nothing_new_is_there(root: str, cluster: Cluster) -> None:
     """Spark calls `commit` of a batch only when the next one begins; it asks for the next one sooner."""
     fill(cluster, "t", *"abc")
     query = Query(root, startingOffsets="earliest", kafka__group__id="watch")
@@ -423,7 +421,7 @@ def test_progress_is_shown_when_nothing_new_is_there(root: str, cluster: DeltaCl
     assert start != end
 
 
-def committed_of(cluster: DeltaCluster, group: str) -> dict[int, int]:
+def committed_of(cluster: Cluster, group: str) -> dict[int, int]:
     """Offsets of a group in `t`."""
     info = cluster.topic("t")
     wanted = [TopicPartition("t", p) for p in info.partitions]
@@ -431,7 +429,7 @@ def committed_of(cluster: DeltaCluster, group: str) -> dict[int, int]:
     return {tp.partition: at.offset for tp, at in found.items()}
 
 
-def test_progress_in_a_topic_does_not_count_for_the_next_one_of_its_name(root: str, cluster: DeltaCluster) -> None:
+def test_progress_in_a_topic_does_not_count_for_the_next_one_of_its_name(root: str, cluster: Cluster) -> None:
     """Spark tells of a batch that is done after it has planned the next one, which finds the topic created again."""
     fill(cluster, "t", "a", "b")
     query = Query(root, startingOffsets="earliest", kafka__group__id="watched", failOnDataLoss="false")
@@ -454,7 +452,7 @@ def test_progress_in_a_topic_does_not_count_for_the_next_one_of_its_name(root: s
 # --- what is lost ------------------------------------------------------------------------------
 
 
-def test_behaviour_37_a_topic_created_again_with_fewer_records_fails(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_37_a_topic_created_again_with_fewer_records_fails(root: str, cluster: Cluster) -> None:
     """Between batches, and while the query is stopped."""
     fill(cluster, "t", "a", "b")
     query = Query(root, startingOffsets="earliest")
@@ -472,7 +470,7 @@ def test_behaviour_37_a_topic_created_again_with_fewer_records_fails(root: str, 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_a_topic_created_again_is_read_from_its_beginning_without_fail_on_data_loss(
-    root: str, cluster: DeltaCluster, caplog: pytest.LogCaptureFixture, count: int
+    root: str, cluster: Cluster, caplog: pytest.LogCaptureFixture, count: int
 ) -> None:
     """Also when it has as many records as before or more, where offsets alone do not show it."""
     fill(cluster, "t", "a", "b")
@@ -490,7 +488,7 @@ def test_a_topic_created_again_is_read_from_its_beginning_without_fail_on_data_l
     assert "t-0: its offset was changed from 2" in caplog.text
 
 
-def test_a_topic_created_again_with_more_records_fails_too(root: str, cluster: DeltaCluster) -> None:
+def test_a_topic_created_again_with_more_records_fails_too(root: str, cluster: Cluster) -> None:
     """Its id tells, which Kafka's source cannot see."""
     fill(cluster, "t", "a")
     query = Query(root, startingOffsets="earliest")
@@ -505,7 +503,7 @@ def test_a_topic_created_again_with_more_records_fails_too(root: str, cluster: D
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_a_topic_created_again_after_planning_is_not_taken_for_the_one_before(
-    root: str, cluster: DeltaCluster, fail: str
+    root: str, cluster: Cluster, fail: str
 ) -> None:
     """It fails, also in a last batch; or its new life is read once, from its beginning."""
     fill(cluster, "t", "a", "b")
@@ -523,7 +521,7 @@ def test_a_topic_created_again_after_planning_is_not_taken_for_the_one_before(
     assert [value for _ in range(3) for value in values(query.batch())] == ["x", "y", "z"]
 
 
-def test_a_topic_that_is_gone_fails_or_is_left_out(root: str, cluster: DeltaCluster) -> None:
+def test_a_topic_that_is_gone_fails_or_is_left_out(root: str, cluster: Cluster) -> None:
     """The others go on."""
     cluster.create_topic("u", 1, {})
     fill(cluster, "t", "a")
@@ -544,7 +542,7 @@ def test_a_topic_that_is_gone_fails_or_is_left_out(root: str, cluster: DeltaClus
 @only_on_disk("any_root")
 @pytest.mark.parametrize("when", ["before planning", "after planning"])
 def test_behaviour_38_records_that_aged_out_fail_or_are_skipped(
-    root: str, cluster: DeltaCluster, caplog: pytest.LogCaptureFixture, when: str
+    root: str, cluster: Cluster, caplog: pytest.LogCaptureFixture, when: str
 ) -> None:
     """Names topic, partition, offsets and reason; the rest comes once."""
     for value in "abcd":
@@ -580,7 +578,7 @@ def test_behaviour_38_records_that_aged_out_fail_or_are_skipped(
 
 @only_on_disk("any_root")
 def test_behaviour_38_a_topic_deleted_while_tasks_run_does_not_kill_a_lenient_query(
-    root: str, cluster: DeltaCluster
+    root: str, cluster: Cluster
 ) -> None:
     """Its records are skipped; a strict query fails and says why."""
     fill(cluster, "t", "a")
@@ -602,7 +600,7 @@ def test_behaviour_38_a_topic_deleted_while_tasks_run_does_not_kill_a_lenient_qu
     assert records(queries[1].reader, lenient) == []
 
 
-def test_behaviour_39_a_start_below_the_log_start_never_reads_a_record_twice(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_39_a_start_below_the_log_start_never_reads_a_record_twice(root: str, cluster: Cluster) -> None:
     """Asking for 0 where the log begins at 2."""
     fill(cluster, "t", "a", "b", "c", "d")
     cluster.move_log_start("t", {0: 2}, "retention", "r")
@@ -612,7 +610,7 @@ def test_behaviour_39_a_start_below_the_log_start_never_reads_a_record_twice(roo
     assert query.batch() is None
 
 
-def test_a_new_partition_that_does_not_begin_at_zero_is_data_loss(root: str, cluster: DeltaCluster) -> None:
+def test_a_new_partition_that_does_not_begin_at_zero_is_data_loss(root: str, cluster: Cluster) -> None:
     """It was added, filled and cut between two batches."""
     queries = [Query(root, failOnDataLoss=fail) for fail in ("true", "false")]
     for query in queries:
@@ -627,7 +625,7 @@ def test_a_new_partition_that_does_not_begin_at_zero_is_data_loss(root: str, clu
 
 
 @only_on_disk("any_root")
-def test_a_damaged_file_is_named_whatever_the_options(root: str, cluster: DeltaCluster) -> None:
+def test_a_damaged_file_is_named_whatever_the_options(root: str, cluster: Cluster) -> None:
     """Damage is not age: it is never skipped."""
     fill(cluster, "t", "a")
     (segment,) = cluster.log("t").segments_within(0, range(1))
@@ -640,7 +638,7 @@ def test_a_damaged_file_is_named_whatever_the_options(root: str, cluster: DeltaC
 
 
 @only_on_disk("any_root")
-def test_a_file_that_is_missing_without_a_reason_is_data_loss(root: str, cluster: DeltaCluster) -> None:
+def test_a_file_that_is_missing_without_a_reason_is_data_loss(root: str, cluster: Cluster) -> None:
     """Nobody moved the log start, so a foreign writer must have removed it."""
     for value in "abc":
         fill(cluster, "t", value)
@@ -653,7 +651,7 @@ def test_a_file_that_is_missing_without_a_reason_is_data_loss(root: str, cluster
 
 
 @only_on_disk("any_root")
-def test_a_file_with_other_records_than_its_statistics_say_is_damage(root: str, cluster: DeltaCluster) -> None:
+def test_a_file_with_other_records_than_its_statistics_say_is_damage(root: str, cluster: Cluster) -> None:
     """Put in another one's place by a foreign writer."""
     fill(cluster, "t", "a", "b", "c")
     fill(cluster, "t", "d")
@@ -669,7 +667,7 @@ def test_a_file_with_other_records_than_its_statistics_say_is_damage(root: str, 
 
 @only_on_disk("any_root")
 @pytest.mark.parametrize("when", ["before planning", "after planning", "inside a file"])
-def test_files_merged_under_a_stream_do_not_show(root: str, cluster: DeltaCluster, when: str) -> None:
+def test_files_merged_under_a_stream_do_not_show(root: str, cluster: Cluster, when: str) -> None:
     """Between its batches, between planning and reading, and where it stands inside a file that goes."""
     cluster.set_configs("t", {**AT_ONCE, "retention.ms": "-1"})
     limit = {"maxOffsetsPerTrigger": "3"} if when == "inside a file" else {}
@@ -718,7 +716,7 @@ def test_the_holes_of_a_compacted_topic_are_no_loss(root: str) -> None:
 # --- many files --------------------------------------------------------------------------------
 
 
-def test_behaviour_42_a_batch_goes_on_inside_a_file_where_the_last_one_ended(root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_42_a_batch_goes_on_inside_a_file_where_the_last_one_ended(root: str, cluster: Cluster) -> None:
     """From the file that was left open and from a new process alike; nothing of one batch shows in another."""
     fill(cluster, "t", *map(str, range(100)))
     for forget in (False, True):
@@ -733,7 +731,7 @@ def test_behaviour_42_a_batch_goes_on_inside_a_file_where_the_last_one_ended(roo
 
 
 @pytest.mark.slow
-def test_many_small_files_make_few_batches_of_records(root: str, cluster: DeltaCluster) -> None:
+def test_many_small_files_make_few_batches_of_records(root: str, cluster: Cluster) -> None:
     """And planning looks at the files of the range alone."""
     for number in range(60):
         fill(cluster, "t", str(number))
@@ -765,7 +763,7 @@ def test_offsets_of_a_checkpoint_come_back_and_say_whose_they_are() -> None:
     assert json.dumps(marked(unmarked(given), marked_ids(given))) == text
 
 
-def test_offsets_of_another_source_are_refused(root: str, cluster: DeltaCluster) -> None:
+def test_offsets_of_another_source_are_refused(root: str, cluster: Cluster) -> None:
     """Kafka's own offsets of a topic of the same name: neither a batch that was planned nor a new one is read."""
     fill(cluster, "t", *"abcde")
     kafkas = {"t": {"0": 2, "1": 0}}
@@ -778,7 +776,7 @@ def test_offsets_of_another_source_are_refused(root: str, cluster: DeltaCluster)
         query.reader.partitions(kafkas, {"t": {"0": 4, "1": 0}})
 
 
-def test_offsets_of_a_later_version_are_refused(root: str, cluster: DeltaCluster) -> None:
+def test_offsets_of_a_later_version_are_refused(root: str, cluster: Cluster) -> None:
     """It may mean something else by them."""
     fill(cluster, "t", *"abcde")
     later: Any = {"t": {"0": 2, "1": 0}, "kafkalike:offsets": {"version": 3}}
@@ -787,7 +785,7 @@ def test_offsets_of_a_later_version_are_refused(root: str, cluster: DeltaCluster
         Query(root).reader.latestOffset(later, ReadAllAvailable())
 
 
-def test_offsets_from_before_the_ids_go_on(root: str, cluster: DeltaCluster) -> None:
+def test_offsets_from_before_the_ids_go_on(root: str, cluster: Cluster) -> None:
     """Nothing new: the very same text, so no batch. The first new batch brings the ids."""
     fill(cluster, "t", *"abc")
     query = Query(root)
@@ -804,7 +802,7 @@ def test_offsets_from_before_the_ids_go_on(root: str, cluster: DeltaCluster) -> 
 # --- created again while the query was stopped -------------------------------------------------
 
 
-def test_a_topic_created_again_while_the_query_was_stopped_fails(root: str, cluster: DeltaCluster) -> None:
+def test_a_topic_created_again_while_the_query_was_stopped_fails(root: str, cluster: Cluster) -> None:
     """Also with more records than before, which the offsets alone do not show."""
     fill(cluster, "t", *"abc")
     query = Query(root, startingOffsets="earliest")
@@ -820,7 +818,7 @@ def test_a_topic_created_again_while_the_query_was_stopped_fails(root: str, clus
 
 
 def test_a_topic_created_again_while_stopped_is_read_from_its_beginning_without_fail_on_data_loss(
-    root: str, cluster: DeltaCluster
+    root: str, cluster: Cluster
 ) -> None:
     """Also by a batch that was logged and is run again by one more process: the offsets say whose they are."""
     fill(cluster, "t", *"abc")
@@ -839,7 +837,7 @@ def test_a_topic_created_again_while_stopped_is_read_from_its_beginning_without_
 
 
 def test_a_batch_that_was_logged_for_an_earlier_life_of_a_topic_is_not_run_over_another(
-    root: str, cluster: DeltaCluster
+    root: str, cluster: Cluster
 ) -> None:
     """The first batch of a query, planned, and the topic created again before it ran."""
     fill(cluster, "t", *"abc")
@@ -858,7 +856,7 @@ def test_a_batch_that_was_logged_for_an_earlier_life_of_a_topic_is_not_run_over_
 HERE: Any = {"startingOffsets": "committed", "kafka__group__id": "g"}
 
 
-def stand(cluster: DeltaCluster, offset: int, partition: int = 0) -> None:
+def stand(cluster: Cluster, offset: int, partition: int = 0) -> None:
     """Commit an offset of the group `g`."""
     tp = TopicPartition("t", partition)
     membership = Membership(group_id="g", client_id="test")
@@ -866,7 +864,7 @@ def stand(cluster: DeltaCluster, offset: int, partition: int = 0) -> None:
     GroupOffsets.of(cluster, SYSTEM_CLOCK).commit(membership, {tp: OffsetAndMetadata(offset)}, ids)
 
 
-def test_a_stream_begins_where_a_group_stands(root: str, cluster: DeltaCluster) -> None:
+def test_a_stream_begins_where_a_group_stands(root: str, cluster: Cluster) -> None:
     """The first batch is empty: it puts the offsets into the checkpoint."""
     fill(cluster, "t", *"abcde")
     fill(cluster, "t", *"AB", partition=1)
@@ -879,7 +877,7 @@ def test_a_stream_begins_where_a_group_stands(root: str, cluster: DeltaCluster) 
 
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", "AB"), ("latest", "")])
 def test_where_a_group_has_committed_nothing_the_reset_counts(
-    root: str, cluster: DeltaCluster, reset: str, expected: str
+    root: str, cluster: Cluster, reset: str, expected: str
 ) -> None:
     """Partition 1 has no committed offset."""
     fill(cluster, "t", *"ab")
@@ -891,7 +889,7 @@ def test_where_a_group_has_committed_nothing_the_reset_counts(
     assert values(query.batch()) == list(expected)
 
 
-def test_where_a_group_has_committed_nothing_none_is_an_error(root: str, cluster: DeltaCluster) -> None:
+def test_where_a_group_has_committed_nothing_none_is_an_error(root: str, cluster: Cluster) -> None:
     """As a consumer's."""
     stand(cluster, 0)
     query = Query(root, **HERE, kafka__auto__offset__reset="none")
@@ -901,9 +899,7 @@ def test_where_a_group_has_committed_nothing_none_is_an_error(root: str, cluster
 
 
 @pytest.mark.parametrize("moved_to", [0, 5])
-def test_a_first_batch_is_empty_again_wherever_the_group_has_moved(
-    root: str, cluster: DeltaCluster, moved_to: int
-) -> None:
+def test_a_first_batch_is_empty_again_wherever_the_group_has_moved(root: str, cluster: Cluster, moved_to: int) -> None:
     """It was logged where the group stood then; the next one goes on there."""
     fill(cluster, "t", *"abcde")
     stand(cluster, 3)
@@ -917,7 +913,7 @@ def test_a_first_batch_is_empty_again_wherever_the_group_has_moved(
     assert restarted.batch() == [("t", 0, 3, "d"), ("t", 0, 4, "e")]
 
 
-def test_offsets_committed_for_an_earlier_topic_of_the_name_do_not_count(root: str, cluster: DeltaCluster) -> None:
+def test_offsets_committed_for_an_earlier_topic_of_the_name_do_not_count(root: str, cluster: Cluster) -> None:
     fill(cluster, "t", *"abc")
     stand(cluster, 2)
     cluster.delete_topic("t")
@@ -930,7 +926,7 @@ def test_offsets_committed_for_an_earlier_topic_of_the_name_do_not_count(root: s
     assert values(query.batch()) == list("vwx")
 
 
-def test_a_group_below_the_log_start_is_data_loss(root: str, cluster: DeltaCluster) -> None:
+def test_a_group_below_the_log_start_is_data_loss(root: str, cluster: Cluster) -> None:
     """As any start that is not in the log."""
     fill(cluster, "t", *"abcde")
     stand(cluster, 1)

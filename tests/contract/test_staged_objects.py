@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalike.errors import KafkaStorageError, UnknownTopicOrPartitionError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.runs import files
 from kafkalike.maintenance.staging import scratch
 from kafkalike.maintenance.staging.folder import clear_staging, staging_place
@@ -45,8 +45,8 @@ def server(request: pytest.FixtureRequest, object_server: Callable[[str], Object
 
 
 @pytest.fixture
-def cluster(server: ObjectServer) -> DeltaCluster:
-    return DeltaCluster(object_store(server))
+def cluster(server: ObjectServer) -> Cluster:
+    return Cluster(object_store(server))
 
 
 def rows(*records: tuple[str, str]) -> pa.RecordBatch:
@@ -62,11 +62,11 @@ def staged(target: Target, folder: Folder, *batches: pa.RecordBatch, task: int =
     return result
 
 
-def commit(cluster: DeltaCluster, folder: Folder, *results: TaskResult) -> Mapping[str, Appended]:
+def commit(cluster: Cluster, folder: Folder, *results: TaskResult) -> Mapping[str, Appended]:
     return commit_results(cluster, None, results, folder.files, Commit(codec="none", timeout_ms=60_000))
 
 
-def test_records_of_several_tasks_are_numbered_in_their_order_and_nothing_is_left(cluster: DeltaCluster) -> None:
+def test_records_of_several_tasks_are_numbered_in_their_order_and_nothing_is_left(cluster: Cluster) -> None:
     """Topic by topic; the options of the store go along to the tasks."""
     cluster.create_topic("a", 1, {})
     target = target_of(cluster, None, codec="none")
@@ -84,7 +84,7 @@ def test_records_of_several_tasks_are_numbered_in_their_order_and_nothing_is_lef
     assert not [found for found in verify(cluster, cluster.topics()).findings if not found.warning]
 
 
-def test_a_large_task_is_sent_in_parts_and_read_by_ranges(cluster: DeltaCluster) -> None:
+def test_a_large_task_is_sent_in_parts_and_read_by_ranges(cluster: Cluster) -> None:
     """More than a part, in several streams of one object."""
     cluster.create_topic("a", 3, {})
     values = [f"{n:06}" * 170 for n in range(12_000)]
@@ -106,7 +106,7 @@ def test_what_many_tasks_have_staged_is_fetched_side_by_side(object_server: Call
     """One after the other, two hundred small tasks would be two hundred waits for each segment."""
     server = object_server(S3)
     with fault_proxy(server.port) as proxy:
-        cluster = DeltaCluster(object_store(server.behind(proxy.port)))
+        cluster = Cluster(object_store(server.behind(proxy.port)))
         cluster.create_topic("a", 1, {})
         target = target_of(cluster, "a", codec="none")
         with staging_place(cluster.store) as folder:
@@ -121,7 +121,7 @@ def test_what_many_tasks_have_staged_is_fetched_side_by_side(object_server: Call
 
 @pytest.mark.parametrize("free", ["room", "none", "one file"])
 def test_records_on_the_disk_of_the_machine_are_numbered_as_those_in_the_store(
-    cluster: DeltaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: str
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: str
 ) -> None:
     """Nothing goes to the store before its segments, unless the disk has no room; and nothing is left in either."""
     cluster.create_topic("a", 3, {})
@@ -150,7 +150,7 @@ def test_records_on_the_disk_of_the_machine_are_numbered_as_those_in_the_store(
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_task_that_outlives_its_job_leaves_nothing_on_the_disk(
-    cluster: DeltaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, full: bool
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, full: bool
 ) -> None:
     """And what it says is refused: nothing is written of a job whose records are gone."""
     cluster.create_topic("a", 1, {})
@@ -171,7 +171,7 @@ def test_a_task_that_outlives_its_job_leaves_nothing_on_the_disk(
     assert cluster.store.list("__staging", deep=True) == []
 
 
-def test_a_record_that_is_refused_leaves_no_object(cluster: DeltaCluster) -> None:
+def test_a_record_that_is_refused_leaves_no_object(cluster: Cluster) -> None:
     """As its task says so before anything is sent."""
     target = target_of(cluster, None, codec="none")
 
@@ -183,7 +183,7 @@ def test_a_record_that_is_refused_leaves_no_object(cluster: DeltaCluster) -> Non
     assert left == []
 
 
-def test_a_job_whose_records_were_removed_has_written_nothing(cluster: DeltaCluster) -> None:
+def test_a_job_whose_records_were_removed_has_written_nothing(cluster: Cluster) -> None:
     """It was silent for so long that maintenance took it for dead."""
     cluster.create_topic("a", 1, {})
     place = Prefix.of(cluster.store)
@@ -203,7 +203,7 @@ def test_what_a_killed_job_has_left_goes_after_a_week_by_the_clock_of_the_storag
 ) -> None:
     """And what others stage meanwhile stays; the folder of the server's disk lets a test set the time."""
     server = object_server(S3)
-    cluster = DeltaCluster(object_store(server))
+    cluster = Cluster(object_store(server))
     old, new = Prefix.of(cluster.store), Prefix.of(cluster.store)
     for place in (old, new):
         staged(target_of(cluster, None, codec="none"), place, rows(("a", "1")))
@@ -233,7 +233,7 @@ def test_a_job_is_left_behind_when_none_of_its_files_is_fresh() -> None:
     assert left_behind(entries, now) == [["dead/0", "dead/1"]]
 
 
-def test_a_topic_that_must_exist_is_named(cluster: DeltaCluster) -> None:
+def test_a_topic_that_must_exist_is_named(cluster: Cluster) -> None:
     """By the task, in its result."""
     target = Target(topic=None, known={}, missing=None)
 

@@ -18,7 +18,7 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.dead_letters.topics import ensure
 from kafkalike.maintenance.staging.lease import HeldFolder
 from kafkalike.model.config.server import ServerConfig
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def cluster(root: str) -> DeltaCluster:
+def cluster(root: str) -> Cluster:
     return on_disk(root)
 
 
@@ -52,14 +52,14 @@ def staged(target: Target, folder: Path, *batches: pa.RecordBatch) -> TaskResult
     return result
 
 
-def commit(cluster: DeltaCluster, folder: Path, *results: TaskResult) -> Mapping[str, Appended]:
+def commit(cluster: Cluster, folder: Path, *results: TaskResult) -> Mapping[str, Appended]:
     return commit_results(
         cluster, None, results, HeldFolder(str(folder)).files, Commit(codec="none", timeout_ms=60_000)
     )
 
 
 def test_each_topic_gets_its_rows_in_order_and_missing_ones_are_created(
-    cluster: DeltaCluster, root: str, tmp_path: Path
+    cluster: Cluster, root: str, tmp_path: Path
 ) -> None:
     """By the commit: while tasks are at work nothing is created."""
     cluster.create_topic("a", 1, {})
@@ -78,7 +78,7 @@ def test_each_topic_gets_its_rows_in_order_and_missing_ones_are_created(
 
 @pytest.mark.parametrize(("topic", "error"), [(None, IllegalArgumentError), ("a/b", InvalidTopicError)])
 def test_a_row_without_a_usable_topic_keeps_all_rows_out(
-    cluster: DeltaCluster, tmp_path: Path, topic: str | None, error: type[KafkaError]
+    cluster: Cluster, tmp_path: Path, topic: str | None, error: type[KafkaError]
 ) -> None:
     """And no topic is created for the others; the task leaves no file."""
     target = target_of(cluster, None, codec="none")
@@ -107,7 +107,7 @@ def test_a_missing_topic_that_must_not_be_created_is_refused(root: str, tmp_path
 
 @pytest.mark.parametrize("configs", [{"max.message.bytes": "100"}, {"cleanup.policy": "compact"}, None])
 def test_a_topic_that_is_created_meanwhile_with_other_settings_is_an_error(
-    cluster: DeltaCluster, tmp_path: Path, configs: dict[str, str] | None
+    cluster: Cluster, tmp_path: Path, configs: dict[str, str] | None
 ) -> None:
     """Its records were checked, and given their partitions, by other rules. The next run knows the topic."""
     result = staged(target_of(cluster, None, codec="none"), tmp_path, rows(("new", "1")))
@@ -120,7 +120,7 @@ def test_a_topic_that_is_created_meanwhile_with_other_settings_is_an_error(
 
 
 def test_a_topic_that_is_created_meanwhile_as_it_would_have_been_is_taken(
-    cluster: DeltaCluster, root: str, tmp_path: Path
+    cluster: Cluster, root: str, tmp_path: Path
 ) -> None:
     """Two writes may begin with the same new topic at the same time."""
     target = target_of(cluster, None, codec="none")
@@ -149,7 +149,7 @@ LETTERS = {"kafkalike.maintenance.retention.clock": "append", "cleanup.policy": 
 
 @pytest.mark.parametrize("known", [False, True], ids=["missing", "made meanwhile"])
 def test_a_missing_dead_letter_topic_takes_whatever_its_source_took(
-    cluster: DeltaCluster, root: str, tmp_path: Path, *, known: bool
+    cluster: Cluster, root: str, tmp_path: Path, *, known: bool
 ) -> None:
     """It is known by its name. A letter is longer than its record, may have no key, and is kept from when it came."""
     cluster.create_topic("t", 3, {"max.message.bytes": "100", "cleanup.policy": "compact"})
@@ -163,7 +163,7 @@ def test_a_missing_dead_letter_topic_takes_whatever_its_source_took(
     assert {name: cluster.topic("t.dlq").configs[name] for name in LETTERS} == LETTERS
 
 
-def test_a_topic_that_is_only_called_like_dead_letters_is_one_as_others(cluster: DeltaCluster, tmp_path: Path) -> None:
+def test_a_topic_that_is_only_called_like_dead_letters_is_one_as_others(cluster: Cluster, tmp_path: Path) -> None:
     """There was no topic whose letters it could have when the job began."""
     names = ("t", "t.dlq", "t.dlq.dlq")
 
@@ -173,7 +173,7 @@ def test_a_topic_that_is_only_called_like_dead_letters_is_one_as_others(cluster:
     assert [cluster.topic(name).configs for name in names] == [{}, {}, {}]
 
 
-def test_records_for_an_earlier_life_of_a_topic_are_refused(cluster: DeltaCluster, tmp_path: Path) -> None:
+def test_records_for_an_earlier_life_of_a_topic_are_refused(cluster: Cluster, tmp_path: Path) -> None:
     """It was deleted and created again while the job ran."""
     cluster.create_topic("t", 1, {})
     result = staged(target_of(cluster, None, codec="none"), tmp_path, rows(("t", "1")))
@@ -184,7 +184,7 @@ def test_records_for_an_earlier_life_of_a_topic_are_refused(cluster: DeltaCluste
         commit(cluster, tmp_path, result)
 
 
-def test_a_column_timestamp_is_taken_only_if_it_is_asked_for(cluster: DeltaCluster, tmp_path: Path) -> None:
+def test_a_column_timestamp_is_taken_only_if_it_is_asked_for(cluster: Cluster, tmp_path: Path) -> None:
     """The time of the append otherwise."""
     cluster.create_topic("t", 1, {})
     times = pa.array([1_709_209_800_123_999], pa.timestamp("us", "UTC"))

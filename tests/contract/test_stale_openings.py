@@ -14,10 +14,10 @@ import pytest
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, KafkaError, UnsupportedVersionError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.group_state import OFFSET, GroupRow
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.consumer import texts
 from tests.tools.forked import killed
 from tests.tools.records import batch_now
@@ -182,7 +182,7 @@ def test_early_client_of_one_root_is_refused_after_it_became_one_of_several(tmp_
     """Before the first byte: what it wrote would be at one root alone."""
     roots = [tmp_path / str(n) for n in (1, 2, 3, 4)]
     creator, producer, member = (connect(str(roots[number])) for _ in range(3))
-    assert isinstance(member, DeltaCluster)
+    assert isinstance(member, Cluster)
     several(roots).create_topic("t", 1, {}, replication_factor=3)
     before = sorted(str(path) for path in roots[number].rglob("*"))
 
@@ -229,7 +229,7 @@ def test_early_client_makes_no_control_table_at_a_root_that_has_got_others(tmp_p
     one, two = tmp_path / "one", tmp_path / "two"
     connect(str(one)).create_topic("t", 1, {})
     early = connect(str(one))
-    assert isinstance(early, DeltaCluster)
+    assert isinstance(early, Cluster)
     early.metadata.refresh()
 
     connect(str(one)).replication.add_broker(str(two))

@@ -10,8 +10,8 @@ from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.connect import connect
 from kafkalike.delta.actions import log_name
 from kafkalike.errors import LogCorruptError, UnknownTopicOrPartitionError
-from kafkalike.log.port import Cluster
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.log.topic.topic_log import TopicLog
 from tests.tools.fault_proxy import FaultProxy, fault_proxy
 from tests.tools.interrupts import sweep
 from tests.tools.kinds import OBJECT_STORES
@@ -114,8 +114,8 @@ def test_a_topic_that_is_gone_or_damaged_says_so_and_the_others_are_read(
 ) -> None:
     consumer.assign(PARTITIONS)
     gone, damaged = near.log("t1"), near.log("t2")
-    assert isinstance(gone, DeltaTopicLog)
-    assert isinstance(damaged, DeltaTopicLog)
+    assert isinstance(gone, TopicLog)
+    assert isinstance(damaged, TopicLog)
     near.delete_topic("t1")
     damaged.files.remove(log_name(0))
 

@@ -23,7 +23,7 @@ from kafkalike.errors import (
     UnknownOutcomeError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.upkeep.restore import restore_as
 from kafkalike.maintenance.verify.verify import verify
@@ -223,7 +223,7 @@ def values(root: str, topic: str) -> list[str | None]:
     return [value for _, _, value in pairs_of(open_cluster(root).log(topic))]
 
 
-def filled(root: str, configs: Mapping[str, str], *keys: str) -> DeltaCluster:
+def filled(root: str, configs: Mapping[str, str], *keys: str) -> Cluster:
     cluster = on_disk(root, queue=False)
     cluster.create_topic("t", 1, configs)
     log = cluster.log("t")
@@ -244,7 +244,7 @@ def test_a_run_that_was_stopped_for_hours_does_not_name_the_file_that_was_remove
     filled(root, configs, "km", "k", "k", "l")
     stopped = Hooked(root, hooks={"size of partition=0": lambda: hours_later(root)})
 
-    maintain(DeltaCluster(stopped), clock=SYSTEM_CLOCK, works=["compaction", "merge"])
+    maintain(Cluster(stopped), clock=SYSTEM_CLOCK, works=["compaction", "merge"])
 
     assert stopped.hooks == {}
     maintain(open_cluster(root), clock=SYSTEM_CLOCK)
@@ -260,7 +260,7 @@ def test_a_restore_that_was_stopped_for_hours_names_no_file_that_was_removed(roo
     with pytest.raises(
         KafkaStorageError, match=r"a maintenance run has been at the files .* nothing was made; try again"
     ):
-        restore_as(DeltaCluster(stopped), "t", cluster.log("t").version, "back", "run")
+        restore_as(Cluster(stopped), "t", cluster.log("t").version, "back", "run")
 
     assert set(open_cluster(root).topics()) == {"t"}
     assert values(root, "t") == ["k0", "l1"]
@@ -279,7 +279,7 @@ def test_a_topic_created_again_has_a_folder_that_no_late_writer_knows(root: str)
 
     stopped = Hooked(root, hooks={"put": meanwhile})
     with pytest.raises(KafkaError):
-        DeltaCluster(stopped).log("t").append(keyed(("k", "late"), at_ms=1))
+        Cluster(stopped).log("t").append(keyed(("k", "late"), at_ms=1))
     with pytest.raises(TopicDeletedError):
         late.append(keyed(("k", "later"), at_ms=1))
 
@@ -295,7 +295,7 @@ def test_a_creation_that_was_stopped_for_days_makes_its_table_anew(root: str) ->
     cluster = filled(root, {}, "k")
     cluster.delete_topic("t")
 
-    class Slow(DeltaCluster):
+    class Slow(Cluster):
         stopped = True
 
         def _create_table(

@@ -10,7 +10,7 @@ from kafkalike.errors import (
     IllegalStateError,
     ProducerFencedError,
 )
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata
 from kafkalike.producer import KafkaProducer
 from tests.tools.transactional import T0, committed, values

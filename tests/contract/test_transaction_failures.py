@@ -17,7 +17,7 @@ from kafkalike.errors import (
     TransactionAbortedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.structs import OffsetAndMetadata

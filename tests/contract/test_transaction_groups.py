@@ -15,7 +15,7 @@ from kafkalike.errors import (
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.spark import transaction

@@ -25,8 +25,8 @@ from kafkalike.errors import (
     TransactionAbortableError,
     UnknownOutcomeError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.port import TransactionSession
+from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.log.transactions.session import TransactionSession
 from kafkalike.model.appends import Appended
 from kafkalike.model.clock import Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -99,8 +99,8 @@ class Place:
             self.cluster().create_topic(topic, 1, {"message.timestamp.before.max.ms": str(2**62)})
         self.mood.meant = lambda table: table in {*TOPICS, "__consumer_offsets", "__transactions"}
 
-    def cluster(self) -> DeltaCluster:
-        return DeltaCluster(self.store, clock=self.clock)
+    def cluster(self) -> Cluster:
+        return Cluster(self.store, clock=self.clock)
 
 
 class Client:

@@ -25,8 +25,9 @@ from kafkalike.errors import (
     TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.port import Cluster, TopicLog, TransactionSession
+from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.log.topic.topic_log import TopicLog
+from kafkalike.log.transactions.session import TransactionSession
 from kafkalike.log.transactions.staging import Staging
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model import faults
@@ -691,7 +692,7 @@ def test_a_staged_file_that_meets_itself_is_staged() -> None:
 def test_a_groups_table_that_began_anew_is_not_believed(open_log_cluster: Opener) -> None:
     """Its numbers would be taken for decisions that the topics have."""
     cluster = open_log_cluster()
-    assert isinstance(cluster, DeltaCluster)
+    assert isinstance(cluster, Cluster)
     a, _ = two_topics(cluster)
     if cluster.store.reach == "process":
         pytest.skip("one process that knows the table has it in memory: nobody opens it elsewhere")

@@ -11,8 +11,8 @@ import pytest
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.connect import connect
 from kafkalike.errors import UnknownTopicOrPartitionError
-from kafkalike.log.port import Cluster
-from kafkalike.log.port.topic import PartitionReader
+from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.log.topic.reader import PartitionReader
 from kafkalike.maintenance.retention import maintain
 from kafkalike.producer import KafkaProducer
 from kafkalike.ui.browse import Page, Question, at_time, browse, record_at

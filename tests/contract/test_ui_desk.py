@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkalike.admin.testing import MemoryCluster
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.producer import KafkaProducer
 from kafkalike.ui.desk import Desk
@@ -22,7 +22,7 @@ class SlowCluster(MemoryCluster):
         super().__init__()
         self.asked, self.let = threading.Event(), threading.Event()
 
-    def log(self, name: str, *, since: float = float("inf")) -> DeltaTopicLog:
+    def log(self, name: str, *, since: float = float("inf")) -> TopicLog:
         """The log of a topic."""
         if name == "slow":
             self.asked.set()

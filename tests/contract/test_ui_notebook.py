@@ -5,7 +5,7 @@ import pytest
 
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.producer import KafkaProducer
 from kafkalike.ui.notebook import console, group, lag, topic
 

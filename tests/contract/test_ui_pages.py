@@ -17,7 +17,7 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer

@@ -12,7 +12,7 @@ from kafkalike.admin.testing import ManualClock
 from kafkalike.connect import connect
 from kafkalike.delta.commit_outcome import SETTLE_TRIES
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.storage.local import LocalStore
 from tests.tools.clusters import on_disk
 from tests.tools.records import all_records, batch, open_log
@@ -42,7 +42,7 @@ class Storage:
 
 
 @pytest.fixture
-def log(root: str) -> DeltaTopicLog:
+def log(root: str) -> TopicLog:
     """A topic of one partition with one record; waiting between two tries takes no time."""
     cluster = on_disk(root, clock=ManualClock(1_700_000_000))
     cluster.create_topic("t", 1, {})
@@ -56,7 +56,7 @@ def data_files(root: str) -> int:
 
 
 def test_a_commit_that_landed_and_is_said_to_exist_is_ones_own(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A conditional put that is tried again by the network meets its own file."""
     link = os.link
@@ -74,7 +74,7 @@ def test_a_commit_that_landed_and_is_said_to_exist_is_ones_own(
 
 
 def test_a_file_that_is_said_to_exist_and_cannot_be_read_ends_unclear(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows whose it is, so no data file is removed."""
 
@@ -91,7 +91,7 @@ def test_a_file_that_is_said_to_exist_and_cannot_be_read_ends_unclear(
 
 
 def test_a_failed_put_that_lands_later_finds_its_version_taken(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was reported as not written must never be there; the version is closed by an empty commit first."""
 
@@ -113,7 +113,7 @@ def test_a_failed_put_that_lands_later_finds_its_version_taken(
 
 
 def test_a_failed_put_that_lands_before_the_fence_is_a_success(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fence finds its place taken, and by whom."""
 
@@ -138,7 +138,7 @@ def test_a_failed_put_that_lands_before_the_fence_is_a_success(
 
 
 def test_when_the_fence_fails_too_the_outcome_is_unclear(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
+    root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The data files stay, since the put may still land."""
     held: list[tuple[LocalStore, str, bytes]] = []
@@ -157,9 +157,7 @@ def test_when_the_fence_fails_too_the_outcome_is_unclear(
     assert all_records(root) == {0: [(0, "first"), (1, "second")]}
 
 
-def test_a_full_disk_is_a_refusal_without_a_fence(
-    root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_a_refusal_without_a_fence(root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the commit could not even be written beside its place, nothing is under way."""
 
     def full(_source: str, _target: str) -> None:
@@ -174,7 +172,7 @@ def test_a_full_disk_is_a_refusal_without_a_fence(
     assert DeltaTable(f"{root}/t").version() == 1
 
 
-def test_a_put_without_an_answer_is_tried_again(root: str, log: DeltaTopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_put_without_an_answer_is_tried_again(root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which is harmless: the second one finds the place free, or its own commit."""
     tries: list[bytes] = []
 

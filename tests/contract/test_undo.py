@@ -16,7 +16,7 @@ from kafkalike.errors import (
     PolicyViolationError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.history import topic_history
 from kafkalike.model.appends import TxnId
 from kafkalike.model.batch import RecordBatch
@@ -37,7 +37,7 @@ def root(root_or_roots: str) -> str:
 
 
 @pytest.fixture
-def log(root: str) -> DeltaTopicLog:
+def log(root: str) -> TopicLog:
     """Three appends to two partitions."""
     log = topic(root, "t", 2, {**AT_ONCE, "retention.ms": "-1"})
     for turn in range(3):
@@ -53,7 +53,7 @@ def ids(root: str, name: str = "t") -> list[str]:
     return [one for event in topic_history(open_cluster(root), name) for one in event.appends]
 
 
-def test_a_dry_run_says_what_would_go_and_who_has_read_it(root: str, log: DeltaTopicLog) -> None:
+def test_a_dry_run_says_what_would_go_and_who_has_read_it(root: str, log: TopicLog) -> None:
     with KafkaConsumer(bootstrap_servers=root, group_id="g") as consumer:
         consumer.assign([TopicPartition("t", 0)])
         consumer.seek(TopicPartition("t", 0), 3)
@@ -69,7 +69,7 @@ def test_a_dry_run_says_what_would_go_and_who_has_read_it(root: str, log: DeltaT
     assert [(g.group_id, g.partition, g.committed, g.read) for g in report.groups] == [("g", 0, 3, 1)]
 
 
-def test_its_records_go_from_all_partitions_by_one_version_and_nothing_else(root: str, log: DeltaTopicLog) -> None:
+def test_its_records_go_from_all_partitions_by_one_version_and_nothing_else(root: str, log: TopicLog) -> None:
     before = log.version
 
     report = undo("t", ids(root)[1], root, execute=True, reason="wrong file")
@@ -83,7 +83,7 @@ def test_its_records_go_from_all_partitions_by_one_version_and_nothing_else(root
     assert event.what == f"partitions: [0, 1], records: 3, append: {report.append}, reason: wrong file"
 
 
-def test_the_last_append_may_go_and_its_offsets_are_not_given_out_again(root: str, log: DeltaTopicLog) -> None:
+def test_the_last_append_may_go_and_its_offsets_are_not_given_out_again(root: str, log: TopicLog) -> None:
     undo("t", ids(root)[2], root, execute=True)
 
     assert log.append(batch((0, "new"), at_ms=NOW)).ranges == {0: range(6, 7)}
@@ -91,7 +91,7 @@ def test_the_last_append_may_go_and_its_offsets_are_not_given_out_again(root: st
     assert errors_of(root) == []
 
 
-def test_an_append_whose_file_was_merged_with_others_is_found_by_its_offsets(root: str, log: DeltaTopicLog) -> None:
+def test_an_append_whose_file_was_merged_with_others_is_found_by_its_offsets(root: str, log: TopicLog) -> None:
     for number in range(2):
         log.append(batch((0, f"n{number}"), at_ms=NOW))
     upkeep(root)
@@ -117,7 +117,7 @@ def test_what_compaction_has_taken_is_said_and_the_rest_goes(root: str) -> None:
     assert [key for _, key, _ in pairs_of(log)] == ["a", "c", "d"]
 
 
-def test_what_is_below_the_log_start_is_gone_already(root: str, log: DeltaTopicLog) -> None:
+def test_what_is_below_the_log_start_is_gone_already(root: str, log: TopicLog) -> None:
     """All of it is a refusal, a part of it is said."""
     first, second, _ = ids(root)
     open_cluster(root).move_log_start("t", {0: 3, 1: 2}, "delete_records", "r")
@@ -232,7 +232,7 @@ def transacted(root: str, *sent: tuple[str, str]) -> None:
         producer.commit_transaction()
 
 
-def test_what_the_history_does_not_have_is_refused(root: str, log: DeltaTopicLog) -> None:
+def test_what_the_history_does_not_have_is_refused(root: str, log: TopicLog) -> None:
     """Nothing that is no append is undone, and maintenance is none."""
     for number in range(2):
         log.append(batch((0, f"n{number}"), at_ms=NOW))
@@ -253,14 +253,14 @@ def test_what_the_history_does_not_have_is_refused(root: str, log: DeltaTopicLog
 
 @pytest.mark.usefixtures("foreign_writes")
 @only_on_disk("root_or_roots")
-def test_an_append_only_table_is_refused_by_name(root: str, log: DeltaTopicLog) -> None:
+def test_an_append_only_table_is_refused_by_name(root: str, log: TopicLog) -> None:
     DeltaTable(f"{root}/t").alter.set_table_properties({"delta.appendOnly": "true"})
 
     with pytest.raises(PolicyViolationError, match="appendOnly"):
         undo("t", ids(root)[0], root, execute=True)
 
 
-def test_retention_and_merging_go_on_over_the_holes(root: str, log: DeltaTopicLog) -> None:
+def test_retention_and_merging_go_on_over_the_holes(root: str, log: TopicLog) -> None:
     undo("t", ids(root)[1], root, execute=True)
     for number in range(4):
         log.append(batch((0, f"n{number}"), at_ms=NOW))
@@ -275,7 +275,7 @@ def test_retention_and_merging_go_on_over_the_holes(root: str, log: DeltaTopicLo
 @pytest.mark.parametrize("settings", [{}, {"fetch_min_bytes": 1000}], ids=["default", "fetch_min_bytes"])
 @pytest.mark.parametrize("how", ["poll", "iterate", "arrow"])
 def test_consumer_before_undone_records_at_the_log_end_moves_past_them(
-    root: str, log: DeltaTopicLog, how: str, settings: dict[str, Any]
+    root: str, log: TopicLog, how: str, settings: dict[str, Any]
 ) -> None:
     """Its lag would never become 0 otherwise."""
     places = {TopicPartition("t", 0): 4, TopicPartition("t", 1): 2}
@@ -299,7 +299,7 @@ def test_consumer_before_undone_records_at_the_log_end_moves_past_them(
         assert [r.offset for found in consumer.poll(5_000).values() for r in found] == [6]
 
 
-def test_consumer_of_buffered_records_before_a_gap_hands_them_out_first(root: str, log: DeltaTopicLog) -> None:
+def test_consumer_of_buffered_records_before_a_gap_hands_them_out_first(root: str, log: TopicLog) -> None:
     tp = TopicPartition("t", 0)
     with KafkaConsumer(bootstrap_servers=root, max_poll_records=1) as consumer:
         consumer.assign([tp])

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.connect import connect
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.findings import Finding, Report
 from kafkalike.maintenance.verify.verify import total_bytes, verify
 from kafkalike.model.batch import RecordBatch

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from kafkalike import TopicPartition
 from kafkalike.cli.jobs.job import run
-from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
+from kafkalike.log.cluster.cluster import Cluster, open_cluster
 from tests.e2e.test_jobs import module
 from tests.tools.letters import lettered
 from tests.tools.records import fill
@@ -29,7 +29,7 @@ def job(spark: SparkSession, root: str) -> Job:
 
 
 @pytest.fixture
-def orders(root: str) -> DeltaCluster:
+def orders(root: str) -> Cluster:
     cluster = open_cluster(root)
     cluster.create_topic("orders", 1, {"retention.ms": "-1"})
     fill(cluster, "orders", b'{"id": 1}', b"bad", b'{"id": 3}')
@@ -42,7 +42,7 @@ def rows(out: Path) -> list[int]:
 
 
 def test_consume_commits_letters_and_offsets_together(
-    job: Job, orders: DeltaCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    job: Job, orders: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The next run begins behind them; one with nothing to read is fine."""
     out = tmp_path / "out"
@@ -59,7 +59,7 @@ def test_consume_commits_letters_and_offsets_together(
     assert orders.groups.refresh().group("g").offsets[TopicPartition("orders", 0)].position.offset == 5
 
 
-def test_stream_consume_writes_letters_beside_its_rows(job: Job, orders: DeltaCluster, tmp_path: Path) -> None:
+def test_stream_consume_writes_letters_beside_its_rows(job: Job, orders: Cluster, tmp_path: Path) -> None:
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
     args = [*JSON, "--checkpoint", checkpoint, "--available-now", "--format", "json", out]
     codes = [job("stream_consume", *args)]

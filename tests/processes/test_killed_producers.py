@@ -7,8 +7,8 @@ import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkalike.connect import connect
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets
-from kafkalike.log.port import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from tests.tools.children import run

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalike import snapshot
 from kafkalike.connect import connect
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import TopicPartition
@@ -75,7 +75,7 @@ def found(root: str) -> dict[str, dict[int, list[tuple[int, str]]]]:
     return {topic: all_records(root, topic) for topic in TOPICS if topic in connect(root).topics()}
 
 
-def committed(cluster: DeltaCluster) -> int:
+def committed(cluster: Cluster) -> int:
     info = cluster.topic("in")
     offsets = GroupOffsets.of(cluster, SYSTEM_CLOCK).committed("g", [TopicPartition("in", 0)], {"in": info.topic_id})
     return offsets[TopicPartition("in", 0)].offset if offsets else 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafkalike.connect import connect
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.config.server import SERVER_PROPERTIES_VARIABLE

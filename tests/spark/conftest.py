@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
+from kafkalike.log.cluster.cluster import Cluster, open_cluster
 from tests.tools.lines import Lines
 from tests.tools.shim import faultshim
 
@@ -13,7 +13,7 @@ __all__ = ["faultshim"]
 
 
 @pytest.fixture
-def cluster(root: str) -> DeltaCluster:
+def cluster(root: str) -> Cluster:
     """The cluster of the test's root, as a new process opens it."""
     return open_cluster(root)
 

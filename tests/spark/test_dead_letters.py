@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import kafkalike.spark as ks
 from kafkalike import TopicPartition
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.config.dead_letters import settings_of
 from kafkalike.schemas import Registry, Schema
 from kafkalike.spark.batch import consume
@@ -30,14 +30,14 @@ SCHEMA = "id BIGINT"
 
 
 @pytest.fixture
-def orders(cluster: DeltaCluster) -> DeltaCluster:
+def orders(cluster: Cluster) -> Cluster:
     """A topic with two bad values."""
     cluster.create_topic("orders", 1, {})
     fill(cluster, "orders", b'{"id": 1}', b"bad", b'{"id": 3}', b"\xff", key=b"k", headers=[("h", b"1")])
     return cluster
 
 
-def test_bad_rows_of_a_view_become_records_of_the_dead_letter_topic(spark: SparkSession, orders: DeltaCluster) -> None:
+def test_bad_rows_of_a_view_become_records_of_the_dead_letter_topic(spark: SparkSession, orders: Cluster) -> None:
     """Only they; whoever calls it says where good rows go."""
     view = ks.create_view(spark, "orders", orders.root, schema=SCHEMA)
 
@@ -57,7 +57,7 @@ def test_bad_rows_of_a_view_become_records_of_the_dead_letter_topic(spark: Spark
     assert columns.headers[0][0] == ("h", b"1")
 
 
-def test_rows_that_say_no_error_are_refused(spark: SparkSession, orders: DeltaCluster) -> None:
+def test_rows_that_say_no_error_are_refused(spark: SparkSession, orders: Cluster) -> None:
     with pytest.raises(IllegalArgumentError, match="_error"):
         ks.dead_letters(ks.read(spark, "orders", orders.root))
     with pytest.raises(IllegalArgumentError, match="name the dead-letter topic"):
@@ -77,7 +77,7 @@ def streamed(spark: SparkSession, root: str, checkpoint: str, **configs: Any) ->
 
 
 def test_a_batch_of_a_stream_is_one_decision_of_records_letters_and_offsets(
-    spark: SparkSession, orders: DeltaCluster, checkpoint: str
+    spark: SparkSession, orders: Cluster, checkpoint: str
 ) -> None:
     """Run again after a crash it adds nothing."""
     streamed(spark, orders.root, checkpoint)
@@ -100,7 +100,7 @@ def test_a_batch_of_a_stream_is_one_decision_of_records_letters_and_offsets(
     assert lettered(orders) == [(0, 1), (0, 3), (0, 4)]
 
 
-def test_a_stream_may_leave_bad_rows_out(spark: SparkSession, orders: DeltaCluster, checkpoint: str) -> None:
+def test_a_stream_may_leave_bad_rows_out(spark: SparkSession, orders: Cluster, checkpoint: str) -> None:
     streamed(spark, orders.root, checkpoint, errors_deadletterqueue_topic_name="")
 
     assert partition_values(orders.log("ids")) == [b"1", b"3"]
@@ -108,7 +108,7 @@ def test_a_stream_may_leave_bad_rows_out(spark: SparkSession, orders: DeltaClust
 
 
 def test_records_with_schemas_become_letters_with_their_keys(
-    spark: SparkSession, cluster: DeltaCluster, tmp_path: Path
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     """A consuming batch: bad values, a bad key, an unknown schema; letters have the bytes of both parts."""
     cluster.create_topic("typed", 1, {})

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.spark import read_stream, write_stream
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, fill
@@ -26,9 +26,7 @@ def copy(spark: SparkSession, root: str, checkpoint: str, **given: Any) -> None:
     assert query.awaitTermination(120)
 
 
-def test_a_topic_is_copied_and_its_lag_shown(
-    spark: SparkSession, root: str, cluster: DeltaCluster, checkpoint: str
-) -> None:
+def test_a_topic_is_copied_and_its_lag_shown(spark: SparkSession, root: str, cluster: Cluster, checkpoint: str) -> None:
     """Twice, from the same checkpoint; the group stands where each batch of the table ended."""
     cluster.create_topic("in", 2, {})
     cluster.create_topic("out", 2, {})
@@ -46,7 +44,7 @@ def test_a_topic_is_copied_and_its_lag_shown(
 
 @pytest.mark.usefixtures("foreign_writes")
 def test_a_young_table_is_read_commit_by_commit_and_goes_on_when_it_is_young_no_more(
-    spark: SparkSession, root: str, cluster: DeltaCluster, checkpoint: str
+    spark: SparkSession, root: str, cluster: Cluster, checkpoint: str
 ) -> None:
     """A file in each batch, however they were written; the group follows from the first one on."""
     cluster.create_topic("in", 1, {})
@@ -74,7 +72,7 @@ def test_a_young_table_is_read_commit_by_commit_and_goes_on_when_it_is_young_no_
     assert errors_of(root) == []
 
 
-def test_columns_are_those_of_the_format(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_columns_are_those_of_the_format(spark: SparkSession, root: str, cluster: Cluster) -> None:
     cluster.create_topic("in", 1, {})
     delta = read_stream(spark, "in", root, engine="delta")
     own = read_stream(spark, "in", root, options={"includeHeaders": "true"})
@@ -82,7 +80,7 @@ def test_columns_are_those_of_the_format(spark: SparkSession, root: str, cluster
     assert [(f.name, f.dataType) for f in delta.schema] == [(f.name, f.dataType) for f in own.schema]
 
 
-def test_what_it_cannot_do_is_refused(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_what_it_cannot_do_is_refused(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """By name."""
     cluster.create_topic("in", 1, {})
 

@@ -14,7 +14,7 @@ from kafkalike.connect import connect
 from kafkalike.delta.commit_bundles import CommitBundle
 from kafkalike.delta.log_files import joined_name
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, LogCorruptError, OffsetOutOfRangeError
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch, make_topic
 
@@ -24,7 +24,7 @@ WHOLE = {0: [(n, f"v{n}") for n in range(8)], 1: [(0, "w0")]}
 
 
 @pytest.fixture
-def log(root: str) -> DeltaTopicLog:
+def log(root: str) -> TopicLog:
     """A topic of eight records in four files of one partition, and one record in another."""
     made = make_topic(root, (1, "w0"))
     for number in range(0, 8, 2):
@@ -44,7 +44,7 @@ def insert(spark: SparkSession, root: str, partition: int, offset: int | None) -
     run(spark, root, "INSERT INTO {t} VALUES " + values)  # noqa: S608 - of numbers
 
 
-def test_an_added_column_is_found_and_disturbs_nobody(spark: SparkSession, root: str, log: DeltaTopicLog) -> None:
+def test_an_added_column_is_found_and_disturbs_nobody(spark: SparkSession, root: str, log: TopicLog) -> None:
     """Old files lack it, which Delta allows."""
     run(spark, root, "ALTER TABLE {t} ADD COLUMNS (extra INT)")
 
@@ -56,7 +56,7 @@ def test_an_added_column_is_found_and_disturbs_nobody(spark: SparkSession, root:
 
 
 @pytest.mark.full
-def test_spark_does_not_look_at_joined_commits(spark: SparkSession, root: str, log: DeltaTopicLog) -> None:
+def test_spark_does_not_look_at_joined_commits(spark: SparkSession, root: str, log: TopicLog) -> None:
     """Whatever they say; at every version, above a checkpoint of its own, and when it writes."""
     wrong = CommitBundle(
         table_id=log.info.topic_id, first=0, contents=[b'{"remove":{"path":"x"}}\n'] * 9, tags=[""] * 9
@@ -77,7 +77,7 @@ def test_spark_does_not_look_at_joined_commits(spark: SparkSession, root: str, l
 @pytest.mark.full
 @pytest.mark.parametrize("fresh", [True, False])
 def test_after_a_restore_no_offset_is_given_out_again(
-    spark: SparkSession, root: str, log: DeltaTopicLog, *, fresh: bool
+    spark: SparkSession, root: str, log: TopicLog, *, fresh: bool
 ) -> None:
     """Whether the writer has seen the lost records or comes new."""
     writer: Any = connect(root).log("t") if fresh else log
@@ -90,7 +90,7 @@ def test_after_a_restore_no_offset_is_given_out_again(
 
 
 @pytest.mark.full
-def test_a_restore_hidden_behind_another_commit_is_seen_too(spark: SparkSession, root: str, log: DeltaTopicLog) -> None:
+def test_a_restore_hidden_behind_another_commit_is_seen_too(spark: SparkSession, root: str, log: TopicLog) -> None:
     """The last commit is not the one that took records back."""
     run(spark, root, "RESTORE TABLE {t} TO VERSION AS OF 3")
     run(spark, root, "ALTER TABLE {t} SET TBLPROPERTIES ('note' = 'harmless')")
@@ -102,7 +102,7 @@ def test_a_restore_hidden_behind_another_commit_is_seen_too(spark: SparkSession,
 # A writer that has seen the lost records: after a restore, above.
 @pytest.mark.parametrize("fresh", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_after_an_overwrite_no_offset_is_given_out_again(
-    spark: SparkSession, root: str, log: DeltaTopicLog, *, fresh: bool
+    spark: SparkSession, root: str, log: TopicLog, *, fresh: bool
 ) -> None:
     """INSERT OVERWRITE by a foreign writer leaves one record where there were eight."""
     writer: Any = connect(root).log("t") if fresh else log
@@ -117,7 +117,7 @@ def test_after_an_overwrite_no_offset_is_given_out_again(
     assert errors_of(root) != []
 
 
-def test_rows_without_offset_are_refused_by_the_table(spark: SparkSession, root: str, log: DeltaTopicLog) -> None:
+def test_rows_without_offset_are_refused_by_the_table(spark: SparkSession, root: str, log: TopicLog) -> None:
     """The column is NOT NULL in the table itself."""
     with pytest.raises((PySparkException, Py4JJavaError), match="NOT NULL constraint violated"):
         insert(spark, root, 0, None)
@@ -125,7 +125,7 @@ def test_rows_without_offset_are_refused_by_the_table(spark: SparkSession, root:
     assert all_records(root) == WHOLE
 
 
-def test_a_second_record_at_an_offset_is_found(spark: SparkSession, root: str, log: DeltaTopicLog) -> None:
+def test_a_second_record_at_an_offset_is_found(spark: SparkSession, root: str, log: TopicLog) -> None:
     """Nobody can say which of the two is the record: readers name both files."""
     insert(spark, root, 0, 3)
 
@@ -136,7 +136,7 @@ def test_a_second_record_at_an_offset_is_found(spark: SparkSession, root: str, l
 
 
 def test_a_record_far_above_the_log_end_makes_a_hole_that_is_named(
-    spark: SparkSession, root: str, log: DeltaTopicLog
+    spark: SparkSession, root: str, log: TopicLog
 ) -> None:
     """Nobody waits for the offsets between, and they are not given out later."""
     insert(spark, root, 0, 100)
@@ -150,7 +150,7 @@ def test_a_record_far_above_the_log_end_makes_a_hole_that_is_named(
 
 @pytest.mark.parametrize("offset", [pytest.param(-1, marks=pytest.mark.full), -(2**63), 2**63 - 1])
 def test_an_impossible_offset_ends_in_an_error_of_ours(
-    spark: SparkSession, root: str, log: DeltaTopicLog, offset: int
+    spark: SparkSession, root: str, log: TopicLog, offset: int
 ) -> None:
     """Below zero, or the last number there is: the readers end, `verify` finds it."""
     insert(spark, root, 0, offset)
@@ -164,9 +164,7 @@ def test_an_impossible_offset_ends_in_an_error_of_ours(
     assert errors_of(root) != []
 
 
-def test_a_record_in_a_partition_that_does_not_exist_is_found(
-    spark: SparkSession, root: str, log: DeltaTopicLog
-) -> None:
+def test_a_record_in_a_partition_that_does_not_exist_is_found(spark: SparkSession, root: str, log: TopicLog) -> None:
     """It disturbs no reader."""
     insert(spark, root, 7, 0)
 
@@ -174,7 +172,7 @@ def test_a_record_in_a_partition_that_does_not_exist_is_found(
     assert "unknown-partition" in kinds_of(root)
 
 
-def test_optimize_by_a_foreign_writer_loses_no_record(spark: SparkSession, root: str, log: DeltaTopicLog) -> None:
+def test_optimize_by_a_foreign_writer_loses_no_record(spark: SparkSession, root: str, log: TopicLog) -> None:
     """It may merge files in any order: a reader gives all records in offset order, or an error, and never fewer."""
     reader = log.reader(0, 0)
     run(spark, root, "OPTIMIZE {t}")
@@ -195,7 +193,7 @@ def test_optimize_by_a_foreign_writer_loses_no_record(spark: SparkSession, root:
 
 @pytest.mark.parametrize("statement", ["DELETE FROM {t} WHERE offset = 3", "DELETE FROM {t} WHERE offset IN (2, 3)"])
 def test_deleted_records_are_a_hole_that_is_named(
-    spark: SparkSession, root: str, log: DeltaTopicLog, statement: str
+    spark: SparkSession, root: str, log: TopicLog, statement: str
 ) -> None:
     """One row of a file, or all of it."""
     run(spark, root, statement)
@@ -209,7 +207,7 @@ def test_deleted_records_are_a_hole_that_is_named(
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_deleting_the_last_records_does_not_give_their_offsets_out_again(
-    spark: SparkSession, root: str, log: DeltaTopicLog, *, checkpoint: bool
+    spark: SparkSession, root: str, log: TopicLog, *, checkpoint: bool
 ) -> None:
     """Not even to a writer that comes new, after an append to another partition."""
     run(spark, root, "DELETE FROM {t} WHERE partition = 0 AND offset >= 4")
@@ -222,7 +220,7 @@ def test_deleting_the_last_records_does_not_give_their_offsets_out_again(
     assert done.ranges == {0: range(8, 9)}
 
 
-def test_an_update_of_values_keeps_offsets_and_is_found(spark: SparkSession, root: str, log: DeltaTopicLog) -> None:
+def test_an_update_of_values_keeps_offsets_and_is_found(spark: SparkSession, root: str, log: TopicLog) -> None:
     """The log is the log, whatever is in it; but somebody has rewritten history."""
     run(spark, root, "UPDATE {t} SET value = CAST('x' AS BINARY) WHERE offset = 3 AND partition = 0")
 
@@ -232,9 +230,7 @@ def test_an_update_of_values_keeps_offsets_and_is_found(spark: SparkSession, roo
     assert "foreign-commit" in kinds_of(root)
 
 
-def test_a_table_feature_that_readers_do_not_know_is_refused(
-    spark: SparkSession, root: str, log: DeltaTopicLog
-) -> None:
+def test_a_table_feature_that_readers_do_not_know_is_refused(spark: SparkSession, root: str, log: TopicLog) -> None:
     """Deletion vectors would bring deleted rows back for whoever reads the files alone."""
     run(spark, root, "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
 
@@ -246,7 +242,7 @@ def test_a_table_feature_that_readers_do_not_know_is_refused(
 
 
 def test_spark_sees_the_same_records_as_the_reader_in_process(
-    spark: SparkSession, root: str, log: DeltaTopicLog, tmp_path: Path
+    spark: SparkSession, root: str, log: TopicLog, tmp_path: Path
 ) -> None:
     """Without foreign writers: the plain table is the topic."""
     rows = spark.read.format("delta").load(f"{root}/t").select("partition", "offset", "value").collect()

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from kafkalike import forget
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.partitioner import partition_for_key
@@ -21,7 +21,7 @@ PARTITIONS = 2
 
 
 @pytest.fixture
-def log(root: str) -> DeltaTopicLog:
+def log(root: str) -> TopicLog:
     """Three appends of twenty keys each."""
     log = topic(root, "t", PARTITIONS, {})
     for turn in range(3):
@@ -33,13 +33,11 @@ def log(root: str) -> DeltaTopicLog:
     return log
 
 
-def keys_left(log: DeltaTopicLog) -> set[str | None]:
+def keys_left(log: TopicLog) -> set[str | None]:
     return {key for p in range(PARTITIONS) for _, key, _ in pairs_of(log, p)}
 
 
-def test_the_keys_of_a_frame_go_by_tasks_and_as_text_or_bytes(
-    spark: SparkSession, root: str, log: DeltaTopicLog
-) -> None:
+def test_the_keys_of_a_frame_go_by_tasks_and_as_text_or_bytes(spark: SparkSession, root: str, log: TopicLog) -> None:
     gone = [f"key-{number:02d}" for number in range(15)]
     frame = spark.createDataFrame([(key,) for key in [*gone, gone[0], None]], "id STRING")
 
@@ -52,7 +50,7 @@ def test_the_keys_of_a_frame_go_by_tasks_and_as_text_or_bytes(
     assert errors_of(root) == []
 
 
-def test_frames_that_name_no_keys_are_refused(spark: SparkSession, root: str, log: DeltaTopicLog) -> None:
+def test_frames_that_name_no_keys_are_refused(spark: SparkSession, root: str, log: TopicLog) -> None:
     with pytest.raises(IllegalArgumentError, match="no column 'key', but id"):
         forget_keys(spark.range(1), "t", root)
     with pytest.raises(IllegalArgumentError, match="BINARY or STRING, not bigint"):
@@ -62,7 +60,7 @@ def test_frames_that_name_no_keys_are_refused(spark: SparkSession, root: str, lo
 
 
 def test_a_stream_that_lags_and_sql_go_on_beside_it(
-    spark: SparkSession, root: str, log: DeltaTopicLog, tmp_path: Path
+    spark: SparkSession, root: str, log: TopicLog, tmp_path: Path
 ) -> None:
     """The stream has read the first records, and its files are gone when it goes on."""
 

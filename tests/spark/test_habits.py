@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 
 @pytest.fixture
-def cluster(root: str) -> DeltaCluster:
+def cluster(root: str) -> Cluster:
     """A topic of four partitions, the last of which has a record with a header."""
     made = on_disk(root)
     made.create_topic("four", 4, {})
@@ -44,14 +44,14 @@ def run(frame: DataFrame, topic: str, root: str, checkpoint: str, **given: Any) 
     ks.write_stream(frame, topic, root, checkpoint=checkpoint, available_now=True, **given).awaitTermination()
 
 
-def test_copy_of_a_topic_gets_its_partitions(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_copy_of_a_topic_gets_its_partitions(spark: SparkSession, root: str, cluster: Cluster) -> None:
     ks.write(ks.read(spark, "four", root), "copy", root)
 
     assert all_records(root, "copy") == COPY
 
 
 def test_copy_by_a_stream_gets_the_partitions_of_what_it_reads(
-    spark: SparkSession, root: str, cluster: DeltaCluster, checkpoint: str
+    spark: SparkSession, root: str, cluster: Cluster, checkpoint: str
 ) -> None:
     """Also those that have no record in the first batch."""
     cluster.create_topic("late", 5, {})
@@ -66,7 +66,7 @@ def test_copy_by_a_stream_gets_the_partitions_of_what_it_reads(
 
 
 def test_stream_of_several_topics_keeps_headers(
-    spark: SparkSession, root: str, cluster: DeltaCluster, checkpoint: str
+    spark: SparkSession, root: str, cluster: Cluster, checkpoint: str
 ) -> None:
     cluster.create_topic("more", 1, {})
     fill(cluster, "more", "c")
@@ -89,9 +89,7 @@ def test_stream_of_several_topics_keeps_headers(
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
-def test_text_timestamp_is_the_time_of_the_record(
-    spark: SparkSession, root: str, cluster: DeltaCluster, ansi: str
-) -> None:
+def test_text_timestamp_is_the_time_of_the_record(spark: SparkSession, root: str, cluster: Cluster, ansi: str) -> None:
     """One that is no time ends the job, whatever the session's mode of SQL; nothing is written then."""
     rows = spark.createDataFrame([("v", "2026-01-02T09:30:00+02:00"), ("w", None)], "value STRING, timestamp STRING")
     before = spark.conf.get("spark.sql.ansi.enabled")
@@ -158,7 +156,7 @@ def test_misspelt_root_is_named_instead_of_a_topic(
 
 
 def test_topic_that_the_options_no_longer_name_is_not_called_lost(
-    spark: SparkSession, root: str, cluster: DeltaCluster, checkpoint: str
+    spark: SparkSession, root: str, cluster: Cluster, checkpoint: str
 ) -> None:
     cluster.create_topic("more", 1, {})
     run(ks.read_stream(spark, ["four", "more"], root).drop("partition"), "copy", root, checkpoint)
@@ -167,7 +165,7 @@ def test_topic_that_the_options_no_longer_name_is_not_called_lost(
         run(ks.read_stream(spark, "four", root).drop("partition"), "copy", root, checkpoint)
 
 
-def test_history_of_a_topic_has_metrics(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_history_of_a_topic_has_metrics(spark: SparkSession, root: str, cluster: Cluster) -> None:
     fill(cluster, "four", "c", "d")
 
     newest = spark.sql(f"DESCRIBE HISTORY delta.`{root}/four` LIMIT 1").collect()[0]

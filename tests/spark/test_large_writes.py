@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.spark import read, write
 from tests.tools.findings import errors_of
 from tests.tools.footers import filters
@@ -34,7 +34,7 @@ def numbers(frame: DataFrame) -> list[tuple[int, int, int]]:
 @pytest.mark.full
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_every_record_is_read_once_however_the_files_are_split(
-    spark: SparkSession, root: str, cluster: DeltaCluster, codec: str
+    spark: SparkSession, root: str, cluster: Cluster, codec: str
 ) -> None:
     """A split takes the row groups that begin in it: the offsets, written last, must not have moved."""
     cluster.create_topic("t", 2, {})
@@ -64,7 +64,7 @@ def test_every_record_is_read_once_however_the_files_are_split(
 
 @pytest.mark.full
 def test_headers_and_times_of_large_writes_are_those_of_the_rows(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """Also a row without a time, which gets that of its task, and one whose headers are null."""
     cluster.create_topic("t", 1, {})

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from kafkalike.errors import KafkaStorageError
 from kafkalike.jobs import retention as job
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import TopicReport, maintain
 from kafkalike.maintenance.retention.report import FAILED
 from kafkalike.maintenance.tasks_spark import SparkTasks
@@ -26,7 +26,7 @@ NOW = SYSTEM_CLOCK.now_ms()
 PARTITIONS = 3
 
 
-def fill(root: str, settings: dict[str, str]) -> DeltaTopicLog:
+def fill(root: str, settings: dict[str, str]) -> TopicLog:
     """Six appends to three partitions: keys that come again, tombstones, headers, a key of one partition only."""
     log = topic(root, "t", PARTITIONS, settings)
     for made in turns(60, PARTITIONS, NOW):
@@ -35,36 +35,36 @@ def fill(root: str, settings: dict[str, str]) -> DeltaTopicLog:
 
 
 @pytest.fixture
-def keys(root: str) -> DeltaTopicLog:
+def keys(root: str) -> TopicLog:
     return fill(root, EAGER)
 
 
 @pytest.fixture
-def twin(root: str, tmp_path: Path) -> Callable[[], DeltaTopicLog]:
+def twin(root: str, tmp_path: Path) -> Callable[[], TopicLog]:
     """A copy of the root as it is now."""
 
-    def copy() -> DeltaTopicLog:
+    def copy() -> TopicLog:
         shutil.copytree(root, tmp_path / "twin")
         return open_cluster(str(tmp_path / "twin")).log("t")
 
     return copy
 
 
-def root_of(log: DeltaTopicLog) -> str:
+def root_of(log: TopicLog) -> str:
     return str(Path(log.files.uri).parent)
 
 
-def records_of(log: DeltaTopicLog) -> list[list[tuple[int, str | None, str | None]]]:
+def records_of(log: TopicLog) -> list[list[tuple[int, str | None, str | None]]]:
     return [pairs_of(log, p) for p in range(PARTITIONS)]
 
 
-def layout_of(log: DeltaTopicLog) -> list[tuple[int, int, int, int]]:
+def layout_of(log: TopicLog) -> list[tuple[int, int, int, int]]:
     """Partition, offsets and number of records of each file."""
     log.refresh()
     return [(s.partition, s.start, s.stop, s.num_records) for p in range(PARTITIONS) for s in log.segments(p)]
 
 
-def files_on_disk(log: DeltaTopicLog) -> set[str]:
+def files_on_disk(log: TopicLog) -> set[str]:
     folder = Path(log.files.uri)
     return {str(path.relative_to(folder)) for path in folder.glob("partition=*/*.parquet")}
 
@@ -80,7 +80,7 @@ def spark_jobs(spark: SparkSession) -> set[int]:
 
 
 def test_compaction_in_tasks_leaves_what_compaction_in_this_process_leaves(
-    spark: SparkSession, root: str, keys: DeltaTopicLog, twin: Callable[[], DeltaTopicLog]
+    spark: SparkSession, root: str, keys: TopicLog, twin: Callable[[], TopicLog]
 ) -> None:
     """Records, offsets, files, checkpoints and counts; a second run goes on from there."""
     here = twin()
@@ -104,7 +104,7 @@ def counts_of(done: TopicReport) -> list[object]:
 
 
 def test_merging_in_tasks_leaves_what_merging_in_this_process_leaves(
-    spark: SparkSession, root: str, twin: Callable[[], DeltaTopicLog]
+    spark: SparkSession, root: str, twin: Callable[[], TopicLog]
 ) -> None:
     """Records and files; nothing stays behind."""
     log = fill(root, {**AT_ONCE, "retention.ms": "-1"})
@@ -120,7 +120,7 @@ def test_merging_in_tasks_leaves_what_merging_in_this_process_leaves(
     assert files_on_disk(log) == log.live_paths()
 
 
-def test_a_dry_run_in_tasks_counts_and_writes_nothing(spark: SparkSession, root: str, keys: DeltaTopicLog) -> None:
+def test_a_dry_run_in_tasks_counts_and_writes_nothing(spark: SparkSession, root: str, keys: TopicLog) -> None:
     """No file and no version."""
     before, files = keys.version, files_on_disk(keys)
 
@@ -131,7 +131,7 @@ def test_a_dry_run_in_tasks_counts_and_writes_nothing(spark: SparkSession, root:
     assert (keys.version, files_on_disk(keys)) == (before, files)
 
 
-def test_the_job_uses_the_session_at_hand(spark: SparkSession, root: str, keys: DeltaTopicLog) -> None:
+def test_the_job_uses_the_session_at_hand(spark: SparkSession, root: str, keys: TopicLog) -> None:
     """Without one it would start none."""
     before = spark_jobs(spark)
 
@@ -168,7 +168,7 @@ class Troubled:
         yield from self._tasks.run(fails, jobs, budget)
 
 
-def passes(log: DeltaTopicLog) -> list[DuePass]:
+def passes(log: TopicLog) -> list[DuePass]:
     """All but the last file of each partition are dirty."""
     log.refresh()
     return [
@@ -187,14 +187,14 @@ def passes(log: DeltaTopicLog) -> list[DuePass]:
     ]
 
 
-def compacted(log: DeltaTopicLog, tasks: Tasks, budget_ms: float | None = None) -> list[Compacted]:
+def compacted(log: TopicLog, tasks: Tasks, budget_ms: float | None = None) -> list[Compacted]:
     budget = Deadline(SYSTEM_CLOCK, budget_ms)
     options: dict[str, Any] = {"clock": SYSTEM_CLOCK, "buffer_bytes": 1 << 20, "budget": budget, "tasks": tasks}
     return list(compact(log, log.files, passes(log), "run", **options))
 
 
 def test_a_task_that_is_tried_again_leaves_each_record_once(
-    spark: SparkSession, root: str, tmp_path: Path, keys: DeltaTopicLog, twin: Callable[[], DeltaTopicLog]
+    spark: SparkSession, root: str, tmp_path: Path, keys: TopicLog, twin: Callable[[], TopicLog]
 ) -> None:
     """The files of the first attempts have names of their own, which no table version has ever known."""
     here = twin()
@@ -212,7 +212,7 @@ def test_a_task_that_is_tried_again_leaves_each_record_once(
 
 
 def test_a_task_that_always_fails_fails_the_work_and_changes_nothing(
-    spark: SparkSession, root: str, tmp_path: Path, keys: DeltaTopicLog
+    spark: SparkSession, root: str, tmp_path: Path, keys: TopicLog
 ) -> None:
     """The next run does it."""
     before = records_of(keys)
@@ -225,7 +225,7 @@ def test_a_task_that_always_fails_fails_the_work_and_changes_nothing(
     assert errors_of(root) == []
 
 
-def test_a_damaged_file_is_named_and_not_tried_again(spark: SparkSession, root: str, keys: DeltaTopicLog) -> None:
+def test_a_damaged_file_is_named_and_not_tried_again(spark: SparkSession, root: str, keys: TopicLog) -> None:
     """Trying again would not mend it; nothing readable is lost."""
     keys.refresh()
     victim = keys.segments(1)[0]
@@ -239,7 +239,7 @@ def test_a_damaged_file_is_named_and_not_tried_again(spark: SparkSession, root: 
     assert victim.path in keys.live_paths()
 
 
-def test_a_pass_in_tasks_ends_when_time_is_out(spark: SparkSession, keys: DeltaTopicLog) -> None:
+def test_a_pass_in_tasks_ends_when_time_is_out(spark: SparkSession, keys: TopicLog) -> None:
     """It has done nothing and counts nothing as clean."""
     version = keys.version
 
@@ -254,7 +254,7 @@ def test_a_pass_in_tasks_ends_when_time_is_out(spark: SparkSession, keys: DeltaT
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_driver_that_is_killed_leaves_the_table_whole_and_the_next_run_finishes(
-    root: str, twin: Callable[[], DeltaTopicLog]
+    root: str, twin: Callable[[], TopicLog]
 ) -> None:
     """Killed when it would commit what a second task has written: that file is named by nobody."""
     keys = fill(root, {**EAGER, "delete.retention.ms": str(HOUR_MS)})

@@ -16,7 +16,7 @@ from tests.tools.records import fill
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 MANY = 600
 
@@ -30,7 +30,7 @@ def offsets(frame: DataFrame) -> list[tuple[int, int]]:
     return sorted((row["partition"], row["offset"]) for row in frame.select("partition", "offset").collect())
 
 
-def fill_all(cluster: DeltaCluster, topic: str, count: int) -> None:
+def fill_all(cluster: Cluster, topic: str, count: int) -> None:
     """So many records in each partition, in one append."""
     batch = RecordBatch()
     for partition in cluster.topic(topic).partitions:
@@ -40,7 +40,7 @@ def fill_all(cluster: DeltaCluster, topic: str, count: int) -> None:
 
 
 @pytest.fixture
-def many(cluster: DeltaCluster) -> str:
+def many(cluster: Cluster) -> str:
     """A topic of many partitions, each with a log start of its own; four records in three of them."""
     cluster.create_topic("many", MANY, {})
     for partition in (0, 7, MANY - 1):
@@ -59,7 +59,7 @@ def test_read_with_log_starts_in_many_partitions_leaves_out_what_is_below(
     assert offsets(read(spark, many, root, starting_offsets="earliest")) == EXPECTED
 
 
-def test_read_of_many_log_starts_has_one_condition(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_read_of_many_log_starts_has_one_condition(spark: SparkSession, root: str, cluster: Cluster) -> None:
     cluster.create_topic("all", MANY, {})
     fill_all(cluster, "all", 2)
     cluster.move_log_start("all", dict.fromkeys(range(MANY), 1), "retention", "r")
@@ -96,7 +96,7 @@ def test_within_takes_exactly_the_given_ranges(spark: SparkSession, count: int) 
     assert found == [(p, o) for p in range(count) for o in range(p % 3, 2 + p % 4)]
 
 
-def test_within_of_many_partitions_prunes_files_by_the_bounds(spark: SparkSession, cluster: DeltaCluster) -> None:
+def test_within_of_many_partitions_prunes_files_by_the_bounds(spark: SparkSession, cluster: Cluster) -> None:
     cluster.create_topic("pruned", 20, {})
     for _ in range(3):
         fill(cluster, "pruned", "a", "b")
@@ -109,7 +109,7 @@ def test_within_of_many_partitions_prunes_files_by_the_bounds(spark: SparkSessio
     assert offsets(found) == [(0, 4), (0, 5)]
 
 
-def test_batch_of_small_partitions_is_one_task(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_batch_of_small_partitions_is_one_task(spark: SparkSession, root: str, cluster: Cluster) -> None:
     cluster.create_topic("small", 200, {})
     for partition in (0, 5, 199):
         fill(cluster, "small", "a", "b", partition=partition)

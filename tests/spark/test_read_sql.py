@@ -24,7 +24,7 @@ from kafkalike.errors import (
     KafkaConfigurationError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
@@ -62,7 +62,7 @@ fill = partial(records.fill, key=b"k", step_ms=0)
 
 
 @pytest.fixture
-def cluster(root: str) -> DeltaCluster:
+def cluster(root: str) -> Cluster:
     """A cluster with a topic of two partitions."""
     made = on_disk(root)
     made.create_topic("orders", 2, {"retention.ms": "1000"})
@@ -79,7 +79,7 @@ def no_views_are_left(spark: SparkSession) -> Iterator[None]:
 # --- read --------------------------------------------------------------------------------------
 
 
-def test_columns_are_those_of_sparks_kafka_source(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_columns_are_those_of_sparks_kafka_source(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Names, types and order; headers last and only when they are wanted."""
     expected = (
         "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -93,7 +93,7 @@ def test_columns_are_those_of_sparks_kafka_source(spark: SparkSession, root: str
         assert_df_equality(frame, spark.createDataFrame([], ddl), ignore_nullable=True)
 
 
-def test_records_of_several_topics_say_which_is_theirs(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_records_of_several_topics_say_which_is_theirs(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Keys, times and all."""
     cluster.create_topic("more", 1, {})
     fill(cluster, "orders", b"a", b"b", partition=1)
@@ -113,7 +113,7 @@ def test_records_of_several_topics_say_which_is_theirs(spark: SparkSession, root
     assert_df_equality(found, expected, ignore_row_order=True, ignore_nullable=True)
 
 
-def test_records_below_the_log_start_are_left_out(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_records_below_the_log_start_are_left_out(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """In their partition only."""
     for p in range(2):
         fill(cluster, "orders", b"0", b"1", b"2", partition=p)
@@ -124,9 +124,7 @@ def test_records_below_the_log_start_are_left_out(spark: SparkSession, root: str
     assert [tuple(row) for row in found] == [(0, 0), (0, 1), (0, 2), (1, 2)]
 
 
-def test_the_same_frame_sees_new_records_when_it_runs_again(
-    spark: SparkSession, root: str, cluster: DeltaCluster
-) -> None:
+def test_the_same_frame_sees_new_records_when_it_runs_again(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Offsets are bound late, as in Spark's Kafka source."""
     frame = read(spark, "orders", root)
     fill(cluster, "orders", b"a")
@@ -138,7 +136,7 @@ def test_the_same_frame_sees_new_records_when_it_runs_again(
     assert frame.union(frame).count() == 4
 
 
-def test_what_cannot_be_read_is_said_at_once(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_what_cannot_be_read_is_said_at_once(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """No topic, an unknown one, an illegal name, a cluster that has no tables."""
     with pytest.raises(IllegalArgumentError):
         read(spark, [], root)
@@ -150,7 +148,7 @@ def test_what_cannot_be_read_is_said_at_once(spark: SparkSession, root: str, clu
         read(spark, "orders", MemoryCluster())
 
 
-def test_a_topic_created_again_is_read_afresh(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_topic_created_again_is_read_afresh(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Spark forgets the table that was at its place before."""
     fill(cluster, "orders", b"old", b"old")
     assert read(spark, "orders", root).count() == 2
@@ -164,7 +162,7 @@ def test_a_topic_created_again_is_read_afresh(spark: SparkSession, root: str, cl
 # --- views -------------------------------------------------------------------------------------
 
 
-def test_every_topic_has_a_view_of_its_own(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_every_topic_has_a_view_of_its_own(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Also those whose names differ in case or dots only, are keywords or numbers, or those of the cluster's views."""
     # One of each kind: each view costs more than a second of Spark here. `view_statements` is tried with all, below.
     odd = sorted({*ODD_TOPICS} - {"topics", "order", "x" * 249})
@@ -192,7 +190,7 @@ def test_every_topic_has_a_view_of_its_own(spark: SparkSession, root: str, clust
     assert spark.sql("SELECT count(*) FROM orders").collect() == [(1,)]
 
 
-def test_a_view_honours_the_log_start(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_view_honours_the_log_start(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """As `read` does."""
     fill(cluster, "orders", b"0", b"1")
     cluster.move_log_start("orders", {0: 1}, "retention", "r")
@@ -202,7 +200,7 @@ def test_a_view_honours_the_log_start(spark: SparkSession, root: str, cluster: D
     assert [row[0] for row in spark.sql("SELECT offset FROM orders").collect()] == [1]
 
 
-def test_tables_about_the_cluster_are_live(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_tables_about_the_cluster_are_live(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """What changes after the registration is seen by the next query."""
     register_sql(spark, root, temporary=True)
     assert spark.sql("SELECT topic, records FROM kafkalike_topics").collect() == [("orders", 0)]
@@ -308,7 +306,7 @@ def test_a_literal_is_the_text_it_was_made_of(spark: SparkSession, text: str) ->
 @pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a second JVM, with Hive's catalog, beside the tests' own
-def test_a_spark_sql_shell_takes_the_view_statements(tmp_path: Path, cluster: DeltaCluster, root: str) -> None:
+def test_a_spark_sql_shell_takes_the_view_statements(tmp_path: Path, cluster: Cluster, root: str) -> None:
     """A process of its own finds the format of the live tables by itself: the block of docs/operations.md."""
     for topic in ("a.b", "2024", "select", "lag"):
         cluster.create_topic(topic, 1, {})
@@ -362,7 +360,7 @@ def test_asking_for_a_session_again_gives_the_one_that_runs(spark: SparkSession)
     assert session().sparkContext is spark.sparkContext
 
 
-def test_view_statements_hold_plain_names_only(root: str, cluster: DeltaCluster) -> None:
+def test_view_statements_hold_plain_names_only(root: str, cluster: Cluster) -> None:
     """Whatever topics are called."""
     for topic in ODD_TOPICS:
         cluster.ensure_topic(topic)

@@ -13,7 +13,7 @@ import kafkalike.spark as ks
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.maintenance.verify.replica_check import check_replicas
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.object_servers import StoppableS3, by_root, stoppable
 from tests.tools.records import everything
 

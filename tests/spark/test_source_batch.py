@@ -12,7 +12,7 @@ from chispa import assert_df_equality
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.spark import read, write
 from tests.tools.kinds import only_on_disk
@@ -44,7 +44,7 @@ def values(frame: DataFrame) -> list[str]:
 
 
 def test_behaviour_01_columns_are_those_of_sparks_kafka_source(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """Names, types and order; headers last, and only when they are asked for."""
     cluster.create_topic("columns", 1, {})
@@ -56,7 +56,7 @@ def test_behaviour_01_columns_are_those_of_sparks_kafka_source(
 
 
 def test_behaviours_02_and_03_records_come_as_they_were_written(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """Null keys, values and headers; repeated header keys in order; times to the ms; both kinds of time."""
     moment = dt.datetime(2024, 2, 29, 12, 30, 0, 123_000, tzinfo=dt.UTC)
@@ -103,7 +103,7 @@ def test_behaviours_06_07_and_10_wrong_options_are_refused_at_load(spark: SparkS
 
 
 def test_behaviour_08_topics_are_chosen_by_list_json_or_pattern(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """Several in one frame."""
     for topic in ("chosen-a", "chosen-b", "chosenB"):
@@ -122,7 +122,7 @@ def test_behaviour_08_topics_are_chosen_by_list_json_or_pattern(
     assert values(load(spark, root, "chosen-b, chosenB")) == ["chosen-b-0", "chosen-b-1", "chosenB-0", "chosenB-1"]
 
 
-def test_behaviours_12_16_and_18_a_range_is_half_open(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_behaviours_12_16_and_18_a_range_is_half_open(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Offsets, marks and times; start and end of different kinds; an end behind all records is the log end."""
     cluster.create_topic("range", 1, {})
     fill(cluster, "range", *"abcde", at_ms=100)
@@ -143,7 +143,7 @@ def test_behaviours_12_16_and_18_a_range_is_half_open(spark: SparkSession, root:
 
 
 def test_behaviour_20_a_frame_is_bound_when_it_first_runs_and_load_binds_anew(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """Spark 4.2 keeps what a Python source has planned for a DataFrame; twice in one query, it is read twice."""
     cluster.create_topic("bound", 1, {})
@@ -162,9 +162,7 @@ def test_behaviour_20_a_frame_is_bound_when_it_first_runs_and_load_binds_anew(
     assert values(load(spark, root, "bound")) == ["b", "c"]
 
 
-def test_behaviours_21_and_22_ranges_are_split_over_tasks(
-    spark: SparkSession, root: str, cluster: DeltaCluster
-) -> None:
+def test_behaviours_21_and_22_ranges_are_split_over_tasks(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Small partitions share a task by default; the order inside one is that of offsets."""
     cluster.create_topic("split", 2, {})
     fill(cluster, "split", *map(str, range(100)))
@@ -187,9 +185,7 @@ def test_behaviours_21_and_22_ranges_are_split_over_tasks(
     assert [len(offsets) for _, offsets in tasks(maxPartitions="2", maxRecordsPerPartition="40")] == [66, 44]
 
 
-def test_behaviour_38_a_batch_skips_what_is_gone_when_it_may(
-    spark: SparkSession, root: str, cluster: DeltaCluster
-) -> None:
+def test_behaviour_38_a_batch_skips_what_is_gone_when_it_may(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Else it names topic, partition, offsets and reason."""
     cluster.create_topic("gone", 1, {})
     fill(cluster, "gone", *"abcd")
@@ -202,7 +198,7 @@ def test_behaviour_38_a_batch_skips_what_is_gone_when_it_may(
 
 
 @only_on_disk("root")
-def test_both_ways_of_reading_give_the_same_rows(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_both_ways_of_reading_give_the_same_rows(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """The format and `kafkalike.spark.read`, over what both writers have written."""
     cluster.create_topic("both", 3, {})
     batch = RecordBatch()
@@ -220,7 +216,7 @@ def test_both_ways_of_reading_give_the_same_rows(spark: SparkSession, root: str,
     assert native.exceptAll(found).count() == 0
 
 
-def test_behaviour_41_the_isolation_levels_show_the_same(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_behaviour_41_the_isolation_levels_show_the_same(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """There are no open transactions: an append is visible whole or not at all."""
     cluster.create_topic("isolated", 1, {})
     fill(cluster, "isolated", "a")
@@ -230,7 +226,7 @@ def test_behaviour_41_the_isolation_levels_show_the_same(spark: SparkSession, ro
         assert values(load(spark, root, "isolated", **given)) == ["a"]
 
 
-def test_another_schema_is_refused(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_another_schema_is_refused(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """The columns are fixed, as those of Spark's Kafka source are."""
     cluster.create_topic("fixed", 1, {})
     options = {"kafka.bootstrap.servers": root, "subscribe": "fixed"}
@@ -239,7 +235,7 @@ def test_another_schema_is_refused(spark: SparkSession, root: str, cluster: Delt
         spark.read.format("kafkalike").schema("value string").options(**options).load().count()
 
 
-def test_a_topic_can_be_read_in_sql(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_topic_can_be_read_in_sql(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """As a temporary view, like every other format."""
     cluster.create_topic("in-sql", 1, {})
     fill(cluster, "in-sql", "a", "b")

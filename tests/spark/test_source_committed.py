@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 
 from kafkalike import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafkalike.errors import NoOffsetForPartitionError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.spark import read, read_stream, write_stream
 from tests.tools.records import all_records, fill
 
@@ -35,7 +35,7 @@ def values(frame: DataFrame) -> list[str]:
 
 
 @pytest.fixture
-def topic(root: str, cluster: DeltaCluster) -> str:
+def topic(root: str, cluster: Cluster) -> str:
     """Five records in one partition; the group has read two of them."""
     cluster.create_topic("t", 1, {})
     fill(cluster, "t", *"abcde")
@@ -50,7 +50,7 @@ def drain(spark: SparkSession, root: str, checkpoint: str, **given: Any) -> None
 
 
 def test_a_stream_goes_on_where_a_group_stands_and_shows_its_progress(
-    spark: SparkSession, root: str, cluster: DeltaCluster, topic: str, checkpoint: str
+    spark: SparkSession, root: str, cluster: Cluster, topic: str, checkpoint: str
 ) -> None:
     """A job of a consumer is replaced by a query; the checkpoint counts from then on, and the group follows."""
     cluster.create_topic("out", 1, {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from tests.tools.records import fill
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_what_was_handed_over_needs_no_file_any_more(
-    spark: SparkSession, root: str, cluster: DeltaCluster, checkpoint: str
+    spark: SparkSession, root: str, cluster: Cluster, checkpoint: str
 ) -> None:
     """Spark keeps it as a block until the next batch; rows, headers and the progress are as ever."""
     cluster.create_topic("t", 2, {})

@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.spark.format.mark import unmarked
 from kafkalike.spark.format.query_lag import offsets_behind
 from tests.tools.places import PLACES, new_roots
@@ -94,7 +94,7 @@ def logged(checkpoint: Path, batch_id: int) -> Any:
 
 
 def test_behaviours_23_25_28_and_33_a_limited_query_goes_on_from_its_checkpoint(
-    spark: SparkSession, root: str, cluster: DeltaCluster, tmp_path: Path
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     """Offsets in the checkpoint are in Kafka's form; progress counts exactly and says how far behind it is."""
     cluster.create_topic("limited", 2, {})
@@ -124,7 +124,7 @@ def test_behaviours_23_25_28_and_33_a_limited_query_goes_on_from_its_checkpoint(
 
 
 def test_behaviour_28_trigger_once_ignores_the_limits(
-    spark: SparkSession, root: str, cluster: DeltaCluster, tmp_path: Path
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     """One batch with all there is."""
     cluster.create_topic("once", 1, {})
@@ -137,7 +137,7 @@ def test_behaviour_28_trigger_once_ignores_the_limits(
 
 
 def test_behaviours_12_24_and_37_a_query_follows_its_topics_while_it_runs(
-    spark: SparkSession, root: str, cluster: DeltaCluster, tmp_path: Path
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     """It begins at latest, reads new partitions and topics from their beginning, and fails when one is made anew."""
     cluster.create_topic("follow-1", 1, {})
@@ -164,7 +164,7 @@ def test_behaviours_12_24_and_37_a_query_follows_its_topics_while_it_runs(
 
 
 def test_behaviour_30_a_failed_batch_runs_again_with_the_same_range(
-    spark: SparkSession, root: str, cluster: DeltaCluster, tmp_path: Path
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     """What was added meanwhile comes in the next batch."""
     cluster.create_topic("again", 1, {})
@@ -182,7 +182,7 @@ def test_behaviour_30_a_failed_batch_runs_again_with_the_same_range(
 
 
 def test_behaviour_04_the_timestamp_is_an_event_time(
-    spark: SparkSession, root: str, cluster: DeltaCluster, tmp_path: Path
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     """A watermark and windows over it count right."""
     cluster.create_topic("windows", 2, {})
@@ -200,7 +200,7 @@ def test_behaviour_04_the_timestamp_is_an_event_time(
 
 
 def test_behaviour_32_a_self_join_has_one_range_for_each_batch(
-    spark: SparkSession, root: str, cluster: DeltaCluster, tmp_path: Path
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     """Both sides see the same records."""
     cluster.create_topic("joined", 1, {})
@@ -216,7 +216,7 @@ def test_behaviour_32_a_self_join_has_one_range_for_each_batch(
 
 
 def test_behaviours_13_and_34_what_a_stream_cannot_have_is_refused(
-    spark: SparkSession, root: str, cluster: DeltaCluster, tmp_path: Path
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     """An end; a checkpoint of an unknown later version."""
     cluster.create_topic("refused", 1, {})
@@ -237,7 +237,7 @@ def test_behaviours_13_and_34_what_a_stream_cannot_have_is_refused(
 @pytest.mark.parametrize("done", [True, False], ids=["between batches", "in a batch"])
 @pytest.mark.parametrize("topic", ["kafkas", "another"])
 def test_a_checkpoint_of_sparks_kafka_source_is_refused(
-    spark: SparkSession, root: str, cluster: DeltaCluster, tmp_path: Path, topic: str, *, done: bool
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path, topic: str, *, done: bool
 ) -> None:
     """In the files that Spark 4 writes for Kafka; else the records below Kafka's offset would be skipped in silence."""
     if topic not in cluster.topics():
@@ -266,7 +266,7 @@ def test_a_checkpoint_of_sparks_kafka_source_is_refused(
 
 
 def test_behaviour_36_async_progress_tracking_loses_no_record(
-    spark: SparkSession, root: str, cluster: DeltaCluster, tmp_path: Path
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     """Each record at least once, restarts included."""
     cluster.create_topic("async", 1, {})

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 
 @pytest.fixture
-def cluster(root: str) -> DeltaCluster:
+def cluster(root: str) -> Cluster:
     made = on_disk(root)
     for topic in ("orders", "web.clicks"):
         made.create_topic(topic, 1, {})
@@ -52,14 +52,14 @@ def in_log(spark: SparkSession) -> set[str]:
     return {table.name for table in spark.catalog.listTables("log") if not table.isTemporary}
 
 
-def test_register_sql_without_a_place_is_refused(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_register_sql_without_a_place_is_refused(spark: SparkSession, root: str, cluster: Cluster) -> None:
     with pytest.raises(IllegalArgumentError, match=r"database=.log.*or temporary=True"):
         register_sql(spark, root)
 
     assert temporary(spark) == set()
 
 
-def test_database_gets_views_and_the_session_none(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_database_gets_views_and_the_session_none(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Tables and views of the session under the names of topics, or of the cluster's tables, are as before."""
     spark.sql("SELECT 'mine' AS whose").createOrReplaceTempView("topics")
     spark.sql("CREATE TABLE orders AS SELECT 'mine' AS whose")
@@ -79,7 +79,7 @@ def test_database_gets_views_and_the_session_none(spark: SparkSession, root: str
 
 @pytest.mark.parametrize("make", ["CREATE TABLE {} AS SELECT 1 AS one", "CREATE VIEW {} AS SELECT 1 AS one"])
 def test_database_with_a_table_of_the_name_is_refused(
-    spark: SparkSession, root: str, cluster: DeltaCluster, make: str
+    spark: SparkSession, root: str, cluster: Cluster, make: str
 ) -> None:
     spark.sql("CREATE DATABASE log")
     spark.sql(make.format("log.web_clicks"))
@@ -91,9 +91,7 @@ def test_database_with_a_table_of_the_name_is_refused(
     assert spark.sql("SELECT * FROM log.web_clicks").collect() == [(1,)]
 
 
-def test_external_table_at_the_topics_place_is_not_dropped(
-    spark: SparkSession, root: str, cluster: DeltaCluster
-) -> None:
+def test_external_table_at_the_topics_place_is_not_dropped(spark: SparkSession, root: str, cluster: Cluster) -> None:
     spark.sql("CREATE DATABASE log")
     spark.sql(f"CREATE TABLE log.orders USING delta LOCATION '{root}/orders'")
 
@@ -104,7 +102,7 @@ def test_external_table_at_the_topics_place_is_not_dropped(
 
 
 def test_database_of_another_cluster_is_refused(
-    spark: SparkSession, root: str, cluster: DeltaCluster, tmp_path: Path
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     other = str(tmp_path / "other")
     on_disk(other).create_topic("orders", 1, {})
@@ -117,7 +115,7 @@ def test_database_of_another_cluster_is_refused(
 
 
 def test_registering_again_follows_topics_and_leaves_other_views(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     register_sql(spark, root, database="log")
     spark.sql("CREATE VIEW log.mine AS SELECT 1 AS one")
@@ -135,7 +133,7 @@ def test_registering_again_follows_topics_and_leaves_other_views(
     ("where", "given"), [("log.", {"database": "log"}), ("", {"temporary": True})], ids=["database", "session"]
 )
 def test_statement_finds_a_topic_that_was_created_since(
-    spark: SparkSession, root: str, cluster: DeltaCluster, where: str, given: dict[str, object]
+    spark: SparkSession, root: str, cluster: Cluster, where: str, given: dict[str, object]
 ) -> None:
     """By `sql` and by `table`; what is nowhere is an error as ever, also of a topic that was deleted."""
     register_sql(spark, root, **given)  # type: ignore[arg-type]
@@ -151,7 +149,7 @@ def test_statement_finds_a_topic_that_was_created_since(
 
 
 def test_view_keeps_its_topic_when_another_would_have_its_name(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     register_sql(spark, root, database="log")
     cluster.create_topic("web_clicks", 1, {})
@@ -163,7 +161,7 @@ def test_view_keeps_its_topic_when_another_would_have_its_name(
     assert spark.sql("SELECT topic FROM log.web_clicks").collect() == [("web.clicks",)]
 
 
-def test_temporary_views_hide_no_table(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_temporary_views_hide_no_table(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Of the catalog or of the session; none is made then."""
     spark.sql("CREATE TABLE web_clicks AS SELECT 'mine' AS whose")
     with pytest.raises(IllegalArgumentError, match="web_clicks is a table or view of this session"):
@@ -177,7 +175,7 @@ def test_temporary_views_hide_no_table(spark: SparkSession, root: str, cluster: 
 
 
 def test_view_that_a_user_has_put_in_place_of_ours_is_not_replaced(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     register_sql(spark, root, temporary=True)
     spark.sql("SELECT 'mine' AS whose").createOrReplaceTempView("orders")
@@ -188,9 +186,7 @@ def test_view_that_a_user_has_put_in_place_of_ours_is_not_replaced(
     assert spark.sql("SELECT whose FROM orders").collect() == [("mine",)]
 
 
-def test_temporary_views_are_of_one_cluster(
-    spark: SparkSession, root: str, cluster: DeltaCluster, tmp_path: Path
-) -> None:
+def test_temporary_views_are_of_one_cluster(spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path) -> None:
     other = str(tmp_path / "other")
     on_disk(other).create_topic("parcels", 1, {})
     register_sql(spark, root, temporary=True)
@@ -203,7 +199,7 @@ def test_temporary_views_are_of_one_cluster(
 
 
 def test_topics_in_a_database_and_the_clusters_tables_in_the_session(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     views = register_sql(spark, root, database="log", temporary=True)
 
@@ -212,7 +208,7 @@ def test_topics_in_a_database_and_the_clusters_tables_in_the_session(
     assert spark.sql("SELECT view FROM kafkalike_topics ORDER BY topic").collect() == [("orders",), ("web_clicks",)]
 
 
-def test_create_view_takes_no_name_of_others(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_create_view_takes_no_name_of_others(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """By its own name and by a given one; its own view is replaced."""
     assert create_view(spark, "web.clicks", root, value_format="string") == "web_clicks__values"
     assert create_view(spark, "web.clicks", root, value_format="binary") == "web_clicks__values"
@@ -229,7 +225,7 @@ def test_create_view_takes_no_name_of_others(spark: SparkSession, root: str, clu
 @pytest.mark.parametrize("given", [{"database": "log"}, {"temporary": True}], ids=["database", "session"])
 @pytest.mark.parametrize("wrong", ["nowhere", "empty"])
 def test_register_sql_of_a_misspelt_root_is_refused(
-    spark: SparkSession, root: str, cluster: DeltaCluster, tmp_path: Path, given: dict[str, object], wrong: str
+    spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path, given: dict[str, object], wrong: str
 ) -> None:
     """The views of the right one stay."""
     register_sql(spark, root, **given)  # type: ignore[arg-type]
@@ -244,7 +240,7 @@ def test_register_sql_of_a_misspelt_root_is_refused(
     assert spark.sql(f"SELECT topic FROM {'log.' if 'database' in given else ''}orders").collect() == [("orders",)]
 
 
-def test_table_of_a_cluster_that_is_gone_is_an_error(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_table_of_a_cluster_that_is_gone_is_an_error(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """No rows would keep an alert on lag quiet."""
     register_sql(spark, root, temporary=True, topics=[])
     shutil.rmtree(root)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from kafkalike import KafkaProducer
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.spark import register_sql
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def table(spark: SparkSession, root: str, cluster: DeltaCluster) -> Iterator[str]:
+def table(spark: SparkSession, root: str, cluster: Cluster) -> Iterator[str]:
     """A view over a topic of two partitions."""
     cluster.create_topic("orders", 2, {})
     options = f"`kafka.bootstrap.servers` '{root}', topic 'orders'"
@@ -41,7 +41,7 @@ def test_an_insert_adds_records(spark: SparkSession, root: str, table: str) -> N
     assert errors_of(root) == []
 
 
-def test_a_view_of_texts_takes_texts(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_view_of_texts_takes_texts(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Its columns are the user's: for writing."""
     cluster.create_topic("texts", 1, {})
     spark.sql(

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from kafkalike import KafkaProducer, find_records
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.spark import create_view, read, register_sql
@@ -32,7 +32,7 @@ DAY = dt.timedelta(days=1)
 FIRST = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
-def fill(cluster: DeltaCluster, *records: tuple[int, dt.datetime], topic: str = "orders") -> None:
+def fill(cluster: Cluster, *records: tuple[int, dt.datetime], topic: str = "orders") -> None:
     """One append of records by partition and time; the value is the time."""
     batch = RecordBatch()
     for partition, moment in records:
@@ -46,7 +46,7 @@ def offsets(spark: SparkSession, query: str) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def cluster(root: str) -> DeltaCluster:
+def cluster(root: str) -> Cluster:
     """Two topics; three days of `orders`, a file for each day and partition, and one commit for each day."""
     made = on_disk(root)
     made.create_topic("orders", 2, {"retention.ms": "-1"})
@@ -64,7 +64,7 @@ def nothing_is_left(spark: SparkSession) -> Iterator[None]:
     spark.sql("DROP DATABASE IF EXISTS shared CASCADE")
 
 
-def test_a_range_is_half_open_and_has_a_views_columns(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_range_is_half_open_and_has_a_views_columns(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """By time and by offset; ends may be texts, times or left open."""
     views = register_sql(spark, root, temporary=True)
 
@@ -82,7 +82,7 @@ def test_a_range_is_half_open_and_has_a_views_columns(spark: SparkSession, root:
     assert views == {"orders": "orders", "a.b": "a_b"}
 
 
-def test_a_key_is_found_wherever_it_was_placed(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_key_is_found_wherever_it_was_placed(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """By `read`, in SQL and without Spark; only who asks for one partition gets one, and the log start counts."""
     with KafkaProducer(bootstrap_servers=root) as producer:
         keys = [f"{n}" for n in range(FILTER_ROWS * 2)]
@@ -107,7 +107,7 @@ def test_a_key_is_found_wherever_it_was_placed(spark: SparkSession, root: str, c
         read(spark, "orders", root, placed_by_key=True)
 
 
-def test_a_key_that_is_nowhere_costs_no_dictionary(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_key_that_is_nowhere_costs_no_dictionary(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Spark goes by the Bloom filters, which are far smaller than the keys."""
     keys = [f"{n}" + "k" * 64 for n in range(FILTER_ROWS)]
     with KafkaProducer(bootstrap_servers=root) as producer:
@@ -133,7 +133,7 @@ def bytes_read(spark: SparkSession) -> int:
 
 
 @pytest.mark.full
-def test_threads_register_one_session_while_others_query(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_threads_register_one_session_while_others_query(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """The same topics again, and others: no thread meets half a registration, or none."""
     wanted = [None, ["orders"], ["orders"], None]
     together = threading.Barrier(3)
@@ -152,7 +152,7 @@ def test_threads_register_one_session_while_others_query(spark: SparkSession, ro
     assert found == [[spark.table("orders").columns] * 4] * 3
 
 
-def test_a_range_reads_the_files_that_it_needs(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_range_reads_the_files_that_it_needs(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Delta's statistics prune below the function: files of other days and partitions may be gone."""
     register_sql(spark, root, temporary=True)
     log = cluster.log("orders")
@@ -168,7 +168,7 @@ def test_a_range_reads_the_files_that_it_needs(spark: SparkSession, root: str, c
 
 
 def test_a_topic_that_is_not_there_is_an_error_and_no_empty_answer(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """Also where only rows are counted."""
     register_sql(spark, root, topics=["orders"], temporary=True)
@@ -178,7 +178,7 @@ def test_a_topic_that_is_not_there_is_an_error_and_no_empty_answer(
             spark.sql(f"SELECT count(*) FROM kafkalike_range({topic}, NULL, NULL)").collect()  # noqa: S608
 
 
-def test_only_the_topics_asked_for_get_a_view(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_only_the_topics_asked_for_get_a_view(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """A cluster may have many; an unknown one is an error."""
     assert register_sql(spark, root, topics=["a.b"], temporary=True) == {"a.b": "a_b"}
 
@@ -188,7 +188,7 @@ def test_only_the_topics_asked_for_get_a_view(spark: SparkSession, root: str, cl
 
 
 def test_a_view_of_a_topic_that_is_gone_fails_and_the_next_registration_drops_it(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """Other views of the session stay."""
     register_sql(spark, root, temporary=True)
@@ -203,7 +203,7 @@ def test_a_view_of_a_topic_that_is_gone_fails_and_the_next_registration_drops_it
     assert not spark.catalog.tableExists("a_b")
 
 
-def test_a_topic_as_of_a_version_and_a_time_in_sql(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_topic_as_of_a_version_and_a_time_in_sql(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """By the path of its table."""
     log = cluster.log("orders")
     table = f"delta.`{cluster.table_uri(log.info)}`"
@@ -216,7 +216,7 @@ def test_a_topic_as_of_a_version_and_a_time_in_sql(spark: SparkSession, root: st
 
 
 def test_a_database_has_each_topic_as_a_view_that_other_sessions_see(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """Without what is below the log start; dropping the view leaves the topic alone."""
     version = cluster.log("orders").version
@@ -275,7 +275,7 @@ WRITES = (
 )
 
 
-def test_sql_cannot_write_to_a_topic(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_sql_cannot_write_to_a_topic(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """A record that is not numbered by an append would have another one's offset."""
     register_sql(spark, root, database="shared")
     create_view(spark, "orders", root, value_format="binary")
@@ -299,7 +299,7 @@ def test_sql_cannot_write_to_a_topic(spark: SparkSession, root: str, cluster: De
     assert [spark.table(door).count() for door in doors] == rows
 
 
-def test_a_frame_and_a_view_as_of_a_version_or_time(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_frame_and_a_view_as_of_a_version_or_time(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """The same history in Python; a time as text or datetime, in any zone."""
     version = cluster.log("orders").version
     history = spark.sql(f"DESCRIBE HISTORY delta.`{cluster.table_uri(cluster.topic('orders'))}`").collect()
@@ -313,7 +313,7 @@ def test_a_frame_and_a_view_as_of_a_version_or_time(spark: SparkSession, root: s
     assert name == "before"
 
 
-def test_a_moment_belongs_to_one_topic(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_moment_belongs_to_one_topic(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Each table has its own versions."""
     with pytest.raises(IllegalArgumentError, match="one topic"):
         read(spark, ["orders", "a.b"], root, version_as_of=1)

@@ -20,7 +20,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster, open_cluster
+from kafkalike.log.cluster.cluster import Cluster, open_cluster
 from kafkalike.model.config.server import ServerConfig
 from kafkalike.spark import CheckpointProgress, StreamWriter, Written, write, write_stream
 from tests.tools.lines import Lines
@@ -149,7 +149,7 @@ def test_behaviour_46_a_topic_that_must_not_be_created_is_missed_at_once(
 ) -> None:
     """With auto.create.topics.enable=false, before the query starts."""
     config = ServerConfig.from_properties({"auto.create.topics.enable": "false"})
-    strict = DeltaCluster(open_cluster(root).store, server=config)
+    strict = Cluster(open_cluster(root).store, server=config)
 
     with pytest.raises(UnknownTopicOrPartitionError):
         write_stream(lines.frame(), "out", strict, checkpoint=checkpoint)

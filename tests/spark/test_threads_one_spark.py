@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkalike import TopicPartition
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.appends import TxnId
 from kafkalike.spark import write
 from tests.jepsen.history import Recorder, judge
@@ -106,6 +106,6 @@ def test_racing_writes_of_one_session_make_one_log(spark: SparkSession, root: st
     assert_log_of(root, [f"{n}-{t}" for n in range(4) for t in range(3)])
 
 
-def send(spark: SparkSession, cluster: DeltaCluster, partition: int, value: str) -> Sequence[int]:
+def send(spark: SparkSession, cluster: Cluster, partition: int, value: str) -> Sequence[int]:
     frame = spark.createDataFrame([(partition, value)], "partition INT, value STRING")
     return write(frame, "t", cluster)[TopicPartition("t", partition)]

@@ -20,7 +20,7 @@ from kafkalike.errors import (
     ProducerFencedError,
     TransactionAbortableError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.cuts.value import Snapshot
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model import faults
@@ -49,7 +49,7 @@ def values(root: str, topic: str) -> list[str]:
     return [value for _, value in all_records(root, topic)[0]]
 
 
-def committed(cluster: DeltaCluster, group: str = "g", topic: str = "in") -> int:
+def committed(cluster: Cluster, group: str = "g", topic: str = "in") -> int:
     """The offset of partition 0 that a group has committed; 0 for none."""
     tp = TopicPartition(topic, 0)
     ids = {topic: cluster.topic(topic).topic_id}

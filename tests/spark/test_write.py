@@ -29,7 +29,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.config.properties import LONG_MAX
@@ -59,7 +59,7 @@ def consume(root: str, topic: str) -> list[ConsumerRecord]:
 # --- columns -----------------------------------------------------------------------------------
 
 
-def test_a_record_is_what_its_columns_say(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_record_is_what_its_columns_say(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Key, value, headers, time and partition; a Python consumer sees them all."""
     cluster.create_topic("orders", 2, {})
     moment = dt.datetime(2024, 2, 29, 12, 30, 0, 123_999, tzinfo=UTC)
@@ -172,7 +172,7 @@ def test_topics_get_rows_of_one_computation_when_executors_lose_what_they_kept(
 
 
 def test_a_partitioner_is_asked_for_the_number_of_partitions_of_each_topic(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """Of topics that are there, and of one that the write creates."""
     cluster.create_topic("three", 3, {})
@@ -185,7 +185,7 @@ def test_a_partitioner_is_asked_for_the_number_of_partitions_of_each_topic(
 
 
 def test_a_topic_that_is_created_meanwhile_with_other_settings_is_an_error(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """Records that were given their partitions for one partition must not go to one of three."""
 
@@ -239,7 +239,7 @@ def test_a_header_name_that_is_not_utf8_keeps_all_rows_out(spark: SparkSession, 
 
 
 def test_a_key_goes_to_the_partition_a_python_producer_chooses(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """Murmur2 of the key's bytes, whatever they are."""
     cluster.create_topic("orders", 7, {})
@@ -258,7 +258,7 @@ def test_a_key_goes_to_the_partition_a_python_producer_chooses(
 
 
 def test_an_explicit_partition_wins_over_the_key_and_null_leaves_it_to_the_key(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """A null in the column is as if the column were not there."""
     cluster.create_topic("orders", 5, {})
@@ -274,7 +274,7 @@ def test_an_explicit_partition_wins_over_the_key_and_null_leaves_it_to_the_key(
 
 @pytest.mark.parametrize("partition", [-1, 5])
 def test_a_partition_that_does_not_exist_keeps_all_rows_out(
-    spark: SparkSession, root: str, cluster: DeltaCluster, partition: int
+    spark: SparkSession, root: str, cluster: Cluster, partition: int
 ) -> None:
     """The error says which and how many there are."""
     cluster.create_topic("orders", 5, {})
@@ -287,7 +287,7 @@ def test_a_partition_that_does_not_exist_keeps_all_rows_out(
 
 
 def test_a_partitioner_of_ones_own_is_asked_before_the_default(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """After the partition column; null leaves it to the key's hash."""
     cluster.create_topic("orders", 4, {})
@@ -304,7 +304,7 @@ def test_a_partitioner_of_ones_own_is_asked_before_the_default(
     assert places == {b"a": 3, b"b": partition_for_key(b"x", 4), b"c": 0}
 
 
-def test_records_without_key_spread_evenly(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_records_without_key_spread_evenly(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """In turns of rows."""
     cluster.create_topic("orders", 4, {})
 
@@ -317,7 +317,7 @@ def test_records_without_key_spread_evenly(spark: SparkSession, root: str, clust
 
 
 @pytest.mark.parametrize("size", [60_000, pytest.param(200_000, marks=pytest.mark.full)])
-def test_many_rows_are_dense_and_in_order(spark: SparkSession, root: str, cluster: DeltaCluster, size: int) -> None:
+def test_many_rows_are_dense_and_in_order(spark: SparkSession, root: str, cluster: Cluster, size: int) -> None:
     """Each partition's offsets have no hole, and rows of one Spark partition keep their order in each."""
     cluster.create_topic("orders", 3, {})
     frame = spark.range(0, size, 1, 4).select(
@@ -358,7 +358,7 @@ def test_both_ways_of_writing_take_turns_on_one_topic(spark: SparkSession, root:
     assert [(r.offset, r.value) for r in records] == list(enumerate([b"s0", b"p0", b"s1", b"p1", b"s2", b"p2"]))
 
 
-def test_spark_and_python_give_the_same_rows(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_spark_and_python_give_the_same_rows(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Written by either, read by either."""
     columns = "key binary, value binary, timestamp timestamp, headers array<struct<key:string,value:binary>>"
     content: list[tuple[Any, ...]] = [
@@ -381,7 +381,7 @@ def test_spark_and_python_give_the_same_rows(spark: SparkSession, root: str, clu
     ]
 
 
-def test_an_empty_frame_writes_nothing(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_an_empty_frame_writes_nothing(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """No offsets and no table commit; the topic is made all the same."""
     assert write(rows(spark, "v").where("false"), "orders", root) == {}
     assert cluster.log("orders").version == 0
@@ -390,7 +390,7 @@ def test_an_empty_frame_writes_nothing(spark: SparkSession, root: str, cluster: 
 # --- time --------------------------------------------------------------------------------------
 
 
-def test_a_missing_time_is_that_of_the_append(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_missing_time_is_that_of_the_append(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """One time for all of them, in the column or without it."""
     before = cluster.clock.now_ms()
     frame = spark.sql("SELECT * FROM VALUES ('a', NULL), ('b', TIMESTAMP'2020-01-01') AS t(value, timestamp)")
@@ -403,7 +403,7 @@ def test_a_missing_time_is_that_of_the_append(spark: SparkSession, root: str, cl
     assert b == 1_577_836_800_000
 
 
-def test_append_time_replaces_the_rows_own(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_append_time_replaces_the_rows_own(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """With LogAppendTime; the log finds the same time."""
     cluster.create_topic("orders", 1, {"message.timestamp.type": "LogAppendTime"})
     before = cluster.clock.now_ms()
@@ -424,9 +424,7 @@ def test_a_time_that_no_record_may_have_keeps_all_rows_out(spark: SparkSession, 
         write(frame, "orders", root)
 
 
-def test_a_time_too_far_away_for_the_topic_keeps_all_rows_out(
-    spark: SparkSession, root: str, cluster: DeltaCluster
-) -> None:
+def test_a_time_too_far_away_for_the_topic_keeps_all_rows_out(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """`message.timestamp.before.max.ms`."""
     cluster.create_topic("orders", 1, {"message.timestamp.before.max.ms": "60000"})
 
@@ -470,7 +468,7 @@ def test_a_session_of_the_users_own_writes_the_same(spark: SparkSession, root: s
 # --- refusals ----------------------------------------------------------------------------------
 
 
-def test_a_record_that_is_too_large_keeps_all_rows_out(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_record_that_is_too_large_keeps_all_rows_out(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Key, value and headers count as they do for a Python producer."""
     cluster.create_topic("orders", 1, {"max.message.bytes": "80"})
     headers = F.array(F.struct(F.lit("hé").alias("key"), F.lit(b"v").alias("value")))
@@ -482,7 +480,7 @@ def test_a_record_that_is_too_large_keeps_all_rows_out(spark: SparkSession, root
     assert len(consume(root, "orders")) == 1
 
 
-def test_a_compacted_topic_takes_no_row_without_key(spark: SparkSession, root: str, cluster: DeltaCluster) -> None:
+def test_a_compacted_topic_takes_no_row_without_key(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """The error says why."""
     cluster.create_topic("latest", 1, {"cleanup.policy": "compact"})
 
@@ -557,7 +555,7 @@ def test_arguments_without_meaning_are_refused(spark: SparkSession, root: str) -
     ],
 )
 def test_the_file_has_the_codec_that_was_asked_for(
-    spark: SparkSession, root: str, cluster: DeltaCluster, asked: str | None, topic: str, found: str
+    spark: SparkSession, root: str, cluster: Cluster, asked: str | None, topic: str, found: str
 ) -> None:
     """The topic's own wins; a Python consumer can read all of them."""
     cluster.create_topic("orders", 1, {"compression.type": topic})
@@ -605,7 +603,7 @@ def test_a_source_is_computed_once_and_before_the_lock(spark: SparkSession, root
 
 
 def test_a_source_that_takes_long_leaves_the_whole_delivery_timeout_for_rivals(
-    spark: SparkSession, root: str, cluster: DeltaCluster
+    spark: SparkSession, root: str, cluster: Cluster
 ) -> None:
     """Another writer holds the topic until the records are staged, which takes longer than the timeout."""
     cluster.create_topic("orders", 1, {})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kafkalike.cli.app import run
 from kafkalike.cli.environment import Environment
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 
 

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import Deadline
 from kafkalike.storage.local import LocalStore
 
 if TYPE_CHECKING:
-    from kafkalike.replication.cluster.cluster import ReplicatedCluster
+    from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
     from kafkalike.storage.objects import ObjectStore
     from tests.tools.object_servers import ObjectServer
 
@@ -33,7 +33,7 @@ class UnqueuedStore(LocalStore):
         yield
 
 
-def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> DeltaCluster:
+def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> Cluster:
     """The cluster of a folder; of several, joined by commas; or of an object store, with the environment's options."""
     if "," in str(root):
         from kafkalike.replication.cluster.opening import open_several
@@ -44,8 +44,8 @@ def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> DeltaCl
 
         store = open_objects(str(root))
         assert store is not None
-        return DeltaCluster(store, **settings)
-    return DeltaCluster(LocalStore(str(root)) if queue else UnqueuedStore(str(root)), **settings)
+        return Cluster(store, **settings)
+    return Cluster(LocalStore(str(root)) if queue else UnqueuedStore(str(root)), **settings)
 
 
 def on_three_disks(root: str | Path, **settings: str) -> ReplicatedCluster:

@@ -25,7 +25,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
 from kafkalike.maintenance.retention import maintain
@@ -85,7 +85,7 @@ class Side:
         self.lone = [on_disk(root) for root in self.roots] if number > 1 else []
         self.producer: KafkaProducer | None = None
 
-    def opened(self) -> DeltaCluster:
+    def opened(self) -> Cluster:
         """The cluster, as another process has it."""
         return on_disk(",".join(map(str, self.roots)))
 
@@ -189,7 +189,7 @@ class FailbackWorld:
         self.count += 1
         return b"%d" % self.count
 
-    def _client(self, side: Side) -> DeltaCluster:
+    def _client(self, side: Side) -> Cluster:
         return self.random.choice(side.early) if self.random.random() < 0.5 else side.opened()
 
     def _any_topic(self) -> tuple[Side, Topic] | None:
@@ -607,7 +607,7 @@ class FailbackWorld:
         if found is not None and found[0].gone is None:
             self._check_topic(found[0].opened(), found[1])
 
-    def _check_topic(self, cluster: DeltaCluster, topic: Topic) -> None:
+    def _check_topic(self, cluster: Cluster, topic: Topic) -> None:
         for partition in PARTITIONS:
             assert values(cluster, topic.name, partition) == topic.records[partition], (topic.name, partition)
         ids = {topic.name: str(cluster.topic(topic.name).topic_id)}

@@ -1,7 +1,7 @@
 """Groups: what a group has committed in, rows of the group table out."""
 
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

@@ -15,7 +15,7 @@ from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.log_files import last_checkpoint
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import IllegalStateError, KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.upkeep.restore import restore_as
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
@@ -57,7 +57,7 @@ class Refresh(World):
         self.cluster.groups.refresh()
         self.log.refresh()
 
-    def logs(self) -> Mapping[str, DeltaTopicLog]:
+    def logs(self) -> Mapping[str, TopicLog]:
         return {"t": self.log}
 
 
@@ -85,7 +85,7 @@ class Append(World):
             for p, value in records:
                 self.told(("t", p), value, done.ranges[p].start)
 
-    def logs(self) -> Mapping[str, DeltaTopicLog]:
+    def logs(self) -> Mapping[str, TopicLog]:
         return {"t": self.log}
 
 
@@ -293,7 +293,7 @@ class Reading(World):
         held = [tp for consumer in self.live() for tp in consumer.assignment()]
         return sorted(held) == [TopicPartition("t", 0), TopicPartition("t", 1)]
 
-    def logs(self) -> Mapping[str, DeltaTopicLog]:
+    def logs(self) -> Mapping[str, TopicLog]:
         found: Mapping[str, Any] = self.consumers[0]._context.logs._logs
         return found
 
@@ -596,7 +596,7 @@ class Restore(World):
             if found not in (whole, {0: [], 1: []}):
                 yield f"again: {found}"
 
-    def logs(self) -> Mapping[str, DeltaTopicLog]:
+    def logs(self) -> Mapping[str, TopicLog]:
         return {"t": self.log}
 
 
@@ -638,7 +638,7 @@ class Transact(World):
         for entry in self.cluster.store.list("__transactions", deep=True):
             yield f"{entry.name} is left"
 
-    def logs(self) -> Mapping[str, DeltaTopicLog]:
+    def logs(self) -> Mapping[str, TopicLog]:
         return {"t": self.log}
 
 

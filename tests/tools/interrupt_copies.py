@@ -11,12 +11,12 @@ from typing import Final
 
 from kafkalike.admin.mirror import Mirror, promote
 from kafkalike.errors import MirrorError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.storage.memory import MemoryStore
 from tests.tools.away import away, back
 from tests.tools.clusters import on_three_disks
@@ -31,10 +31,10 @@ class Mirroring(Case):
     """A mirror that has made one pass, and a source that has gone on since."""
 
     def __init__(self) -> None:
-        self.store, self.source = MemoryStore("memory://target"), DeltaCluster(MemoryStore("memory://source"))
+        self.store, self.source = MemoryStore("memory://target"), Cluster(MemoryStore("memory://source"))
         self.source.create_topic("m", 2, {"retention.ms": "-1"})
         self.write("a", 1)
-        self.target = DeltaCluster(self.store)
+        self.target = Cluster(self.store)
         self.mirror().run()
         self.write("b", 2)
         self.source.set_configs("m", {"retention.ms": "-1", "retention.bytes": "-1"})
@@ -55,7 +55,7 @@ class Mirroring(Case):
         yield from self.differences("afterwards")
         yield from self.go_on()
         yield from self.differences("after it was used again")
-        fresh = DeltaCluster(self.store)
+        fresh = Cluster(self.store)
         yield from (f"verify: {f}" for f in verify(fresh, fresh.topics()).findings if not f.warning)
 
     def go_on(self) -> Iterator[str]:
@@ -68,7 +68,7 @@ class Mirroring(Case):
 
     def copied(self, values: list[str], offset: int) -> Iterator[str]:
         """What the copy has must be this."""
-        fresh = DeltaCluster(self.store)
+        fresh = Cluster(self.store)
         if (found := everything(fresh.log("m"))) != {p: list(enumerate(values)) for p in range(2)}:
             yield f"the copy holds {found}"
         known = fresh.groups.refresh().group("g").offsets.get(AT)
@@ -79,7 +79,7 @@ class Mirroring(Case):
 
     def differences(self, when: str) -> Iterator[str]:
         """Where the client sees something else than a fresh one."""
-        mine, theirs = view_of(self.target), view_of(DeltaCluster(self.store))
+        mine, theirs = view_of(self.target), view_of(Cluster(self.store))
         for name in sorted(mine.keys() | theirs.keys()):
             if mine.get(name) != theirs.get(name):
                 yield f"{when}, {name}: the client has {mine.get(name)}, a fresh one {theirs.get(name)}"
@@ -95,7 +95,7 @@ class MirrorAnew(Mirroring):
     def __init__(self) -> None:
         super().__init__()
         self.store = MemoryStore("memory://other")
-        self.target = DeltaCluster(self.store)
+        self.target = Cluster(self.store)
 
 
 class Promote(Mirroring):

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -40,7 +40,7 @@ def make_base(root: str) -> str:
     return root
 
 
-def commit(cluster: DeltaCluster, group: str, tp: TopicPartition, offset: int) -> None:
+def commit(cluster: Cluster, group: str, tp: TopicPartition, offset: int) -> None:
     """Commit from outside the group's membership."""
     ids = {tp.topic: str(cluster.topic(tp.topic).topic_id)}
     wanted = {tp: OffsetAndMetadata(offset, "")}
@@ -92,7 +92,7 @@ class World(abc.ABC):
         """Go on with the same client; says what is wrong."""
         return iter(())
 
-    def logs(self) -> Mapping[str, DeltaTopicLog]:
+    def logs(self) -> Mapping[str, TopicLog]:
         """Logs that the client holds open, by topic."""
         return {}
 
@@ -131,7 +131,7 @@ class World(abc.ABC):
         found = verify(fresh, fresh.topics()).findings
         yield from (f"verify: {finding}" for finding in found if not finding.warning)
 
-    def _differences(self, fresh: DeltaCluster, when: str) -> Iterator[str]:
+    def _differences(self, fresh: Cluster, when: str) -> Iterator[str]:
         """Where the client sees something else than a fresh one."""
         mine, theirs = view_of(self.cluster), view_of(fresh)
         for topic, log in self.logs().items():
@@ -142,7 +142,7 @@ class World(abc.ABC):
             if mine.get(name) != theirs.get(name):
                 yield f"{when}, {name}: the client has {mine.get(name)}, a fresh one {theirs.get(name)}"
 
-    def _use(self, fresh: DeltaCluster) -> Iterator[str]:
+    def _use(self, fresh: Cluster) -> Iterator[str]:
         """Write through the client: offsets go on, no topic is made anew, a commit is there."""
         for name, info in fresh.topics().items():
             if self.cluster.ensure_topic(name).topic_id != info.topic_id:
@@ -156,7 +156,7 @@ class World(abc.ABC):
         commit(self.cluster, "after", TopicPartition("t", 0), end)
         self.cluster.create_topic("after", 1, {})
 
-    def _records(self, fresh: DeltaCluster) -> Iterator[str]:
+    def _records(self, fresh: Cluster) -> Iterator[str]:
         topics = fresh.topics()
         kept = {topic for topic, _ in self.before} - self.gone
         if not kept <= topics.keys():
@@ -180,7 +180,7 @@ class World(abc.ABC):
                 yield f"{place}: {value} is there {times} times"
 
 
-def log_view(log: DeltaTopicLog) -> dict[str, Any]:
+def log_view(log: TopicLog) -> dict[str, Any]:
     """What a log says of itself."""
     parts = log.info.partitions
     return {
@@ -193,7 +193,7 @@ def log_view(log: DeltaTopicLog) -> dict[str, Any]:
     }
 
 
-def view_of(cluster: DeltaCluster) -> dict[str, Any]:
+def view_of(cluster: Cluster) -> dict[str, Any]:
     """Everything that a client knows of its cluster, fresh."""
     metadata, groups = cluster.metadata.refresh(), cluster.groups.refresh()
     found: dict[str, Any] = {

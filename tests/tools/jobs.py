@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.staging.folder import staging_place
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.spark.writes.commit import Commit, commit_results
@@ -37,7 +37,7 @@ def staged(target: Target, folder: Folder, tasks: Sequence[Rows]) -> list[TaskRe
 
 
 def write_rows(
-    cluster: DeltaCluster, *tasks: Rows, name: tuple[str, int] | None = None, **more: Any
+    cluster: Cluster, *tasks: Rows, name: tuple[str, int] | None = None, **more: Any
 ) -> Mapping[str, Appended]:
     """Write what a job of some tasks computes, each row to its topic.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.dead_letters.letters import Context, read_context
 
 

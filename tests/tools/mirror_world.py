@@ -18,7 +18,7 @@ from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import KafkaError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -61,7 +61,7 @@ class MirrorWorld:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        self.cluster = DeltaCluster(self.source)
+        self.cluster = Cluster(self.source)
         for name, configs in (("a", AT_ONCE), ("b", AT_ONCE), ("c", EAGER)):
             self.cluster.create_topic(name, 2, configs)
         self.number = 0
@@ -132,7 +132,7 @@ class MirrorWorld:
         self.clean(self.cluster, self.random.choice(NAMES))
 
     @staticmethod
-    def clean(cluster: DeltaCluster, name: str) -> None:
+    def clean(cluster: Cluster, name: str) -> None:
         """As after a day: the log begins at a checkpoint."""
         files = cluster.files_of(cluster.topic(name))
         newest = load_snapshot(files)
@@ -147,14 +147,14 @@ class MirrorWorld:
 
     # --- the mirrors ---------------------------------------------------------------------------
 
-    def opened(self) -> DeltaCluster:
+    def opened(self) -> Cluster:
         """The target, as another process has it."""
         if self.roots is None:
-            return DeltaCluster(self.target)
+            return Cluster(self.target)
         return on_three_disks(self.roots, **{"replica.lag.time.max.ms": "200"})
 
     def mirroring(self) -> MirrorSync:
-        return MirrorSync(DeltaCluster(self.source), self.opened(), lambda name: name in NAMES, lambda _: True)
+        return MirrorSync(Cluster(self.source), self.opened(), lambda name: name in NAMES, lambda _: True)
 
     def advance(self) -> None:
         """Some acts of one of the mirrors; another process's each time that it begins."""
@@ -181,7 +181,7 @@ class MirrorWorld:
     def check_promoted(self) -> None:
         """A copy of the target, promoted now, is a moment of the source, and goes on."""
         copy = copy_of(self.target)
-        cluster = DeltaCluster(copy)
+        cluster = Cluster(copy)
         names = [name for name, info in cluster.topics().items() if info.mirror is not None and info.mirror.run]
         if not names:
             return
@@ -194,7 +194,7 @@ class MirrorWorld:
         if {"a", "b"} <= set(names):
             self._check_goes_on(cluster)
 
-    def _check_moment(self, cluster: DeltaCluster) -> None:
+    def _check_moment(self, cluster: Cluster) -> None:
         """Of each transaction there is all or nothing."""
         transactions = [{v for v in map(_text, values(cluster, n, 1)) if v.startswith("x")} for n in ("a", "b")]
         assert transactions[0] == transactions[1]
@@ -202,7 +202,7 @@ class MirrorWorld:
         last = max((int(v[1:]) for v in transactions[0]), default=0)
         assert (known.position.metadata if known else "x0") == f"x{last}"
 
-    def _check_topic(self, cluster: DeltaCluster, name: str) -> None:
+    def _check_topic(self, cluster: Cluster, name: str) -> None:
         log = cluster.log(name)
         found = {(p, offset): value for p in log.info.partitions for offset, _, value in pairs_of(log, p)}
         for (partition, offset), value in found.items():
@@ -215,7 +215,7 @@ class MirrorWorld:
                 at = group.offsets.get(TopicPartition(name, partition))
                 assert at is None or at.position.offset <= end
 
-    def _check_goes_on(self, cluster: DeltaCluster) -> None:
+    def _check_goes_on(self, cluster: Cluster) -> None:
         """Appends and transactions take the next offsets; none is taken for one of the source's."""
         ends = {name: cluster.log(name).log_end(1) for name in ("a", "b")}
         with KafkaProducer(bootstrap_servers=cluster, transactional_id="tx") as producer:
@@ -226,7 +226,7 @@ class MirrorWorld:
             producer.commit_transaction()
         for name, end in ends.items():
             assert values(cluster, name, 1)[end:] == [b"new"]
-        again = DeltaCluster(cluster.store) if self.roots is None else self.opened()
+        again = Cluster(cluster.store) if self.roots is None else self.opened()
         again.transactions.cut(["a", "b"], _deadline())
 
     def promote_beside(self, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ class MirrorWorld:
         last = mirroring.run()
         assert last.sound
         assert not last.offsets
-        mine, theirs = self.opened(), DeltaCluster(self.source)
+        mine, theirs = self.opened(), Cluster(self.source)
         for name in NAMES:
             ours, own = mine.topic(name), theirs.topic(name)
             assert (ours.topic_id, ours.configs, ours.num_partitions) == (own.topic_id, own.configs, own.num_partitions)

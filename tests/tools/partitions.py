@@ -1,6 +1,6 @@
 """Partitions: an open log in, what can be read of one of its partitions out. Needs no tables."""
 
-from kafkalike.log.port import TopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 
 READ_BYTES = 1 << 20
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from kafkalike.connect import connect
-from kafkalike.log.port import TopicLog
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.partitions import partition_records
@@ -98,14 +97,14 @@ def everything(log: TopicLog) -> dict[int, list[tuple[int, str]]]:
     return {p: records_of(log, p) for p in log.info.partitions}
 
 
-def open_log(cluster: _OpensLogs, topic: str = "t") -> DeltaTopicLog:
+def open_log(cluster: _OpensLogs, topic: str = "t") -> TopicLog:
     """The log of a topic in Delta tables."""
     log: Any = cluster.log(topic)
-    assert isinstance(log, DeltaTopicLog)
+    assert isinstance(log, TopicLog)
     return log
 
 
-def make_topic(root: str, *records: tuple[int, str], partitions: int = 2, topic: str = "t") -> DeltaTopicLog:
+def make_topic(root: str, *records: tuple[int, str], partitions: int = 2, topic: str = "t") -> TopicLog:
     """A new topic with some records in one append."""
     cluster = connect(root)
     cluster.create_topic(topic, partitions, {})

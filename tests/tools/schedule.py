@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.storage.local import LocalStore
 from kafkalike.storage.port import Entry, Store
@@ -99,9 +99,9 @@ class Schedule:
         self._steps += 1
         self.step()
 
-    def cluster(self, root: str) -> DeltaCluster:
+    def cluster(self, root: str) -> Cluster:
         """A client of its own for an actor."""
-        return DeltaCluster(ScheduledStore(root, self), clock=self)
+        return Cluster(ScheduledStore(root, self), clock=self)
 
 
 class ScheduledStore(LocalStore):

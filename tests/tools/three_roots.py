@@ -12,7 +12,7 @@ from kafkalike.errors import ElectionNotNeededError
 from tests.tools.clusters import on_three_disks
 
 if TYPE_CHECKING:
-    from kafkalike.replication.cluster.cluster import ReplicatedCluster
+    from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 
 LAG_MS: Final = 200
 """For how long a root that gives no answer is waited for."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kafkalike.consumer import KafkaConsumer
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import MaintenanceReport, TopicReport, maintain
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -59,12 +59,12 @@ class ShiftedClock:
         SYSTEM_CLOCK.sleep(seconds)
 
 
-def open_cluster(root: str, clock: ShiftedClock | None = None) -> DeltaCluster:
+def open_cluster(root: str, clock: ShiftedClock | None = None) -> Cluster:
     """A cluster as a new process opens it; in an object store with the options of the environment."""
     return on_disk(root, clock=clock or SYSTEM_CLOCK)
 
 
-def topic(root: str, name: str, partitions: int, configs: Mapping[str, str]) -> DeltaTopicLog:
+def topic(root: str, name: str, partitions: int, configs: Mapping[str, str]) -> TopicLog:
     """A new topic."""
     cluster = open_cluster(root)
     cluster.create_topic(name, partitions, configs)
@@ -93,7 +93,7 @@ def run(root: str, *names: str, clock: ShiftedClock | None = None, **options: An
     return report
 
 
-def pairs_of(log: DeltaTopicLog, partition: int = 0) -> list[tuple[int, str | None, str | None]]:
+def pairs_of(log: TopicLog, partition: int = 0) -> list[tuple[int, str | None, str | None]]:
     """Offset, key and value of all records that can be read."""
     log.refresh()
     reader = log.reader(partition, log.log_start(partition))

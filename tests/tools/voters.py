@@ -10,7 +10,7 @@ from typing import Any
 
 from kafkalike.admin.testing import ManualClock
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.control_log import DeltaControlLog
+from kafkalike.delta.control_log import ControlLog
 from kafkalike.delta.layout import CLUSTER_METADATA, METADATA_SCHEMA, METADATA_TABLE_PROPERTIES
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.row_table import RowTable
@@ -146,7 +146,7 @@ class VoterClient:
         table: RowTable[ClusterState, MetadataRow] = RowTable(
             _Root(self.store), CLUSTER_METADATA, METADATA_SCHEMA, MetadataRow, ClusterState, clock=clock
         )
-        self.log = DeltaControlLog(table, helpers=Helpers(), patience=0.05, properties=METADATA_TABLE_PROPERTIES)
+        self.log = ControlLog(table, helpers=Helpers(), patience=0.05, properties=METADATA_TABLE_PROPERTIES)
 
     def create(self, name: str) -> None:
         def plan(state: ClusterState) -> Sequence[MetadataRow]:

@@ -21,7 +21,7 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownOutcomeError,
 )
-from kafkalike.log.port import TopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
 from kafkalike.producer import FutureRecordMetadata, KafkaProducer

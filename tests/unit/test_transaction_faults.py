@@ -22,7 +22,8 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.log.group.group_offsets import GroupOffsets
-from kafkalike.log.port import TopicLog, TransactionSession
+from kafkalike.log.topic.topic_log import TopicLog
+from kafkalike.log.transactions.session import TransactionSession
 from kafkalike.model.appends import Appended
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

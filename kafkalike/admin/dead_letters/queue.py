@@ -20,7 +20,7 @@ from kafkalike.model.names import TopicId, check_topic_name
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import TopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.topic import TopicInfo
 
 _LOOK_BYTES: Final = 1

@@ -27,7 +27,9 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TopicLog, TransactionSession
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.log.transactions.session import TransactionSession
 
 GROUP: Final = "dlq-replay"
 """The group whose offsets say what was replayed, where no other one is named."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
-from kafkalike.log.port import Cluster, TopicLog
 from kafkalike.model.group_state import CommittedOffset, Group
 from kafkalike.model.lag import Lag, PartitionIndex
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from kafkalike.model.lag import PartitionIndex, total
 from kafkalike.version import __version__
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 _log = logging.getLogger(__name__)
 

@@ -6,12 +6,15 @@ Names are those of kafka_exporter where it has them. A replica's lag is that of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import GaugeMetricFamily
 
-from kafkalike.log.port import Cluster
 from kafkalike.model.brokers import Replicas
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 PARTITION: Final = ("topic", "partition")
 REPLICA: Final = ("topic", "broker")
@@ -85,10 +88,8 @@ def mirror_families(cluster: Cluster, now_ms: int) -> Iterator[GaugeMetricFamily
     """
     if not cluster.metadata.state.mirrors:
         return
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.replication.mirrors.mirror_lag import mirror_lags
 
-    assert isinstance(cluster, DeltaCluster)
     labels = ("topic", "source")
     version = GaugeMetricFamily("kafkalike_mirror_version", "Version of the source's table that it has.", labels=labels)
     behind = GaugeMetricFamily(

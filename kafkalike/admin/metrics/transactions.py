@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.admin.transactions import since_ms
-from kafkalike.log.port import Cluster
 from kafkalike.model.group_state import TRANSACTION, standing_of
 from kafkalike.model.transactions.values import Why
 from kafkalike.model.transactions.views import TransactionState
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 ABORTED: Final = frozenset({Why.ABORT, Why.TIMEOUT, Why.ADMIN})
 """Reasons of rows that have aborted a transaction; one that `init_transactions` aborts is not counted."""

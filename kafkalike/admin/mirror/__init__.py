@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkalike.connect import connect, open_named
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.replication.mirrors import promotion as promoting
 from kafkalike.replication.mirrors.mirror_lag import MirrorLag, mirror_lags
 from kafkalike.replication.mirrors.mirror_sync import MirrorSync, SyncResult, TopicSync
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 __all__ = ["Mirror", "MirrorLag", "SyncResult", "TopicSync", "describe", "promote"]
 
@@ -134,7 +137,7 @@ def describe(
     return mirror_lags(connect(target, target_options), theirs, _filter(topics))
 
 
-def _writable(target: Any, options: Any) -> DeltaCluster:  # noqa: ANN401 - see `connect`
+def _writable(target: Any, options: Any) -> Cluster:  # noqa: ANN401 - see `connect`
     cluster = connect(target, options)
     cluster.store.check_writable()
     return cluster

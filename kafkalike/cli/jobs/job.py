@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.structs import TopicPartition
 
 

@@ -24,8 +24,9 @@ from kafkalike.model.segments import Segment
 from kafkalike.schemas.serialization import deserializer_for
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.chunk import Columns
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.maintenance.verify.commits import CommitInfo
 
 READ_BYTES: Final = 1_048_576

@@ -13,7 +13,7 @@ from kafkalike.cli.options import bootstrap_option, command_config_option, versi
 from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 
 @click.command(epilog="Example: kafkalike history orders --kind retention --kind 'log start'")
@@ -70,11 +70,9 @@ def history(
 
 
 def _restore(cluster: Cluster, topic: str, new: str | None, version: int | None) -> None:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.maintenance.upkeep.restore import restore_as
 
     if new is None or version is None:
         raise click.UsageError("--restore-as and --table-version belong together")
-    assert isinstance(cluster, DeltaCluster)
     made = restore_as(cluster, topic, version, new, uuid.uuid4().hex)
     click.echo(f"Created topic {made.name} with what {topic} held at version {version}.")

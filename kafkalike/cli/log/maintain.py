@@ -17,7 +17,7 @@ from kafkalike.cli.options import bootstrap_option, command_config_option, topic
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.maintenance.retention import MaintenanceReport, TopicReport
 
 WORKS: Final = ("retention", "compaction", "merge", "vacuum", "control")

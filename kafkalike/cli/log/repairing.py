@@ -12,8 +12,7 @@ from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import Deadline
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.maintenance.verify.flaws import DamagedTable
     from kafkalike.model.transactions.views import LostPart
 
@@ -38,10 +37,6 @@ def repair_tables(
     Returns:
         Whether there is nothing damaged, or all of it was repaired.
     """
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-
-    assert isinstance(cluster, DeltaCluster)
-
     with contextlib.suppress(LogCorruptError):
         # A root of a newer format is refused here: what looks damaged may be what this release does not know.
         cluster.metadata.refresh()
@@ -63,7 +58,7 @@ def repair_tables(
 
 
 def _whole_replicas(
-    cluster: DeltaCluster, allowed: Callable[[str], bool], *, execute: bool, say: Callable[[str], None]
+    cluster: Cluster, allowed: Callable[[str], bool], *, execute: bool, say: Callable[[str], None]
 ) -> bool:
     """Before anything is given up: what one replica has damaged, another one may have whole."""
     from kafkalike.maintenance.verify.replica_repair import repair_replicas
@@ -76,7 +71,7 @@ def _whole_replicas(
 
 
 def _damaged(
-    cluster: DeltaCluster, allowed: Callable[[str], bool], *, control: bool, say: Callable[[str], None]
+    cluster: Cluster, allowed: Callable[[str], bool], *, control: bool, say: Callable[[str], None]
 ) -> Iterator[DamagedTable]:
     from kafkalike.maintenance.verify.flaws import damaged_tables
 
@@ -90,7 +85,7 @@ def _damaged(
     yield from damaged_tables(cluster, [topics[n] for n in sorted(topics) if allowed(n)], control=False)
 
 
-def _repaired(cluster: DeltaCluster, table: DamagedTable, say: Callable[[str], None]) -> bool:
+def _repaired(cluster: Cluster, table: DamagedTable, say: Callable[[str], None]) -> bool:
     from kafkalike.maintenance.verify.repair import repair
 
     try:
@@ -109,7 +104,7 @@ def _sentence(lost: LostPart) -> str:
     )
 
 
-def _left_out(cluster: DeltaCluster, lost: LostPart, say: Callable[[str], None]) -> bool:
+def _left_out(cluster: Cluster, lost: LostPart, say: Callable[[str], None]) -> bool:
     try:
         cluster.transactions.leave_out(lost, Deadline(cluster.clock, TIMEOUT_MS))
     except KafkaError as error:

@@ -18,7 +18,7 @@ from kafkalike.cli.options import bootstrap_option, command_config_option, topic
 from kafkalike.errors import UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.maintenance.verify.findings import Report
 
 
@@ -122,11 +122,9 @@ def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> Report:
     Raises:
         click.ClickException: it cannot be read, or the cluster has no tables.
     """
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.maintenance.verify.certificate import check_certificate
     from kafkalike.model.corrections.certificate import parse_certificate
 
-    assert isinstance(cluster, DeltaCluster)
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as cause:

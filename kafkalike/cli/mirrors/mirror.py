@@ -17,7 +17,7 @@ from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:
     from kafkalike.admin.mirror import MirrorLag, SyncResult
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -75,7 +75,7 @@ class _Settings:
     source: str | None
     target: str | None
 
-    def open(self, environment: Environment, root: str | None, own: str | None) -> DeltaCluster:
+    def open(self, environment: Environment, root: str | None, own: str | None) -> Cluster:
         """A cluster of tables."""
         from kafkalike.connect import connect_delta
 

@@ -13,7 +13,7 @@ from kafkalike.cli.interrupt import Interrupt
 from kafkalike.cli.options import bootstrap_option, certificate, command_config_option, tls_options, version_option
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.spark.queries import Queries
 
 LOOK_SECONDS: Final = 0.1

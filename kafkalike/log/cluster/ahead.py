@@ -9,15 +9,17 @@ import contextlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import KafkaError
-from kafkalike.log.port import TopicLog
 from kafkalike.log.topic.followed import LONGEST
-from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.port import Pace, Store
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.topic_log import TopicLog
+
 
 OPENED_BESIDE: Final = 8
 """Topics that are opened side by side; each reads commits side by side, too."""
@@ -35,14 +37,14 @@ def look_ahead(store: Store, logs: Iterable[TopicLog], *, waiting: bool) -> floa
         The time before, seconds of the machine's monotonic clock: the `since` of `TopicLog.refresh`.
     """
     begun = SYSTEM_CLOCK.monotonic()
-    names = [log.next_file for log in logs if isinstance(log, DeltaTopicLog)]
+    names = [log.next_file for log in logs]
     asked = [name for name in names if name is not None]
     if len(asked) > 1:
         store.look_ahead(asked, Pace(longest=LONGEST if waiting else 0.0))
     return begun
 
 
-def open_ahead(infos: Iterable[TopicInfo], opened: Callable[[TopicInfo], DeltaTopicLog]) -> dict[str, DeltaTopicLog]:
+def open_ahead(infos: Iterable[TopicInfo], opened: Callable[[TopicInfo], TopicLog]) -> dict[str, TopicLog]:
     """Open the logs of several topics; one that cannot be opened is left out.
 
     Args:
@@ -50,7 +52,7 @@ def open_ahead(infos: Iterable[TopicInfo], opened: Callable[[TopicInfo], DeltaTo
         opened: opens one; called in other threads, with the caller's deadline.
     """
 
-    def attempt(info: TopicInfo) -> DeltaTopicLog | None:
+    def attempt(info: TopicInfo) -> TopicLog | None:
         with contextlib.suppress(OSError, KafkaError):
             return opened(info)
         return None

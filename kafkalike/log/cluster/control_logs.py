@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kafkalike.delta.control_log import DeltaControlLog
+from kafkalike.delta.control_log import ControlLog
 from kafkalike.delta.layout import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
@@ -38,6 +38,16 @@ GROUPS_PATIENCE_SECONDS: Final = 1.0
 session, since a member that is stopped while it holds the lock must not stop its group (decision 007)."""
 
 
+MetadataLog: TypeAlias = ControlLog[ClusterState, MetadataRow]
+"""The table `__cluster_metadata`."""
+
+GroupsLog: TypeAlias = ControlLog[GroupsState, GroupRow]
+"""The table `__consumer_offsets`."""
+
+SchemasLog: TypeAlias = "ControlLog[RegistryState, SchemaRow]"
+"""The table `__schemas`."""
+
+
 class ControlLogs:
     """Makes the control logs of one cluster.
 
@@ -47,8 +57,8 @@ class ControlLogs:
         helpers: threads that make checkpoints.
         check_format: called with the properties of the table of metadata; refuses a root of a newer format.
         on_seal: called where a table of groups or schemas has replicas.
-        on_missing: called where there are no metadata, see `DeltaControlLog`.
-        check_new: called when a table is made, see `DeltaControlLog`.
+        on_missing: called where there are no metadata, see `ControlLog`.
+        check_new: called when a table is made, see `ControlLog`.
     """
 
     def __init__(
@@ -84,13 +94,13 @@ class ControlLogs:
             check=self._check_format,
         )
 
-    def metadata_log(self, *, before_change: Callable[[], object]) -> DeltaControlLog[ClusterState, MetadataRow]:
+    def metadata_log(self, *, before_change: Callable[[], object]) -> MetadataLog:
         """The metadata of a cluster at one root; each call makes one that has read nothing yet.
 
         Args:
             before_change: called before each change; it may refuse it.
         """
-        return DeltaControlLog(
+        return ControlLog(
             self.metadata_rows(),
             helpers=self._helpers,
             longest_pause=METADATA_PAUSE_SECONDS,
@@ -100,7 +110,7 @@ class ControlLogs:
             before_change=before_change,
         )
 
-    def groups_log(self, *, before_change: Callable[[], object]) -> DeltaControlLog[GroupsState, GroupRow]:
+    def groups_log(self, *, before_change: Callable[[], object]) -> GroupsLog:
         """Groups with their members and committed offsets, and transactional ids.
 
         Args:
@@ -110,7 +120,7 @@ class ControlLogs:
         if self._store.combines:
             # Kept while any client has it: with it, one look of the process tells all its members.
             combined = self._store.shared(("groups", self._clock), self._combined_groups)
-        return DeltaControlLog(
+        return ControlLog(
             self._groups_table() if combined is None else combined.rows,
             helpers=self._helpers,
             patience=GROUPS_PATIENCE_SECONDS,
@@ -137,7 +147,7 @@ class ControlLogs:
 
         return ControlGroupCommit(self._groups_table(), load_commit, Helpers())
 
-    def schemas_log(self, *, before_change: Callable[[], object]) -> DeltaControlLog[RegistryState, SchemaRow]:
+    def schemas_log(self, *, before_change: Callable[[], object]) -> SchemasLog:
         """Schemas with their subjects, ids, levels and modes.
 
         Args:
@@ -146,7 +156,7 @@ class ControlLogs:
         from kafkalike.model.schemas.rows import SchemaRow
         from kafkalike.model.schemas.state import RegistryState
 
-        return DeltaControlLog(
+        return ControlLog(
             RowTable(
                 self._store,
                 SCHEMAS,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.topic import TopicInfo
 
 COPY_APP: Final = "kafkalike.copy/"
@@ -35,7 +35,7 @@ class Relatives:
         return (*self.copies, *self.origins)
 
 
-def relatives_of(cluster: DeltaCluster, topic_ids: Collection[str]) -> Relatives:
+def relatives_of(cluster: Cluster, topic_ids: Collection[str]) -> Relatives:
     """What was made from some topics, and what these were made from, looked up anew.
 
     Where one that others were made from is gone, the table of each topic of the cluster is opened, as only the copies
@@ -55,25 +55,25 @@ def relatives_of(cluster: DeltaCluster, topic_ids: Collection[str]) -> Relatives
     return Relatives(copies=tuple(sorted(copies - own)), origins=tuple(sorted(family - copies - own)))
 
 
-def _made_from(cluster: DeltaCluster, topic_ids: Collection[str], there: Collection[str]) -> set[str]:
+def _made_from(cluster: Cluster, topic_ids: Collection[str], there: Collection[str]) -> set[str]:
     """Names of the topics that were made from some, `there` being those of them that exist."""
     logs = [cluster.log(name) for name in sorted(there)]
     gone = set(topic_ids) - {str(log.info.table_id) for log in logs}
     return {*copies_of(cluster, logs), *(made_from(cluster, gone) if gone else ())}
 
 
-def origins_of(cluster: DeltaCluster, log: DeltaTopicLog) -> list[TopicInfo]:
+def origins_of(cluster: Cluster, log: TopicLog) -> list[TopicInfo]:
     """The topics that exist of those that one was made from, as of its log's last refresh; mirrors are none."""
     ids = set(origin_ids(log))
     return [info for info in cluster.topics().values() if info.table_id in ids and info.mirror is None]
 
 
-def origin_ids(log: DeltaTopicLog) -> list[str]:
+def origin_ids(log: TopicLog) -> list[str]:
     """Ids of the topics that one was made from, whether they exist still or not."""
     return [app.removeprefix(ORIGIN_APP) for app in log.apps(ORIGIN_APP)]
 
 
-def copies_of(cluster: DeltaCluster, logs: Collection[DeltaTopicLog]) -> list[str]:
+def copies_of(cluster: Cluster, logs: Collection[TopicLog]) -> list[str]:
     """Names of the topics that were forked or restored from some, and from those, as far as they exist; looked up anew.
 
     Args:
@@ -94,7 +94,7 @@ def copies_of(cluster: DeltaCluster, logs: Collection[DeltaTopicLog]) -> list[st
     return sorted(found)
 
 
-def made_from(cluster: DeltaCluster, topic_ids: Collection[str]) -> list[str]:
+def made_from(cluster: Cluster, topic_ids: Collection[str]) -> list[str]:
     """Names of the topics that were made from topics which are gone; each topic's table is opened for it."""
     wanted = set(topic_ids)
     return [name for name in sorted(cluster.topics()) if wanted.intersection(origin_ids(cluster.log(name)))]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import uuid
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.server import ServerConfig
 from kafkalike.storage.memory import MemoryStore
 
 
-class MemoryCluster(DeltaCluster):
+class MemoryCluster(Cluster):
     """A cluster in memory, for tests: its topics are Delta tables in a dictionary, and end with the process.
 
     Args:

@@ -18,10 +18,10 @@ from kafkalike.model.transactions.views import Cut, TopicCut
 from kafkalike.storage.port import Store
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 
-def cut_at(cluster: DeltaCluster, infos: Iterable[TopicInfo], time_ms: int) -> Cut:
+def cut_at(cluster: Cluster, infos: Iterable[TopicInfo], time_ms: int) -> Cut:
     """Several topics as of a time, and as much later as transactions needed that had reached one of them by then.
 
     Args:
@@ -58,7 +58,7 @@ def cut_at(cluster: DeltaCluster, infos: Iterable[TopicInfo], time_ms: int) -> C
     return Cut(seq=seq, groups_version=0, topics=topics)
 
 
-def ends_at(cluster: DeltaCluster, info: TopicInfo, version: int) -> Mapping[int, int]:
+def ends_at(cluster: Cluster, info: TopicInfo, version: int) -> Mapping[int, int]:
     """Log ends of a topic as of a version of its table, by partition that has any record or had one.
 
     Raises:

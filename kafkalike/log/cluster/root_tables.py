@@ -5,16 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.commit_file import topic_creation
-from kafkalike.delta.control_log import DeltaControlLog
 from kafkalike.delta.layout import CLUSTER_METADATA, DELETED
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.table import Table
 from kafkalike.delta.write_queue import cleaning_turn, turns_of
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.log.cluster.base import OutdatedError
 from kafkalike.log.cluster.topic_folders import (
     check_first,
     is_later_life,
@@ -33,6 +32,13 @@ from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.port import Store
 
+if TYPE_CHECKING:
+    from kafkalike.delta.control_log import ControlLog
+
+
+class OutdatedError(Exception):
+    """The metadata have moved on since a change was planned: it is to be planned anew."""
+
 
 class RootTables:
     """Makes and removes the tables of topics.
@@ -50,7 +56,7 @@ class RootTables:
         root: str,
         store: Store,
         clock: Clock,
-        metadata: DeltaControlLog[ClusterState, MetadataRow],
+        metadata: ControlLog[ClusterState, MetadataRow],
         metadata_on_disk: Callable[[], ClusterState],
     ) -> None:
         self._root = root

@@ -20,7 +20,7 @@ from kafkalike.model.config.server import PER_ROOT, SERVER_PROPERTIES, SERVER_PR
 from kafkalike.model.metadata_rows import MetadataRow, defaults_row
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import ControlLog
+    from kafkalike.log.cluster.control_logs import MetadataLog
     from kafkalike.model.clock import Clock
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.storage.port import Store
@@ -117,7 +117,7 @@ class ServerDefaults:
     def __init__(
         self,
         root: str,
-        metadata: Callable[[], ControlLog[ClusterState, MetadataRow]],
+        metadata: Callable[[], MetadataLog],
         clock: Clock,
         read: Callable[[], ServerFiles],
         *,

@@ -16,7 +16,8 @@ from kafkalike.model.dead_letters.letters import Letter
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,8 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TransactionSession
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.transactions.session import TransactionSession
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ from kafkalike.model import faults
 from kafkalike.model.dead_letters.letters import Letter
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TransactionSession
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.transactions.session import TransactionSession
     from kafkalike.model.clock import Deadline
 
 ONCE: Final = "dead letters"

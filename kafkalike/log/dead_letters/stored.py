@@ -10,7 +10,7 @@ from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.model.dead_letters.letters import Context, Headers, original_headers, read_context, same_class
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import TopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.topic import TopicInfo
 
 _READ_BYTES: Final = 1_048_576

@@ -12,7 +12,8 @@ from kafkalike.model.config.dead_letters import topic_settings
 from kafkalike.model.dead_letters.letters import Letter
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
 
 
 def ensure(cluster: Cluster, name: str, source: str) -> TopicLog:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.log.group.heartbeat import Pacemaker
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings, Membership
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import Clock
 from kafkalike.model.groups.protocol import EXCLUSIVE, Scheme, Subscriber
 from kafkalike.model.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 SESSION_MS: Final = 10_000
 HEARTBEAT_MS: Final = 2000

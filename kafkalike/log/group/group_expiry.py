@@ -5,9 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import Clock
 from kafkalike.model.group_state import Group, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.protocol import Known, leave
@@ -15,6 +14,10 @@ from kafkalike.model.groups.roster import Roster
 from kafkalike.model.leases import Leases
 from kafkalike.model.offset_expiry import MINUTE_MS, deletion_rows, expired, orphaned
 from kafkalike.model.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 NS_PER_MS: Final = 1_000_000
 

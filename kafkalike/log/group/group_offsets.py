@@ -5,18 +5,20 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import IllegalArgumentError, OffsetMetadataTooLargeError
 from kafkalike.log.group.membership import Membership
-from kafkalike.log.group.store import GroupsLog
-from kafkalike.log.port import Cluster
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.cluster.control_logs import GroupsLog
 from kafkalike.model.clock import Clock
 from kafkalike.model.combining.checked_json import INT32
 from kafkalike.model.offsets import MAX_OFFSET
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
-__all__ = ["DEFAULT_METADATA_BYTES", "GroupOffsets", "GroupsLog", "Membership", "check_offset", "check_position"]
+__all__ = ["DEFAULT_METADATA_BYTES", "GroupOffsets", "Membership", "check_offset", "check_position"]
 
 DEFAULT_METADATA_BYTES: Final = 4096
 """Kafka's default of `offset.metadata.max.bytes`."""

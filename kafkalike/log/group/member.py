@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import (
     FencedInstanceIdError,
@@ -23,13 +23,16 @@ from kafkalike.errors import (
 from kafkalike.log.group.membership import Counts, MemberSettings, Membership, Topics
 from kafkalike.log.group.session_expiry import Watch
 from kafkalike.log.group.store import GroupStore, RosterStore
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import Clock
 from kafkalike.model.groups import protocol
 from kafkalike.model.groups.protocol import Known
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.leases import Leases
 from kafkalike.model.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 log = logging.getLogger(__name__)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from kafkalike.log.port import ControlLog
 from kafkalike.model.group_state import GroupRow, GroupsState, Roster, roster_row
 
-GroupsLog = ControlLog[GroupsState, GroupRow]
-"""The table `__consumer_offsets`."""
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.control_logs import GroupsLog
 
 Change = Callable[[Roster], Roster]
 """The roster now; the next one, or the same object when nothing is to be changed. May be called several times."""

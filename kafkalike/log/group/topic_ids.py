@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from kafkalike.model.structs import ConsumerGroupMetadata
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import ControlLog
-    from kafkalike.model.cluster_state import ClusterState
-    from kafkalike.model.metadata_rows import MetadataRow
+    from kafkalike.log.cluster.control_logs import MetadataLog
 
 
 class MetadataOfReader(ConsumerGroupMetadata):
@@ -38,9 +36,7 @@ class MetadataOfReader(ConsumerGroupMetadata):
         return ConsumerGroupMetadata, tuple(self)
 
 
-def given_ids(
-    metadata: ControlLog[ClusterState, MetadataRow], topics: Collection[str], given_by: object
-) -> dict[str, str]:
+def given_ids(metadata: MetadataLog, topics: Collection[str], given_by: object) -> dict[str, str]:
     """Return the id of each topic that offsets are given for: as its reader knows it, else as it is now.
 
     Args:

@@ -85,7 +85,7 @@ def _threads(files: Store, jobs: Sequence[Job]) -> int:
 
 @dataclass(frozen=True)
 class StagedPayload:
-    """Staged records as a payload of `DeltaTopicLog.append_payload`."""
+    """Staged records as a payload of `TopicLog.append_payload`."""
 
     staged: Store
     """The job's folder."""

@@ -50,7 +50,7 @@ class Append:
 
 
 class Topic(Protocol):
-    """What an append asks of a topic's log; `DeltaTopicLog` says what each is."""
+    """What an append asks of a topic's log; `TopicLog` says what each is."""
 
     info: TopicInfo
     files: Store

@@ -18,7 +18,7 @@ from kafkalike.model.transactions.values import BATCHES, Part, StagedFile, Write
 from kafkalike.model.transactions.views import TopicCut
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.clock import Deadline
     from kafkalike.model.config.topic import TopicConfig
     from kafkalike.model.topic import TopicInfo
@@ -159,7 +159,7 @@ class DeltaDecided:
         log: the topic.
     """
 
-    def __init__(self, log: DeltaTopicLog) -> None:
+    def __init__(self, log: TopicLog) -> None:
         self._log = log
 
     @property

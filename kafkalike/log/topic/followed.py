@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, KeysView, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.delta.control_log import DeltaControlLog
 from kafkalike.delta.group_commit.group_appends import OpenTables
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.table import Table
@@ -15,7 +14,7 @@ from kafkalike.errors import CorruptRecordError, LogCorruptError, TopicDeletedEr
 from kafkalike.log.topic import times
 from kafkalike.log.topic.foreign_rules import ForeignWarnings
 from kafkalike.log.topic.look_back import look_back
-from kafkalike.log.topic.reader import DeltaReader
+from kafkalike.log.topic.reader import PartitionReader
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.validate import SchemasOf
 from kafkalike.model.appends import TRANSACTIONS
@@ -31,6 +30,7 @@ from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.port import NOW, Pace, Store
 
 if TYPE_CHECKING:
+    from kafkalike.delta.control_log import ControlLog
     from kafkalike.log.topic.key_search import Searched
     from kafkalike.storage.bounded.foreseen import Ahead
 
@@ -49,7 +49,7 @@ class Home:
 
     store: Store
     """The cluster's files."""
-    metadata: DeltaControlLog[ClusterState, MetadataRow]
+    metadata: ControlLog[ClusterState, MetadataRow]
     """Say which topics there are."""
     server: Callable[[], ServerConfig]
     """Gives the cluster-wide defaults, as of the last look at the metadata."""
@@ -66,7 +66,7 @@ class Home:
 
 
 class FollowedTopic:
-    """The log of one topic, to be read. See `TopicLog`.
+    """The log of one topic, to be read.
 
     Args:
         home: the cluster's files and metadata.
@@ -88,7 +88,7 @@ class FollowedTopic:
 
     @property
     def config(self) -> TopicConfig:
-        """The settings in effect."""
+        """The settings in effect, as of the last `refresh`."""
         server, known = self._home.server(), self._config
         if known is None or known[0] is not self.info or known[1] is not server:
             effective = server.effective(self.info.configs)
@@ -97,13 +97,23 @@ class FollowedTopic:
 
     @property
     def schemas(self) -> SchemasOf:
-        """Gives the cluster's registry."""
+        """Gives the cluster's registry, for topics that check schemas."""
         return self._home.schemas
 
     def refresh(
         self, *, metadata: bool = True, waiting: bool = False, since: float = math.inf, surely: bool = False
     ) -> None:
-        """Look for new table commits and metadata."""
+        """Look for new table commits and metadata. Costs two file look-ups when there is nothing new, or one.
+
+        Args:
+            metadata: False takes the cluster's metadata as of their last refresh, for who has just looked at them.
+            waiting: the caller comes again until there is something new. Where a look is a request that costs money,
+                it may then get what another look of this process saw: a commit of another process is seen some
+                milliseconds after it was made, or about 1 s where nothing came for long; topics' changes up to 30 s.
+                What this process commits is seen at once.
+            since: what `Cluster.look_ahead` has given, whose answers will do for the table.
+            surely: see `ControlLog.refresh`; of the table.
+        """
         # The metadata first, and not while this table is held: who holds theirs may want this.
         if metadata:
             self.refresh_info(waiting=waiting)
@@ -122,7 +132,7 @@ class FollowedTopic:
         self._checked(lambda: self._table.refresh(pace))
 
     def refresh_info(self, *, waiting: bool = False) -> None:
-        """Look for new metadata."""
+        """Look for new metadata alone; see `refresh`."""
         self._take_info(self._home.metadata.refresh(waiting=waiting))
 
     def _take_info(self, known: ClusterState) -> None:
@@ -154,10 +164,10 @@ class FollowedTopic:
         return [*first, *self._table.ahead(there=True)] if first else ()
 
     def check_sound(self) -> None:
-        """Refresh; the table must be there now, and be seen at its newest version.
+        """Refresh; what is seen must be all that there is.
 
         Raises:
-            LogCorruptError: it is not; and see `refresh`.
+            LogCorruptError: the table is gone or damaged, so that only an older state of it is known.
         """
         self.look_anew()
         self._table.check_sound()
@@ -179,7 +189,11 @@ class FollowedTopic:
             )
 
     def watch(self, add: Callable[[str], object]) -> None:
-        """Name the folder in which new commits appear as files."""
+        """Name the folder in which new commits appear as files, if the kernel of this machine sees all of them.
+
+        Args:
+            add: called with the folder's path, at most once.
+        """
         self.files.watch("_delta_log", add)
 
     def log_start(self, partition: int) -> int:
@@ -191,17 +205,20 @@ class FollowedTopic:
         return max(self._table.state.end(partition), self.info.log_start(partition))
 
     def last_append_ms(self) -> int:
-        """Time of the last table commit seen, ms."""
+        """Time of the last table commit seen, ms; 0 when there is none."""
         return self._table.state.last_commit_ms
 
     @property
     def version(self) -> int:
-        """Table version of the last `refresh`."""
+        """Table version of the last `refresh`: as long as it stays, no log end has moved."""
         return self._table.state.version
 
     @property
     def last_transaction(self) -> int:
-        """Number of the last decided transaction that the topic has, as of the last `refresh`; 0 for none."""
+        """Number of the last decided transaction that the topic has, as of the last `refresh`; 0 for none.
+
+        It has all that were decided before it. See `Transactions`.
+        """
         if self.info.mirror is not None:
             # Numbers of another cluster.
             return 0
@@ -276,12 +293,24 @@ class FollowedTopic:
         """Whether the segment's file is part of the table."""
         return self._table.state.index.has(segment.path)
 
-    def reader(self, partition: int, position: int) -> DeltaReader:
-        """A reader that begins at an offset."""
-        return DeltaReader(self, partition, position)
+    def reader(self, partition: int, position: int) -> PartitionReader:
+        """A reader that begins at an offset. Checks it at the first read, not here."""
+        return PartitionReader(self, partition, position)
 
     def with_key(self, partition: int, key: bytes, *, below: int, most_bytes: int) -> Iterator[Searched]:
-        """The records with a key, file by file, the newest file first; see `search` for the errors."""
+        """The records with a key as of the last `refresh`, file by file, the newest file first.
+
+        Args:
+            partition: of the topic.
+            key: the key's bytes.
+            below: records from this offset on are not meant.
+            most_bytes: how much is kept of a file, the newest records of it and one in any case. After a file that
+                has more the answer ends; what is below the last `Searched.start` may be asked for next.
+
+        Raises:
+            CorruptRecordError: a file is damaged, or does not hold what the log says.
+            KafkaStorageError: the storage cannot be read now, or a file is gone: it may be tried again.
+        """
         from kafkalike.log.topic.key_search import Wanted, search
 
         start = self.log_start(partition)
@@ -303,5 +332,5 @@ class FollowedTopic:
         return times.first_at_or_after(self, candidates, timestamp_ms, start)
 
     def max_timestamp(self, partition: int) -> OffsetAndTimestamp | None:
-        """The first record that has the largest timestamp."""
+        """The first record that has the largest timestamp; None when the partition is empty."""
         return times.latest(self, self.segments(partition), self.log_start(partition))

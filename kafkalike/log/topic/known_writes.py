@@ -16,7 +16,7 @@ from kafkalike.storage.port import Store
 
 
 def find_write(topic: str, files: Store, state: TableState, txn: TxnId) -> Appended | None:
-    """The earlier write of the same `TxnId`, if the table has it; see `DeltaTopicLog.already_appended`."""
+    """The earlier write of the same `TxnId`, if the table has it; see `TopicLog.already_appended`."""
     known = state.txns.get(txn.app_id)
     if known is None or known < txn.version:
         check_after(topic, txn, known)

@@ -1,4 +1,4 @@
-"""DeltaReader: a position in, Arrow chunks of the records from there on out."""
+"""PartitionReader: a position in, Arrow chunks of the records from there on out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORD_COST: Final = 32
 
 
 class ReadableLog(Protocol):
-    """What a reader asks of a topic's log; see `DeltaTopicLog`."""
+    """What a reader asks of a topic's log; see `TopicLog`."""
 
     fetch_bytes: int
 
@@ -71,7 +71,7 @@ class ReadableLog(Protocol):
         ...
 
 
-class DeltaReader:
+class PartitionReader:
     """Reads one partition forward. See `PartitionReader`."""
 
     def __init__(self, log: ReadableLog, partition: int, position: int) -> None:
@@ -87,7 +87,16 @@ class DeltaReader:
         """Offset up to which files were fetched ahead."""
 
     def read(self, max_bytes: int) -> Chunk | None:
-        """Records from the position on; None at the log end."""
+        """Records from `position` on, in offset order, and move the position past them.
+
+        Returns at least one record if there is one, and stops near `max_bytes`; `None` at the log end. Sees what
+        was committed up to the log's last `refresh`.
+
+        Raises:
+            OffsetOutOfRangeError: the position is below the log start, or above the log end.
+            DataLossError: the partition has a hole, which a topic that is not compacted must not have.
+            CorruptRecordError: a data file is missing or damaged.
+        """
         parts: list[pa.RecordBatch] = []
         left = max_bytes
         for _ in range(MAX_FILES):

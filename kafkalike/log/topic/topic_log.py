@@ -1,4 +1,4 @@
-"""DeltaTopicLog: one topic's Delta table as a log: what `FollowedTopic` reads, and appends."""
+"""TopicLog: one topic's Delta table as a log: what `FollowedTopic` reads, and appends."""
 
 from __future__ import annotations
 
@@ -60,8 +60,11 @@ NEW_SECONDS: Final = 1.0
 T = TypeVar("T")
 
 
-class DeltaTopicLog(FollowedTopic):
-    """The log of one topic. See `TopicLog`.
+class TopicLog(FollowedTopic):
+    """The log of one topic: one life of a name, from its creation to its deletion.
+
+    All methods may raise `TopicDeletedError` when the topic is deleted or deleted and created again.
+    Thread-safe for `append`; everything else belongs to one thread.
 
     Args:
         home: the cluster's files and metadata.
@@ -94,7 +97,25 @@ class DeltaTopicLog(FollowedTopic):
         timeout_ms: float | None = 120_000,
         txn: TxnId | None = None,
     ) -> Appended:
-        """Write the records in one table commit: all of them or none."""
+        """Write the records in one table commit: all of them or none.
+
+        Records of one partition get consecutive offsets in the order of the batch.
+
+        Args:
+            batch: at least one record, every partition known.
+            codec: compression, used when the topic's `compression.type` is `producer`.
+            timeout_ms: how long to wait for concurrent writers and retry (delivery.timeout.ms); None without end.
+            txn: makes a rerun of the same write add nothing; versions of an application must rise.
+
+        Raises:
+            KafkaTimeoutError: concurrent writers held the topic for too long; nothing was written.
+            OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never seen, or
+                another writer of the application came between.
+            KafkaStorageError: the storage refused; nothing was written.
+            UnknownOutcomeError: neither can be said.
+            MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: a record breaks a topic setting;
+                nothing was written.
+        """
         payload = self._payload(batch)
         return self.append_payload(payload, codec=codec, deadline=Deadline(self.clock, timeout_ms), txn=txn)
 

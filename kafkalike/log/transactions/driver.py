@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownTopicOrPartitionError
-from kafkalike.log.port.topic import TopicLog
 from kafkalike.log.topic.decided import DecidedRecords, StagedFileError
 from kafkalike.log.topic.waiting_batch import Loose
 from kafkalike.log.transactions.layouts import records_of
@@ -21,6 +20,10 @@ from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions import acts
 from kafkalike.model.transactions.claims import GroupOffsets, check_partitions
 from kafkalike.model.transactions.values import Attempt, Committed, Part, StagedFile, Topic
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.topic_log import TopicLog
+
 
 SIDE_BY_SIDE: Final = 16
 """Topics that get a decision at a time, where that takes requests."""

@@ -6,6 +6,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from kafkalike.errors import (
     IllegalStateError,
@@ -15,13 +16,11 @@ from kafkalike.errors import (
     ProducerFencedError,
     TransactionAbortableError,
 )
-from kafkalike.log.port.topic import TopicLog
-from kafkalike.log.port.transactions import FilesToStage
 from kafkalike.log.topic.decided import DecidedRecords
 from kafkalike.log.topic.validate import check_batch, codec_for
 from kafkalike.log.transactions.driver import Driver, Held
 from kafkalike.log.transactions.open_transaction import OpenTransaction, Outcome, Staged
-from kafkalike.log.transactions.staging import TRIES, Staging
+from kafkalike.log.transactions.staging import TRIES, FilesToStage, Staging
 from kafkalike.model import faults
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
@@ -38,11 +37,18 @@ from kafkalike.model.transactions.values import (
     WriteName,
 )
 
+if TYPE_CHECKING:
+    from kafkalike.log.topic.topic_log import TopicLog
+
+
 Drive = Callable[[Deadline, Held], Driver]
 
 
-class Session:
-    """See `TransactionSession`.
+class TransactionSession:
+    """One producer id and epoch of a transactional id: what `init_transactions` has given.
+
+    Transactions are numbered by the caller from 1 on, each number above the one before. One thread calls; `stage` may
+    be called by several. After a fork only one of the processes may go on: the other one's calls fail.
 
     Args:
         transactional_id: whose.
@@ -78,7 +84,28 @@ class Session:
         deadline: Deadline | None = None,
         once: str = "",
     ) -> None:
-        """See `TransactionSession.stage`."""
+        """Store records of a transaction beside the topics, where nobody reads them. They survive this process then.
+
+        The topic's rules are checked now, and not again when the transaction is committed. Records of one topic keep
+        the order of the calls. Nothing is looked up about the epoch: a producer that is fenced finds out at `commit`.
+
+        Args:
+            number: the transaction; the first call with a number begins it.
+            log: the topic, as of its last `refresh`.
+            batch: at least one record, with its partition.
+            codec: see `TopicLog.append`.
+            deadline: until when to try; None without end.
+            once: names the records within transaction and topic: a second call with the name does nothing, so that
+                one which was cut off may be made again. Calls with the same name take turns.
+
+        Raises:
+            IllegalStateError: the transaction is over, or an earlier one is not.
+            MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: as `TopicLog.append`; nothing was
+                written, and the transaction may go on without the batch.
+            KafkaStorageError, KafkaTimeoutError: the storage refused, or gave no answer. The batch is no part of the
+                transaction: it may be staged again, or the transaction go on without it.
+            ProducerFencedError: this is a copy of the producer, made by a fork.
+        """
         self._check_process()
         if once and self._has(number, log, once):
             return
@@ -93,7 +120,17 @@ class Session:
         faults.point("transaction.staged")
 
     def stage_files(self, number: int, log: TopicLog, files: FilesToStage, deadline: Deadline) -> None:
-        """See `TransactionSession.stage_files`."""
+        """Make files that are stored somewhere else part of a transaction; like `stage`, for jobs of many tasks.
+
+        Args:
+            number: see `stage`.
+            log: the topic whose records they have. All files of a topic have one layout.
+            files: what is staged, checked by the topic's rules.
+            deadline: until when to try.
+
+        Raises:
+            IllegalStateError, KafkaStorageError, KafkaTimeoutError, ProducerFencedError: see `stage`.
+        """
         self._check_process()
         topic = Topic(log.info.name, log.info.topic_id)
         with self._lock:
@@ -162,7 +199,37 @@ class Session:
         name: WriteName | None = None,
         payloads: Mapping[str, DecidedRecords] | None = None,
     ) -> Mapping[str, Appended]:
-        """See `TransactionSession.commit`."""
+        """Decide that the transaction is committed, with the offsets, and bring it into all of its topics.
+
+        The decision is one row set in the groups' table: from then on the transaction *is* committed, and the offsets
+        are visible; records follow at once, by this call or by anybody who comes. May be called again with the same
+        arguments after `KafkaTimeoutError`, `UnknownOutcomeError` and errors of the storage: what is done is found.
+
+        Args:
+            number: the transaction; it may have no records, or no offsets.
+            offsets: positions that were checked, by claim and partition.
+            deadline: until when to try.
+            name: what the application calls the transaction; it stays with the id's rows, and topics note it.
+            payloads: by topic, the staged records in a form that the caller brings in faster than from the files.
+
+        Returns:
+            By topic, the offsets of the records. A topic that was deleted meanwhile is missing; ranges are empty where
+            the topic's log has forgotten them. Empty when there was nothing to commit.
+
+        Raises:
+            ProducerFencedError: a later `init_transactions` of the id has come; nothing was committed. After an
+                earlier call without an answer it may have been: the message says where that is not known any more.
+            InvalidProducerEpochError: maintenance or an administrator has aborted it; nothing was committed.
+            CommitFailedError, FencedInstanceIdError, RebalanceInProgressError: the group has moved on; nothing was
+                committed, abort.
+            TransactionAbortableError: it was open for longer than its timeout; nothing was committed, abort.
+            UnknownTopicOrPartitionError: a topic of the records or offsets is gone; nothing was committed, abort.
+            InvalidTxnStateError: it was aborted.
+            KafkaTimeoutError, KafkaStorageError: not done in time; `decided` says whether it is committed all the same.
+            LogCorruptError: it is committed, and one of its topics cannot get it, or an earlier one; says which file.
+                Or nothing was committed, as the groups' table was rewound.
+            UnknownOutcomeError: it may be committed; call again.
+        """
         self._check_process()
         with self._lock:
             current = self._begun(number)
@@ -199,7 +266,7 @@ class Session:
         return current.places
 
     def decided(self, number: int) -> bool:
-        """See `TransactionSession.decided`."""
+        """Whether a transaction is known to be committed, though maybe not in all topics yet. Asks nobody."""
         current = self._current
         return (
             current is not None
@@ -208,7 +275,13 @@ class Session:
         )
 
     def abort(self, number: int, deadline: Deadline) -> None:
-        """See `TransactionSession.abort`."""
+        """End the transaction without effect. May be called again after an error.
+
+        Raises:
+            InvalidTxnStateError: it is committed, as a call of `commit` without an answer has done it: commit again.
+            ProducerFencedError, InvalidProducerEpochError: see `commit`; it is aborted all the same.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; call again.
+        """
         self._check_process()
         with self._lock:
             current = self._begun(number)
@@ -233,7 +306,11 @@ class Session:
         current.held = Held()
 
     def forget(self, deadline: Deadline) -> None:
-        """See `TransactionSession.forget`."""
+        """Forget the transactional id, which nobody uses again. Caller: has no transaction open.
+
+        Raises:
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; maintenance does it later.
+        """
         self._check_process()
         self._drive(deadline, Held()).run(course.forgetting(self.transactional_id, self._settled))
 

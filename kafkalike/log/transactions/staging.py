@@ -10,7 +10,8 @@ import contextlib
 import os
 import re
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -41,6 +42,22 @@ _FILE: Final = re.compile(r"(\d+)\.(.+)")
 def folder_of(attempt: Attempt) -> str:
     """Folder of a transaction, in that of all."""
     return f"{attempt.producer_id}-{attempt.epoch}-{attempt.number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesToStage:
+    """Files with records of one topic, as a job has left them."""
+
+    layout: str
+    """How to read them; see `Part.layout`."""
+    content: bytes
+    """Says which files there are. It is stored beside them, and is what the decision names."""
+    names: Sequence[str]
+    """Names that the files get."""
+    counts: Mapping[int, int]
+    """Records by partition."""
+    move: Callable[[Store], object]
+    """Puts the files into the folder of the transaction; raises `OSError`."""
 
 
 class Staging:

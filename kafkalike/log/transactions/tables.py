@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from kafkalike.log.port.control import ControlLog
-    from kafkalike.log.port.topic import TopicLog
+    from kafkalike.delta.control_log import ControlLog
     from kafkalike.log.topic.decided import DecidedRecords
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.staging import Staging
     from kafkalike.model.appends import Appended
     from kafkalike.model.clock import Clock, Deadline

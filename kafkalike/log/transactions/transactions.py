@@ -1,4 +1,4 @@
-"""Transactions of a cluster: see `kafkalike.log.port.Transactions`."""
+"""Transactions: begin sessions, help readers, make cuts, fence and maintain, over the tables of a cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import (
     IllegalArgumentError,
@@ -14,11 +14,10 @@ from kafkalike.errors import (
     InvalidTransactionTimeoutError,
     KafkaError,
 )
-from kafkalike.log.port.topic import TopicLog
 from kafkalike.log.transactions.describing import describe
 from kafkalike.log.transactions.driver import Driver, Held
 from kafkalike.log.transactions.lost import lost_parts
-from kafkalike.log.transactions.session import Session
+from kafkalike.log.transactions.session import TransactionSession
 from kafkalike.log.transactions.tables import Home
 from kafkalike.model.clock import Deadline
 from kafkalike.model.group_state import GroupsState
@@ -35,6 +34,10 @@ from kafkalike.model.transactions.views import (
     TransactionState,
 )
 
+if TYPE_CHECKING:
+    from kafkalike.log.topic.topic_log import TopicLog
+
+
 _log = logging.getLogger(__name__)
 
 OWNER_FIRST_MS: Final = 1_000
@@ -49,8 +52,11 @@ AFTER_FAILURE_SECONDS: Final = 60.0
 """The same after a look that failed: what others have to mend is not tried all the time."""
 
 
-class ClusterTransactions:
-    """See `Transactions`.
+class Transactions:
+    """Transactions of a cluster. Thread-safe.
+
+    A transaction is committed by one change of the groups' table; see `docs/decisions/030`. Its number there orders
+    all transactions, and topics get them in that order, each in one table version.
 
     Args:
         home: topics, groups and staged files.
@@ -78,8 +84,21 @@ class ClusterTransactions:
         deadline: Deadline,
         *,
         longest_ms: int | None = None,
-    ) -> Session:
-        """See `Transactions.begin_session`."""
+    ) -> TransactionSession:
+        """What `init_transactions` does: finish what the id has decided, abort what is open, fence older producers.
+
+        Args:
+            transactional_id: not empty.
+            timeout_ms: after so long maintenance may abort an open transaction, and the producer may not commit it.
+            client_id: for people.
+            deadline: until when to try.
+            longest_ms: the longest timeout that is allowed; None takes the server's `transaction.max.timeout.ms`.
+
+        Raises:
+            InvalidTransactionTimeoutError: not from 1 to the longest that is allowed.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; call again.
+            LogCorruptError: a decided transaction of the id cannot be brought into a topic; says which file.
+        """
         check_transactional_id(transactional_id)
         if not is_storable(client_id):
             raise IllegalArgumentError(f"client_id {client_id!r} is no valid text")
@@ -91,12 +110,29 @@ class ClusterTransactions:
         standing: Standing = self._driver(deadline).run(
             course.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id)
         )
-        return Session(transactional_id, standing, self._staging, self._driver, self._cluster.clock)
+        return TransactionSession(transactional_id, standing, self._staging, self._driver, self._cluster.clock)
 
     # --- readers -----------------------------------------------------------------------------------
 
     def help(self, logs: Collection[TopicLog], deadline: Deadline, *, waiting: bool = False) -> bool:
-        """See `Transactions.help`."""
+        """Bring decided transactions into topics that do not have them, because their producer was stopped.
+
+        For readers, who call it before they read. Costs a look at the groups' table, and nothing more when there is
+        nothing to do. Transactions that were decided less than 1 s ago are left to their producer.
+
+        Args:
+            logs: the topics, as of their last `refresh`; what came in is seen at the next one.
+            deadline: until when to try.
+            waiting: the caller comes again. Then the table is looked at once a second at most, once in 10 s where a
+                look is a request that costs money, by one of the readers that share this cluster for all of them; and
+                what goes wrong is logged, and not tried again for a minute.
+
+        Returns:
+            Whether something was brought into one of the topics.
+
+        Raises:
+            KafkaTimeoutError, KafkaStorageError, LogCorruptError: see `begin_session`.
+        """
         if not waiting:
             return self._help(logs, self._cluster.groups.refresh(), deadline)
         now = self._cluster.clock.monotonic()
@@ -134,7 +170,18 @@ class ClusterTransactions:
         return True
 
     def cut(self, topics: Collection[str], deadline: Deadline) -> Cut:
-        """See `Transactions.cut`."""
+        """Versions of several topics, and of the groups' table, that are one moment of all transactions.
+
+        Needs no quiet moment: producers go on meanwhile.
+
+        Args:
+            topics: names.
+            deadline: until when to try.
+
+        Raises:
+            UnknownTopicOrPartitionError, InvalidTopicError: no such topic.
+            KafkaTimeoutError, KafkaStorageError, LogCorruptError: see `begin_session`.
+        """
         state = self._cluster.metadata.refresh()
         wanted = [Topic(info.name, info.topic_id) for info in (state.require(check_topic_name(n)) for n in topics)]
         driver = self._driver(deadline)
@@ -148,7 +195,7 @@ class ClusterTransactions:
     # --- people and maintenance --------------------------------------------------------------------
 
     def listed(self) -> Sequence[TransactionListing]:
-        """See `Transactions.listed`."""
+        """All transactional ids that are not forgotten, fresh, in order of their names."""
         known = describe(self._home)
         return [
             TransactionListing(transactional_id=name, producer_id=found.producer_id, state=found.state)
@@ -158,16 +205,38 @@ class ClusterTransactions:
     def described(
         self, transactional_ids: Collection[str], *, staged: bool = False
     ) -> Mapping[str, TransactionDescription]:
-        """See `Transactions.described`."""
+        """What is known of transactional ids, fresh; those that are not known are left out.
+
+        Args:
+            transactional_ids: the ids.
+            staged: whether to look into the staged files of open transactions, for the partitions that they wrote to.
+
+        Raises:
+            KafkaStorageError, LogCorruptError: staged files or tables cannot be read.
+        """
         return describe(self._home, set(transactional_ids), staged=staged)
 
     def open_for(self) -> Sequence[TransactionDescription]:
-        """See `Transactions.open_for`."""
+        """Open transactions, those that began first first: what `find_hanging_transactions` chooses from."""
         found = describe(self._home).values()
         return sorted((d for d in found if d.state is TransactionState.ONGOING), key=lambda d: d.start_ms)
 
     def fence(self, transactional_id: str, deadline: Deadline, only: ProducerIdAndEpoch | None = None) -> int:
-        """See `Transactions.fence`."""
+        """Abort what is open, finish what is decided, and shut the producer out: what an administrator asks for.
+
+        Args:
+            transactional_id: whose.
+            deadline: until when to try.
+            only: the producer that is meant; None means whoever has the id.
+
+        Returns:
+            The epoch from now on.
+
+        Raises:
+            TransactionalIdNotFoundError: no such id.
+            InvalidProducerEpochError: it is another producer's than `only` by now; nothing was done.
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError, LogCorruptError: see `begin_session`.
+        """
         # A number above all others: whatever is open in this epoch.
         attempt = None if only is None else Attempt(only.producer_id, only.epoch, sys.maxsize)
         standing: Standing | None = self._driver(deadline).run(course.fencing(transactional_id, Why.ADMIN, attempt))
@@ -178,7 +247,11 @@ class ClusterTransactions:
         return standing.epoch
 
     def maintain(self, deadline: Deadline) -> Sequence[str]:
-        """See `Transactions.maintain`."""
+        """Finish decided transactions, abort those past their timeout, forget unused ids, remove files nobody needs.
+
+        Returns:
+            What could not be done and why, a sentence each.
+        """
         expiration_ms = int(self._cluster.server.get("transactional.id.expiration.ms"))
         todo = upkeep.maintaining(expiration_ms, self._cluster.clock.now_ms())
         problems: Sequence[KafkaError] = self._driver(deadline).run(todo)
@@ -186,11 +259,23 @@ class ClusterTransactions:
         return [f"{type(problem).__name__}: {problem}" for problem in problems]
 
     def damaged(self) -> Sequence[LostPart]:
-        """See `Transactions.damaged`."""
+        """What committed transactions were to bring into topics, and cannot, as staged files are gone or damaged.
+
+        Reads all staged files of decisions that are not in all of their topics. For `kafkalike verify`.
+        """
         return lost_parts(self._home)
 
     def leave_out(self, lost: LostPart, deadline: Deadline) -> bool:
-        """See `Transactions.leave_out`."""
+        """Give the records of a part up, so that later transactions can come into its topic.
+
+        The rest of the transaction comes into its other topics as before. For `kafkalike verify --repair`.
+
+        Returns:
+            Whether it was still to come.
+
+        Raises:
+            KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; call again.
+        """
         return bool(self._driver(deadline).run(upkeep.leaving_out(lost)))
 
 

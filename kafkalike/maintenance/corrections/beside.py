@@ -10,10 +10,10 @@ from kafkalike.maintenance.upkeep.vacuum import Delays, leftovers
 from kafkalike.maintenance.verify.key_bytes import has_record
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
 
 
-def lying_about(log: DeltaTopicLog, keys: Collection[bytes], now_ms: int) -> tuple[set[str], set[str]]:
+def lying_about(log: TopicLog, keys: Collection[bytes], now_ms: int) -> tuple[set[str], set[str]]:
     """Files with such records that merging or compaction has replaced, or that a killed process has written.
 
     Args:

@@ -12,8 +12,8 @@ from kafkalike.model.metadata_rows import TopicChange, parse_row
 from kafkalike.model.partitioner import partition_for_key
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Choice:
     all_partitions: bool
     """Whether all partitions are looked at, not only those that murmur2 names."""
 
-    def takings(self, cluster: DeltaCluster, log: DeltaTopicLog, *, of_letters: bool) -> dict[int, Taking]:
+    def takings(self, cluster: Cluster, log: TopicLog, *, of_letters: bool) -> dict[int, Taking]:
         """What is to go of what is in a topic now, by partition that is looked at; `below` is 0 in an empty one.
 
         Args:
@@ -42,7 +42,7 @@ class Choice:
             chosen = self._hashed(cluster, log)
         return {p: Taking(below=log.log_end(p), keys=keys, source=source) for p, keys in chosen.items()}
 
-    def _hashed(self, cluster: DeltaCluster, log: DeltaTopicLog) -> dict[int, frozenset[bytes]]:
+    def _hashed(self, cluster: Cluster, log: TopicLog) -> dict[int, frozenset[bytes]]:
         """The keys by the partitions that murmur2 names, for all numbers of partitions that are known of."""
         info = log.info
         numbers = {info.num_partitions}

@@ -16,7 +16,7 @@ from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.transactions.views import TransactionState as State
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 LOOK_SECONDS: Final = 0.2
 """How long to wait until the next look at transactions that are open."""
@@ -32,7 +32,7 @@ class OpenOne:
     number: int
 
 
-def open_ones(cluster: DeltaCluster, topics: Collection[str]) -> set[OpenOne]:
+def open_ones(cluster: Cluster, topics: Collection[str]) -> set[OpenOne]:
     """The transactions with records for topics that are open, or whose decision is not brought to these yet."""
     transactions = cluster.transactions
     wanted = set(topics)
@@ -47,7 +47,7 @@ def open_ones(cluster: DeltaCluster, topics: Collection[str]) -> set[OpenOne]:
     }
 
 
-def wait_for_open(cluster: DeltaCluster, topics: Collection[str], deadline: Deadline, clock: Clock) -> None:
+def wait_for_open(cluster: Cluster, topics: Collection[str], deadline: Deadline, clock: Clock) -> None:
     """Wait until all transactions that are open now have ended; those that begin meanwhile are not waited for.
 
     Raises:
@@ -65,7 +65,7 @@ def wait_for_open(cluster: DeltaCluster, topics: Collection[str], deadline: Dead
         begun &= open_ones(cluster, topics)
 
 
-def still_held(cluster: DeltaCluster, topic: str, choice: Choice, budget: Deadline, *, of_letters: bool) -> int | None:
+def still_held(cluster: Cluster, topic: str, choice: Choice, budget: Deadline, *, of_letters: bool) -> int | None:
     """How many records another topic has that were to go from this one.
 
     Returns:

@@ -32,8 +32,8 @@ from kafkalike.model.names import check_topic_name
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
 
 
 def forget(
@@ -152,7 +152,7 @@ def _letter_topics(topic: str, known: Mapping[str, Any], named: Iterable[str] | 
 class _Run:
     """One run."""
 
-    cluster: DeltaCluster
+    cluster: Cluster
     choice: Choice
     tombstone: bool
     paper: Paper | None
@@ -232,7 +232,7 @@ class _Run:
 
     # --- one topic -----------------------------------------------------------------------------
 
-    def _takings(self, log: DeltaTopicLog) -> dict[int, Taking]:
+    def _takings(self, log: TopicLog) -> dict[int, Taking]:
         """What is to go, by partition, of what is there now."""
         name, choice = log.info.name, self.choice
         found = choice.takings(self.cluster, log, of_letters=name != choice.source)
@@ -241,7 +241,7 @@ class _Run:
         self.looked_at[name] = tuple(sorted(found))
         return {p: taking for p, taking in found.items() if taking.below}
 
-    def _remover(self, log: DeltaTopicLog) -> Remover:
+    def _remover(self, log: TopicLog) -> Remover:
         facts: dict[str, Any] = {"keys": len(self.choice.keys)}
         if self.paper is not None:
             # No key, nor anything that one could be guessed from: the salt is in the certificate alone.
@@ -250,7 +250,7 @@ class _Run:
             facts["reason"] = self.reason
         return Remover(log, self.id, work="forget", facts=facts, budget=self.budget, tasks=tasks_of(self.spark))
 
-    def _plan(self, log: DeltaTopicLog) -> None:
+    def _plan(self, log: TopicLog) -> None:
         by_key: dict[int, dict[bytes, KeyFound]] = {}
         for piece in self._remover(log).found(self._takings(log), by_key=self._writes_tombstones(log)):
             self.parts.count(log.info.name, piece)
@@ -258,10 +258,10 @@ class _Run:
             by_key[p] = merged_keys(by_key.get(p, {}), piece.keys)
         self.tombstones += sum(sum(tombstones_wanted(found).values()) for found in by_key.values())
 
-    def _writes_tombstones(self, log: DeltaTopicLog) -> bool:
+    def _writes_tombstones(self, log: TopicLog) -> bool:
         return self.tombstone and log.info.name == self.choice.source
 
-    def _forget(self, log: DeltaTopicLog, paper: Paper) -> None:
+    def _forget(self, log: TopicLog, paper: Paper) -> None:
         log.refresh()
         # Refused where another run has the file, before anything is done.
         paper.put(paper.certificate)
@@ -300,7 +300,7 @@ class _Run:
         self.gone_after_ms = max(self.gone_after_ms, self.cluster.clock.now_ms() + delay)
         log.clean_log()
 
-    def _begun(self, log: DeltaTopicLog, paper: Paper) -> TopicForgotten:
+    def _begun(self, log: TopicLog, paper: Paper) -> TopicForgotten:
         """What the certificate says of a topic, with what a run that was killed could not write down."""
         info = log.info
         known = paper.certificate.topic(info.table_id)
@@ -315,7 +315,7 @@ class _Run:
         return replace(known, versions=(*known.versions, *more))
 
     def _with_tombstones(
-        self, log: DeltaTopicLog, remover: Remover, takings: Mapping[int, Taking], about: TopicForgotten
+        self, log: TopicLog, remover: Remover, takings: Mapping[int, Taking], about: TopicForgotten
     ) -> tuple[dict[int, Taking], TopicForgotten]:
         """Write the tombstones, before anything goes: a run that is cut off must not leave readers untold."""
         by_key: dict[int, dict[bytes, KeyFound]] = {}

@@ -19,7 +19,7 @@ from kafkalike.model.corrections.removal import fingerprint
 from kafkalike.version import user_and_host
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 _SALT_BYTES: Final = 32
 
@@ -88,7 +88,7 @@ def _text_of(path: Path) -> str | None:
 
 
 def begun_paper(
-    cluster: DeltaCluster,
+    cluster: Cluster,
     given: str | os.PathLike[str] | None,
     *,
     keys: frozenset[bytes],
@@ -133,7 +133,7 @@ def begun_paper(
     return paper
 
 
-def _gone_on_with(text: str, path: Path, cluster: DeltaCluster, keys: frozenset[bytes], topic: str) -> Certificate:
+def _gone_on_with(text: str, path: Path, cluster: Cluster, keys: frozenset[bytes], topic: str) -> Certificate:
     """The certificate of a run that was cut off.
 
     Raises:

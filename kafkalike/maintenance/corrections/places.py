@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalike.connect import check_there, connect
 from kafkalike.errors import BrokerNotAvailableError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.maintenance.upkeep.tasks import IN_PROCESS, Tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kafkalike.log.cluster.cluster import Cluster
 
-def opened(bootstrap_servers: Any, storage_options: Any, *, writes: bool) -> DeltaCluster:  # noqa: ANN401 - see `connect`
+
+def opened(bootstrap_servers: Any, storage_options: Any, *, writes: bool) -> Cluster:  # noqa: ANN401 - see `connect`
     """The cluster.
 
     Raises:
@@ -28,13 +29,13 @@ def opened(bootstrap_servers: Any, storage_options: Any, *, writes: bool) -> Del
     return cluster
 
 
-def lies_below(path: Path, cluster: DeltaCluster) -> bool:
+def lies_below(path: Path, cluster: Cluster) -> bool:
     """Whether a file of this machine lies below one of the cluster's roots."""
     folders = [root for root in cluster.root.split(",") if "://" not in root]
     return any(path.resolve().is_relative_to(Path(root).resolve()) for root in folders)
 
 
-def check_in_sync(cluster: DeltaCluster, topics: Iterable[str]) -> None:
+def check_in_sync(cluster: Cluster, topics: Iterable[str]) -> None:
     """Refuse topics of which a root may have more than is known: what is taken out would stay there.
 
     Raises:

@@ -21,8 +21,8 @@ from kafkalike.model.names import check_topic_name
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
 
 
 def undo(
@@ -93,7 +93,7 @@ def undo(
 class _Run:
     """One run."""
 
-    cluster: DeltaCluster
+    cluster: Cluster
     execute: bool
     reason: str
     budget: Deadline
@@ -137,7 +137,7 @@ class _Run:
 
     # --- what is meant -------------------------------------------------------------------------
 
-    def _found(self, logs: Mapping[str, DeltaTopicLog]) -> tuple[dict[str, FoundAppend], int | None]:
+    def _found(self, logs: Mapping[str, TopicLog]) -> tuple[dict[str, FoundAppend], int | None]:
         """The append, or what its transaction has brought into each topic."""
         found = {name: one for name, log in logs.items() if (one := find_append(log, self.append)) is not None}
         if not found:
@@ -230,7 +230,7 @@ class _Run:
 
     # --- taking it out -------------------------------------------------------------------------
 
-    def _one(self, log: DeltaTopicLog, plan: Undone) -> None:
+    def _one(self, log: TopicLog, plan: Undone) -> None:
         takings = {p: Taking(below=runs[-1].stop, offsets=runs) for p, runs in plan.takes.items()}
         facts: dict[str, Any] = {"append": self.append}
         if self.reason:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import KafkaError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.group.group_expiry import expire_offsets
 from kafkalike.maintenance.retention.report import ControlReport, MaintenanceReport
 from kafkalike.maintenance.retention.transactions import maintain_transactions
@@ -26,7 +25,7 @@ from kafkalike.maintenance.upkeep.dead_tables import clear_dead_tables
 from kafkalike.model.clock import Clock, Deadline
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 CONTROL: Final = "~control"
 """Stands for the control tables where one run at a time is let in; `~` cannot be part of a topic's name."""
@@ -37,7 +36,6 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
 
     A failure is written into the report and keeps nothing else back.
     """
-    assert isinstance(cluster, DeltaCluster)
     if not control_tables(cluster):
         # Nothing was ever written here, and looking must not make a folder.
         return
@@ -60,7 +58,7 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
             _clear_leftovers(cluster, report, clock)
 
 
-def _clear_leftovers(cluster: DeltaCluster, report: MaintenanceReport, clock: Clock) -> None:
+def _clear_leftovers(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
     try:
         report.cleared_folders = clear_folders(cluster)
         report.cleared_folders += clear_dead_tables(cluster, report.problems.append)

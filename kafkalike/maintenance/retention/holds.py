@@ -9,7 +9,8 @@ from kafkalike.model.retention import Hold
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.config.maintenance import MaintenanceConfig
 
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import IllegalArgumentError, KafkaError, TopicDeletedError, UnknownTopicOrPartitionError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.maintenance.retention.control import maintain_control
 from kafkalike.maintenance.retention.report import BUSY, DONE, FAILED, GONE, UNFINISHED, MaintenanceReport, TopicReport
 from kafkalike.maintenance.retention.topic import RunSettings, TopicWork
@@ -25,7 +24,8 @@ from kafkalike.model.clock import Clock, Deadline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 WORKS: Final = ("retention", "compaction", "merge", "vacuum", "control")
 """What a run does: `control` are transactions, the control tables, expired offsets of groups, and what killed deletions
@@ -113,7 +113,6 @@ def maintain(
 def _tasks(cluster: Cluster, spark: SparkSession | None) -> Tasks:
     if spark is None:
         return IN_PROCESS
-    assert isinstance(cluster, DeltaCluster)
     cluster.store.check_writable()
     from kafkalike.maintenance.tasks_spark import SparkTasks
 
@@ -130,7 +129,6 @@ def _one_topic(cluster: Cluster, settings: RunSettings, report: TopicReport, pro
         if settings.dry_run:
             work.go()
         else:
-            assert isinstance(cluster, DeltaCluster)
             with only_run(cluster, report.topic) as mine:
                 if not mine:
                     report.status = BUSY

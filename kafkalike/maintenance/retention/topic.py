@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import TopicDeletedError
-from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.maintenance.retention.holds import holds
 from kafkalike.maintenance.retention.report import FAILED, UNFINISHED, TopicReport
 from kafkalike.maintenance.upkeep.change import COMMIT_TIMEOUT_MS, delete_dead
@@ -27,7 +26,8 @@ from kafkalike.model.retention import RetentionPlan, plan_retention
 from kafkalike.replication.mirrors.data_file_copy import LEFT_MS
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.segments import Segment
 
 RETENTION: Final = "retention"
@@ -85,13 +85,12 @@ class TopicWork:
         log = self._cluster.log(self._report.topic)
         if log.info.topic_id != self.topic_id:
             raise TopicDeletedError(self._report.topic, self.topic_id, log.info.topic_id)
-        assert isinstance(log, DeltaTopicLog)
         self._go_over_table(log)
 
     def _config(self, log: TopicLog) -> MaintenanceConfig:
         return MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs))
 
-    def _go_over_table(self, log: DeltaTopicLog) -> None:
+    def _go_over_table(self, log: TopicLog) -> None:
         if log.info.mirror is not None:
             # Its source's maintenance is mirrored; what that takes out of the table is removed here.
             if "vacuum" in self._settings.works:
@@ -109,7 +108,7 @@ class TopicWork:
         config = self._config(log)
         if "retention" in self._settings.works:
             self._retain(log, config, log.table_segments, lambda _: delete_dead(log, self._settings.run))
-        steps: list[tuple[str, Callable[[DeltaTopicLog, MaintenanceConfig], None]]] = [
+        steps: list[tuple[str, Callable[[TopicLog, MaintenanceConfig], None]]] = [
             ("compaction", self._compact),
             ("merge", self._merge),
             ("vacuum", self._vacuum),
@@ -182,7 +181,7 @@ class TopicWork:
 
     # --- compaction ----------------------------------------------------------------------------
 
-    def _compact(self, log: DeltaTopicLog, config: MaintenanceConfig) -> None:
+    def _compact(self, log: TopicLog, config: MaintenanceConfig) -> None:
         if not config.compaction.compact:
             return
         for done in compact(
@@ -198,7 +197,7 @@ class TopicWork:
         ):
             self._count(done)
 
-    def _due_passes(self, log: DeltaTopicLog, config: MaintenanceConfig) -> Iterator[DuePass]:
+    def _due_passes(self, log: TopicLog, config: MaintenanceConfig) -> Iterator[DuePass]:
         """Drawn one by one: a pass is planned when it can begin."""
         log.refresh()
         checkpoints = checkpoints_of(log)
@@ -227,7 +226,7 @@ class TopicWork:
 
     # --- merging -------------------------------------------------------------------------------
 
-    def _merge(self, log: DeltaTopicLog, config: MaintenanceConfig) -> None:
+    def _merge(self, log: TopicLog, config: MaintenanceConfig) -> None:
         report = self._report
         log.refresh()
         now = self._settings.clock.now_ms()
@@ -259,7 +258,7 @@ class TopicWork:
 
     # --- files that nobody needs ---------------------------------------------------------------
 
-    def _vacuum(self, log: DeltaTopicLog, config: MaintenanceConfig) -> None:
+    def _vacuum(self, log: TopicLog, config: MaintenanceConfig) -> None:
         report, files = self._report, log.files
         delays = Delays(deleted_ms=config.file_delete_delay_ms, replaced_ms=config.replaced_delay_ms)
 

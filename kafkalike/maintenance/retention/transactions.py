@@ -12,7 +12,7 @@ from kafkalike.model.transactions.rules import expired
 from kafkalike.model.transactions.views import TransactionState
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 TIMEOUT_MS: Final = 600_000
 """How long a run may take for transactions; the next one goes on."""

@@ -24,8 +24,8 @@ from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.storage.port import Store
 
 COMMIT_TIMEOUT_MS: Final = 60_000
@@ -54,13 +54,13 @@ class Change:
     ends: Mapping[int, int] = field(default_factory=dict)
     """Log ends that it rests on, by partition, as the table has them."""
     fenced: int | None = None
-    """`DeltaTopicLog.fenced` as it was before the first added file was written; None when none is added."""
+    """`TopicLog.fenced` as it was before the first added file was written; None when none is added."""
     data_change: bool = True
     """False when the added files hold the same records as the removed ones."""
 
 
 @contextlib.contextmanager
-def only_run(cluster: DeltaCluster, name: str) -> Iterator[bool]:
+def only_run(cluster: Cluster, name: str) -> Iterator[bool]:
     """Be the only maintenance run of a topic (or of what else `name` stands for), where the root has locks.
 
     Yields:
@@ -75,7 +75,7 @@ def only_run(cluster: DeltaCluster, name: str) -> Iterator[bool]:
         yield True
 
 
-def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
+def publish(log: TopicLog, change: Change, run: str) -> int | None:
     """Make the table version, unless a file that it removes is gone already, or a log end is not the one it rests on.
 
     Safe beside producers: their files are never touched, and a concurrent writer's version only means a second try.
@@ -91,7 +91,7 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
 
     Raises:
         KafkaTimeoutError: producers held the topic for a minute; nothing was done.
-        KafkaStorageError, UnknownOutcomeError, LogCorruptError, TopicDeletedError: see `DeltaTopicLog.append`.
+        KafkaStorageError, UnknownOutcomeError, LogCorruptError, TopicDeletedError: see `TopicLog.append`.
     """
     deadline = Deadline(log.clock, COMMIT_TIMEOUT_MS)
     rests_on: list[Requirement] = [
@@ -127,7 +127,7 @@ def publish(log: DeltaTopicLog, change: Change, run: str) -> int | None:
     return None if isinstance(landed, Unchanged) else landed.version
 
 
-def publish_or_discard(log: DeltaTopicLog, change: Change, run: str) -> int | None:
+def publish_or_discard(log: TopicLog, change: Change, run: str) -> int | None:
     """The same; the files that the change adds are removed where they are surely in no version.
 
     After an unknown outcome they must stay.
@@ -168,7 +168,7 @@ def _lasting(change: Change, state: TableState, now_ms: int) -> tuple[dict[str, 
     return txns, requires
 
 
-def still_live(log: DeltaTopicLog, segments: Iterable[Segment]) -> bool:
+def still_live(log: TopicLog, segments: Iterable[Segment]) -> bool:
     """Whether all these files are part of the table now: else another run may have replaced and removed them."""
     log.refresh()
     return all(log.is_live(segment) for segment in segments)
@@ -185,12 +185,12 @@ def _remove(segment: Segment, *, data_change: bool) -> Add:
     )
 
 
-def dead_segments(log: DeltaTopicLog) -> list[Segment]:
+def dead_segments(log: TopicLog) -> list[Segment]:
     """Data files that lie wholly below the log start, as of the last `refresh`."""
     return [s for p in log.info.partitions for s in log.table_segments(p) if s.stop <= log.log_start(p)]
 
 
-def delete_dead(log: DeltaTopicLog, run: str) -> list[Segment]:
+def delete_dead(log: TopicLog, run: str) -> list[Segment]:
     """Take what lies wholly below the log start out of the table, without reading a data file.
 
     Finishes what a run that was cut off, or `delete_records`, has left. Files stay on disk until `vacuum`.

@@ -19,7 +19,7 @@ from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.compaction import Cleaned, CompactionPlan, cleaner_app
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.storage.port import Store
 
 _CHECKPOINT: Final = ("dirty", "horizon", "horizon_ms", "settled")
@@ -65,7 +65,7 @@ class Compacted:
         return self.shadowed + self.tombstones + self.keyless
 
 
-def checkpoints_of(log: DeltaTopicLog) -> dict[int, Cleaned]:
+def checkpoints_of(log: TopicLog) -> dict[int, Cleaned]:
     """The cleaner's checkpoint of each partition, as of the last `refresh`.
 
     They lie in the topic's own table as versions of Delta applications, so that they change with the data or not at all
@@ -82,7 +82,7 @@ def _checkpoint(partition: int, cleaned: Cleaned) -> dict[str, int]:
 
 
 def compact(
-    log: DeltaTopicLog,
+    log: TopicLog,
     files: Store,
     passes: Iterable[DuePass],
     run_id: str,
@@ -146,7 +146,7 @@ def compact(
 class _Applied:
     """What a pass over one partition finds, put in place."""
 
-    def __init__(self, log: DeltaTopicLog, due: DuePass, run_id: str, *, dry_run: bool) -> None:
+    def __init__(self, log: TopicLog, due: DuePass, run_id: str, *, dry_run: bool) -> None:
         self._log = log
         self._due = due
         self._run_id = run_id

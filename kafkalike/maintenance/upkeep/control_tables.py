@@ -22,8 +22,8 @@ from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
 from kafkalike.model.schemas.kept_rows import kept_schema_rows
 
 if TYPE_CHECKING:
-    from kafkalike.delta.control_log import DeltaControlLog
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.delta.control_log import ControlLog
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.row_value import ControlState
     from kafkalike.storage.port import Store
 
@@ -59,19 +59,19 @@ READER_MS: Final = 600_000
 """How long, ms, files stay for a client that is just reading them; one that comes too late reads the table anew."""
 
 
-def control_tables(cluster: DeltaCluster) -> list[str]:
+def control_tables(cluster: Cluster) -> list[str]:
     """Names of the control tables that exist; none where maintenance cannot reach them."""
     return [n for n in CONTROL_TABLES if cluster.store.list(f"{n}/_delta_log")]
 
 
-def compact_control(cluster: DeltaCluster, table: str, *, dry_run: bool) -> tuple[int, int]:
+def compact_control(cluster: Cluster, table: str, *, dry_run: bool) -> tuple[int, int]:
     """Keep the rows that make up the state, and recent ones.
 
     Returns:
         Rows before and after.
 
     Raises:
-        KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `DeltaControlLog.compact`.
+        KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: see `ControlLog.compact`.
     """
     now = cluster.clock.now_ms()
     if table == CLUSTER_METADATA:
@@ -85,9 +85,7 @@ def compact_control(cluster: DeltaCluster, table: str, *, dry_run: bool) -> tupl
     )
 
 
-def _compact(
-    log: DeltaControlLog[S, R], keep: Callable[[Sequence[R]], Sequence[R]], *, dry_run: bool
-) -> tuple[int, int]:
+def _compact(log: ControlLog[S, R], keep: Callable[[Sequence[R]], Sequence[R]], *, dry_run: bool) -> tuple[int, int]:
     rows = log.rows
     kept = max(1, len(keep(rows))) if rows else 0
     worth = len(rows) - kept >= MIN_GAIN or len(log.live_files()) >= MIN_GAIN
@@ -96,7 +94,7 @@ def _compact(
     return log.compact(keep)
 
 
-def vacuum_control(cluster: DeltaCluster, table: str) -> int:
+def vacuum_control(cluster: Cluster, table: str) -> int:
     """Remove data files that the table no longer names, and entries of its log past their retention.
 
     Returns:
@@ -116,13 +114,13 @@ def vacuum_control(cluster: DeltaCluster, table: str) -> int:
     return len(gone)
 
 
-def _log_of(cluster: DeltaCluster, table: str) -> DeltaControlLog[Any, Any]:
+def _log_of(cluster: Cluster, table: str) -> ControlLog[Any, Any]:
     if table == CLUSTER_METADATA:
         return cluster.metadata
     return cluster.schemas if table == SCHEMAS else cluster.groups
 
 
-def clear_deleted(cluster: DeltaCluster) -> list[str]:
+def clear_deleted(cluster: Cluster) -> list[str]:
     """Remove the tables in `__deleted`: of deleted topics, and what creations of topics have put aside.
 
     The metadata are read from nothing for it; a table whose topic is alive stays.
@@ -139,7 +137,7 @@ def clear_deleted(cluster: DeltaCluster) -> list[str]:
     return problems
 
 
-def _clear_deleted(cluster: DeltaCluster, folder: Path) -> list[str]:
+def _clear_deleted(cluster: Cluster, folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     found = list(folder.iterdir())
@@ -160,7 +158,7 @@ def _clear_deleted(cluster: DeltaCluster, folder: Path) -> list[str]:
     return problems
 
 
-def clear_folders(cluster: DeltaCluster) -> int:
+def clear_folders(cluster: Cluster) -> int:
     """Remove tables that no topic has: what killed deletions have left, and creations that were killed or too late.
 
     The metadata are read from nothing for it. Of roots in object stores see `clear_dead_tables`.
@@ -174,12 +172,12 @@ def clear_folders(cluster: DeltaCluster) -> int:
     return sum(_clear_folders(cluster, place) for place in _folders(cluster))
 
 
-def _folders(cluster: DeltaCluster) -> list[Store]:
+def _folders(cluster: Cluster) -> list[Store]:
     """Those of a cluster's roots that are folders of this machine."""
     return [place for place in cluster.places() if place.reach == "machine"]
 
 
-def _clear_folders(cluster: DeltaCluster, place: Store) -> int:
+def _clear_folders(cluster: Cluster, place: Store) -> int:
     state, now = cluster.metadata_on_disk(), cluster.clock.now_ms()
     found = list(dead_folders(place, state, now))
     if any(open_still for _, _, open_still in found):
@@ -194,7 +192,7 @@ def _clear_folders(cluster: DeltaCluster, place: Store) -> int:
     return count
 
 
-def clear_locks(cluster: DeltaCluster) -> int:
+def clear_locks(cluster: Cluster) -> int:
     """Remove the lock files of topics that are gone; those that somebody has in hand stay until the next run.
 
     Returns:

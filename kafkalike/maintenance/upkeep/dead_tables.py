@@ -24,7 +24,7 @@ from kafkalike.model import faults
 from kafkalike.storage.port import Entry
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.storage.port import Store
 
@@ -54,7 +54,7 @@ class _Folder:
     """How many files lie there that kafkalike did not make."""
 
 
-def clear_dead_tables(cluster: DeltaCluster, say: Callable[[str], None] = lambda _: None) -> int:
+def clear_dead_tables(cluster: Cluster, say: Callable[[str], None] = lambda _: None) -> int:
     """Remove the files of deleted topics, of creations that were killed or too late, and of their late writers.
 
     The metadata are read from nothing for it, after the folders were listed: what was created meanwhile has a topic.
@@ -73,7 +73,7 @@ def clear_dead_tables(cluster: DeltaCluster, say: Callable[[str], None] = lambda
     return sum(_cleared(cluster, place, say) for place in cluster.places() if place.reach != "machine")
 
 
-def _cleared(cluster: DeltaCluster, store: Store, say: Callable[[str], None]) -> int:
+def _cleared(cluster: Cluster, store: Store, say: Callable[[str], None]) -> int:
     folders = store.folders()
     now_ms = store.now_ns() // 1_000_000
     marks = dict(_marks(store, now_ms))

@@ -14,11 +14,11 @@ from kafkalike.model.corrections.certificate import FileHash, VersionMade
 from kafkalike.model.corrections.removal import runs_of
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.segments import Segment
 
 
-def versions_of_run(log: DeltaTopicLog, run: str, known: Collection[int]) -> list[VersionMade]:
+def versions_of_run(log: TopicLog, run: str, known: Collection[int]) -> list[VersionMade]:
     """The table versions of a run that was killed before it could write them down.
 
     Args:
@@ -44,7 +44,7 @@ def versions_of_run(log: DeltaTopicLog, run: str, known: Collection[int]) -> lis
     return [made for commit in found for made in _made(log, commit, sources)]
 
 
-def _made(log: DeltaTopicLog, commit: TableCommit, sources: dict[str, Add]) -> Iterator[VersionMade]:
+def _made(log: TopicLog, commit: TableCommit, sources: dict[str, Add]) -> Iterator[VersionMade]:
     files = log.files
     try:
         before = [segment_of(sources[path], files) for path in commit.removes]
@@ -67,10 +67,10 @@ def _made(log: DeltaTopicLog, commit: TableCommit, sources: dict[str, Add]) -> I
         ) from cause
 
 
-def _hashes(log: DeltaTopicLog, segments: Collection[Segment]) -> tuple[FileHash, ...]:
+def _hashes(log: TopicLog, segments: Collection[Segment]) -> tuple[FileHash, ...]:
     return tuple(FileHash(path=s.path, size=s.size_bytes, sha256=sha256_of(log.files, s.path)) for s in segments)
 
 
-def _offsets(log: DeltaTopicLog, segments: Collection[Segment]) -> set[int]:
+def _offsets(log: TopicLog, segments: Collection[Segment]) -> set[int]:
     tables = (table for s in segments for table in read_segment(log.files, s, ("offset",)))
     return {offset for table in tables for offset in table.column("offset").to_pylist()}

@@ -19,7 +19,7 @@ from kafkalike.model.clock import Deadline
 
 if TYPE_CHECKING:
     from kafkalike.delta.actions import Add
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.merging import Run
     from kafkalike.model.segments import Segment
     from kafkalike.storage.port import Store
@@ -42,7 +42,7 @@ class Merged:
 
 
 def merge(
-    log: DeltaTopicLog,
+    log: TopicLog,
     files: Store,
     runs: Sequence[Run],
     run_id: str,
@@ -124,7 +124,7 @@ def _write(round_: _Round, budget: Deadline) -> Iterator[_Written]:
     yield written
 
 
-def _put_in_place(log: DeltaTopicLog, written: _Written, run_id: str) -> bool:
+def _put_in_place(log: TopicLog, written: _Written, run_id: str) -> bool:
     facts = {"segments": len(written.removes), "files": len(written.adds)}
     change = Change(
         work="merge",

@@ -21,8 +21,8 @@ from kafkalike.model.clock import Deadline
 from kafkalike.model.corrections.removal import Taking, count
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
 
 
 class Remover:
@@ -39,7 +39,7 @@ class Remover:
 
     def __init__(
         self,
-        log: DeltaTopicLog,
+        log: TopicLog,
         run: str,
         *,
         work: str,
@@ -174,7 +174,7 @@ def _adds(pieces: Sequence[Removed]) -> list[Any]:
     return [piece.replacement.add for piece in pieces if piece.replacement.add is not None]
 
 
-def ready_to_remove(log: DeltaTopicLog) -> None:
+def ready_to_remove(log: TopicLog) -> None:
     """Refuse a topic from whose table nothing may be taken, before any work.
 
     Raises:
@@ -190,7 +190,7 @@ def ready_to_remove(log: DeltaTopicLog) -> None:
 
 
 @contextlib.contextmanager
-def without_maintenance(cluster: DeltaCluster, topic: str) -> Iterator[None]:
+def without_maintenance(cluster: Cluster, topic: str) -> Iterator[None]:
     """Keep maintenance runs away from a topic, where the root has locks.
 
     Raises:
@@ -200,7 +200,7 @@ def without_maintenance(cluster: DeltaCluster, topic: str) -> Iterator[None]:
         yield
 
 
-def remove_files(log: DeltaTopicLog, paths: Collection[str], stop: Callable[[], bool] = lambda: False) -> list[str]:
+def remove_files(log: TopicLog, paths: Collection[str], stop: Callable[[], bool] = lambda: False) -> list[str]:
     """Remove data files at once that a table version has taken out; one that is part of the table again stays.
 
     No writer can be about to commit one of them, as each was in the table before. Readers of ours that had one in hand

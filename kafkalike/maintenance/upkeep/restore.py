@@ -41,8 +41,8 @@ from kafkalike.model.metadata_rows import LOG_START, LogStartsMoved, MetadataRow
 from kafkalike.storage.port import Store
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.topic import TopicInfo
 
 Work = Literal["restore", "fork"]
@@ -65,7 +65,7 @@ class Copied:
     """How many of them take no room of their own."""
 
 
-def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: str) -> TopicInfo:
+def restore_as(cluster: Cluster, topic: str, version: int, new: str, run: str) -> TopicInfo:
     """Make a new topic that holds what a topic held at an earlier version of its table, at the same offsets.
 
     Files are shared by hard links where the disk allows it, else copied. Committed offsets are not taken over: they
@@ -94,7 +94,7 @@ def restore_as(cluster: DeltaCluster, topic: str, version: int, new: str, run: s
 
 
 def copy_topic(
-    cluster: DeltaCluster,
+    cluster: Cluster,
     topic: str,
     new: str,
     run: str,
@@ -137,8 +137,8 @@ def copy_topic(
 
 
 def _copied(
-    cluster: DeltaCluster,
-    source: DeltaTopicLog,
+    cluster: Cluster,
+    source: TopicLog,
     earlier: _Earlier,
     starts: Mapping[int, int],
     *,
@@ -201,7 +201,7 @@ def _copied(
     return Copied(info=made, version=version, files=len(adds), shared=shared)
 
 
-def _placed(cluster: DeltaCluster, info: TopicInfo) -> tuple[int, Mapping[int, Sequence[int]] | None]:
+def _placed(cluster: Cluster, info: TopicInfo) -> tuple[int, Mapping[int, Sequence[int]] | None]:
     """Where the copy of a topic has its replicas: on the same brokers, as files are shared there.
 
     Returns:
@@ -216,7 +216,7 @@ def _placed(cluster: DeltaCluster, info: TopicInfo) -> tuple[int, Mapping[int, S
     return -1, dict.fromkeys(info.partitions, placed)
 
 
-def _note_copy(source: DeltaTopicLog, made: TopicInfo, what: str, version: int, run: str) -> None:
+def _note_copy(source: TopicLog, made: TopicInfo, what: str, version: int, run: str) -> None:
     """Note in a topic's table that there is a copy, before there is one.
 
     A table that nobody may write to, such as one that a foreign writer has rewound, can be copied all the same.
@@ -230,12 +230,12 @@ def _note_copy(source: DeltaTopicLog, made: TopicInfo, what: str, version: int, 
         publish(source, change, run)
 
 
-def _no_vacuum(cluster: DeltaCluster, name: str) -> AbstractContextManager[None]:
+def _no_vacuum(cluster: Cluster, name: str) -> AbstractContextManager[None]:
     """Keep maintenance runs away from a topic."""
     return cluster.store.turn(maintenance_turn(name), Deadline(cluster.clock, COMMIT_TIMEOUT_MS))
 
 
-def _unmade(cluster: DeltaCluster, made: TopicInfo) -> str:
+def _unmade(cluster: Cluster, made: TopicInfo) -> str:
     try:
         if cluster.topic(made.name).topic_id == made.topic_id:
             log = cluster.log(made.name)

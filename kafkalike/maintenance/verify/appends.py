@@ -14,7 +14,7 @@ from kafkalike.model.combining.parts import parts_of
 from kafkalike.model.mirrored import SEAL
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class FoundAppend:
     """Whether a mirror has brought it, so that the number is that of a transaction of another cluster."""
 
 
-def appends_in(commit: TableCommit, log: DeltaTopicLog) -> Iterator[FoundAppend]:
+def appends_in(commit: TableCommit, log: TopicLog) -> Iterator[FoundAppend]:
     """The appends that a commit holds: one, or several that one of their writers has committed for the others."""
     if not commit.is_append or maintenance_of(commit.user_metadata):
         return
@@ -58,7 +58,7 @@ def appends_in(commit: TableCommit, log: DeltaTopicLog) -> Iterator[FoundAppend]
         )
 
 
-def find_append(log: DeltaTopicLog, append_id: str) -> FoundAppend | None:
+def find_append(log: TopicLog, append_id: str) -> FoundAppend | None:
     """The append of an id, as far back as the table's log reaches.
 
     Raises:
@@ -79,7 +79,7 @@ def find_append(log: DeltaTopicLog, append_id: str) -> FoundAppend | None:
     return found[0] if found else None
 
 
-def find_transaction(log: DeltaTopicLog, number: int) -> FoundAppend | None:
+def find_transaction(log: TopicLog, number: int) -> FoundAppend | None:
     """What a transaction brought into a topic, as far back as the table's log reaches; None for nothing.
 
     What a mirror has brought before it was promoted has numbers of another cluster, and is not looked at.
@@ -101,7 +101,7 @@ def _is_promotion(commit: TableCommit) -> bool:
     return any(app.startswith(SEAL) for app in commit.txns)
 
 
-def reaches_back_to(log: DeltaTopicLog, time_ms: int) -> bool:
+def reaches_back_to(log: TopicLog, time_ms: int) -> bool:
     """Whether the history of a topic has all commits since a time."""
     known = versions(log.files)
     if not known or known[0] == 0:

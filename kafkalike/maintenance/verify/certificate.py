@@ -19,8 +19,8 @@ from kafkalike.model.corrections.certificate import Certificate, TopicForgotten
 from kafkalike.model.corrections.removal import runs_of, within
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.storage.port import Store
 
 NO_RECORDS: Final = frozenset({*CONTROL_TABLES, LEASES, LOCKS, BROKERS})
@@ -29,7 +29,7 @@ come or to go, or lie aside: those of transactions and jobs, deleted topics, wha
 
 
 def check_certificate(
-    cluster: DeltaCluster,
+    cluster: Cluster,
     certificate: Certificate,
     keys: Collection[bytes] = (),
     *,
@@ -69,7 +69,7 @@ def check_certificate(
 
 
 def _check(
-    cluster: DeltaCluster,
+    cluster: Cluster,
     certificate: Certificate,
     keys: Collection[bytes],
     report: Report,
@@ -136,14 +136,14 @@ def _unheard(broker: int) -> Finding:
     return Finding(kind="broker-away", message=f"broker {broker} gives no answer: nobody knows what its root has")
 
 
-def _relatives_now(cluster: DeltaCluster, certificate: Certificate) -> set[str]:
+def _relatives_now(cluster: Cluster, certificate: Certificate) -> set[str]:
     """The topics that have files in common with those of a certificate: at that time, or since then."""
     now = relatives_of(cluster, [topic.topic_id for topic in certificate.topics])
     return {*certificate.copies, *certificate.origins, *now.names}
 
 
 def _check_topic(
-    cluster: DeltaCluster,
+    cluster: Cluster,
     checked: _Checked,
     topic: TopicForgotten,
     copies: Mapping[str, str],
@@ -215,7 +215,7 @@ def _files_left(checked: _Checked, topic: TopicForgotten, copies: Mapping[str, s
                     yield Finding(kind="file-not-gone", message=message, topic=topic.topic, partition=made.partition)
 
 
-def _live(log: DeltaTopicLog, partition: int, offsets: Sequence[range]) -> list[Any]:
+def _live(log: TopicLog, partition: int, offsets: Sequence[range]) -> list[Any]:
     found = {s.path: s for run in offsets for s in log.segments_within(partition, run)}
     return list(found.values())
 

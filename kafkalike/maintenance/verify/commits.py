@@ -16,7 +16,7 @@ from kafkalike.model.segments import Segment
 from kafkalike.storage.port import Store
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,8 @@ from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster, TopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.storage.port import Store
 
 

@@ -19,7 +19,7 @@ from kafkalike.maintenance.verify.findings import Finding
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Store
 
@@ -77,9 +77,7 @@ class DamagedTable:
         return [f"{self.location}/{flaw.file} ({flaw.why}): {flaw.step}" for flaw in self.flaws]
 
 
-def damaged_tables(
-    cluster: DeltaCluster, topics: Sequence[TopicInfo], *, control: bool = True
-) -> Iterator[DamagedTable]:
+def damaged_tables(cluster: Cluster, topics: Sequence[TopicInfo], *, control: bool = True) -> Iterator[DamagedTable]:
     """Look through the logs of tables, and through the data files of control tables.
 
     Args:

@@ -19,7 +19,7 @@ from kafkalike.model.combining.parts import parts_of
 from kafkalike.model.metadata_rows import TOPIC, LogStartsMoved, TopicChange, moved_text, parse_row
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Store
 

@@ -14,7 +14,7 @@ from kafkalike.maintenance.verify.flaws import check_storage, run
 from kafkalike.storage.parquet import UNREADABLE, open_parquet
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Store
 
@@ -31,7 +31,7 @@ class LostRecords:
         say: gets a sentence for each thing that is lost.
     """
 
-    cluster: DeltaCluster
+    cluster: Cluster
     location: str
     topic: TopicInfo | None
     keep: Callable[[str], None]

@@ -16,11 +16,11 @@ from kafkalike.model.offsets import Gap, gaps_and_overlaps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.segments import Segment
 
 
-def check_readable(log: DeltaTopicLog, version: int | None = None) -> None:
+def check_readable(log: TopicLog, version: int | None = None) -> None:
     """Raise what a consumer that reads the whole topic would be told of its files.
 
     Args:

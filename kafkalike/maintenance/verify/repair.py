@@ -32,7 +32,7 @@ from kafkalike.model.clock import Deadline
 from kafkalike.storage.parquet import open_parquet, put_parquet
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Store
 
@@ -41,7 +41,7 @@ TIMEOUT_MS: Final = 60_000
 """How long a repair queues behind the writers of a table, ms."""
 
 
-def repair(cluster: DeltaCluster, damaged: DamagedTable) -> list[str]:
+def repair(cluster: Cluster, damaged: DamagedTable) -> list[str]:
     """Make a damaged table readable and writable again.
 
     Args:
@@ -65,7 +65,7 @@ def repair(cluster: DeltaCluster, damaged: DamagedTable) -> list[str]:
 class _Repair:
     """One run over one table."""
 
-    cluster: DeltaCluster
+    cluster: Cluster
     location: str
     topic: TopicInfo | None
     deadline: Deadline

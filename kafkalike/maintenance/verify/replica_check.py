@@ -17,8 +17,8 @@ from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.maintenance.verify.findings import Finding
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
-    from kafkalike.replication.cluster.cluster import ReplicatedCluster
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
     from kafkalike.storage.port import Store
 
 
@@ -32,7 +32,7 @@ def check_replicas(
         wanted: names of topics and control tables to look at.
         progress: called with the bytes of each file after it was compared.
     """
-    from kafkalike.replication.cluster.cluster import ReplicatedCluster
+    from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 
     if not isinstance(cluster, ReplicatedCluster):
         return

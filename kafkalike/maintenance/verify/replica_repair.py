@@ -22,7 +22,7 @@ from kafkalike.storage.parquet import UNREADABLE, open_parquet
 
 if TYPE_CHECKING:
     from kafkalike.delta.table_state import TableState
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.segments import Segment
     from kafkalike.storage.port import Store
 
@@ -41,7 +41,7 @@ def repair_replicas(cluster: Cluster, allowed: Callable[[str], bool], *, execute
     Returns:
         A sentence for each file.
     """
-    from kafkalike.replication.cluster.cluster import ReplicatedCluster
+    from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 
     if not isinstance(cluster, ReplicatedCluster):
         return

@@ -32,7 +32,7 @@ from kafkalike.maintenance.verify.transaction_rules import check_ahead, check_lo
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import Cluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 
 Progress = Callable[[int], None]
@@ -181,10 +181,8 @@ def verify_schemas(cluster: Cluster, report: Report) -> None:
 
 def _damaged(cluster: Cluster, info: TopicInfo | None) -> list[Finding]:
     """Damaged files of a topic's table log, or of the control tables."""
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
     from kafkalike.maintenance.verify.flaws import damaged_tables
 
-    assert isinstance(cluster, DeltaCluster)
     tables = damaged_tables(cluster, [] if info is None else [info], control=info is None)
     return [finding for table in tables for finding in table.findings()]
 

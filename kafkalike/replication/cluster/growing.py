@@ -39,10 +39,10 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
 from kafkalike.replication.cluster.broker_store import Founding, Sign, sign_of
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from kafkalike.replication.cluster.founding import check_apart, check_unused
 from kafkalike.replication.cluster.opening import open_several, reopened
 from kafkalike.replication.cluster.places import Places
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.cluster.sealing import TRIES, configuration_in, seal_table
 from kafkalike.replication.cluster.voters import found_voter
 from kafkalike.version import engine_info

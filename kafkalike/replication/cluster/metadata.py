@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from kafkalike.delta.control_log import DeltaControlLog
+from kafkalike.delta.control_log import ControlLog
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.row_table import RowTable
 from kafkalike.errors import KafkaStorageError
@@ -22,14 +22,14 @@ _log = logging.getLogger(__name__)
 WARN_SECONDS = 30.0
 
 
-class PatientControlLog(DeltaControlLog[S, R]):
+class PatientControlLog(ControlLog[S, R]):
     """A control log whose root may be away: what was read before is what counts then. Changes are refused.
 
     Args:
-        table: see `DeltaControlLog`.
-        helpers: see `DeltaControlLog`.
-        properties: see `DeltaControlLog`.
-        before_change: see `DeltaControlLog`.
+        table: see `ControlLog`.
+        helpers: see `ControlLog`.
+        properties: see `ControlLog`.
+        before_change: see `ControlLog`.
         before_look: called before each look; it may refuse it.
     """
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.replication.cluster.broker_store import Founding, Sign
-from kafkalike.replication.cluster.cluster import ReplicatedCluster
 from kafkalike.replication.cluster.founding import check_apart, check_unused, find_cluster
 from kafkalike.replication.cluster.places import Places, is_folder, real_name
+from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 
 if TYPE_CHECKING:
     from kafkalike.model.config.server import ServerConfig

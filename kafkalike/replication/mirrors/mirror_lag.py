@@ -14,7 +14,7 @@ from kafkalike.delta.log_files import LogFiles
 from kafkalike.errors import KafkaError
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Store
 
@@ -49,7 +49,7 @@ class MirrorLag:
 
 
 def mirror_lags(
-    target: DeltaCluster, source: DeltaCluster | None = None, wanted: Callable[[str], bool] = lambda _: True
+    target: Cluster, source: Cluster | None = None, wanted: Callable[[str], bool] = lambda _: True
 ) -> list[MirrorLag]:
     """How mirrors stand, by name.
 
@@ -109,7 +109,7 @@ def _seen(files: Store) -> tuple[dict[str, int], dict[str, str]]:
     return seen, {name: problem for name, (_, problem) in said.items() if problem}
 
 
-def _ask(standing: MirrorLag, source: DeltaCluster, info: TopicInfo, now_ms: int) -> None:
+def _ask(standing: MirrorLag, source: Cluster, info: TopicInfo, now_ms: int) -> None:
     """Ask the source how far it is; where it gives no answer, that is the problem."""
     try:
         theirs = source.topics().get(info.name)

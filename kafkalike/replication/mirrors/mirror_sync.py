@@ -48,7 +48,7 @@ from kafkalike.replication.mirrors.source_reader import (
 )
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.topic import TopicInfo
     from kafkalike.model.transactions.views import Cut
@@ -82,8 +82,8 @@ class MirrorSync:
 
     def __init__(
         self,
-        source: DeltaCluster,
-        target: DeltaCluster,
+        source: Cluster,
+        target: Cluster,
         topics: Callable[[str], bool],
         groups: Callable[[str], bool],
     ) -> None:

@@ -16,14 +16,14 @@ from kafkalike.replication.mirrors.roll_forward import find_lost, finish_all
 from kafkalike.replication.mirrors.source_reader import new_run
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.topic import TopicInfo
 
 TIMEOUT_MS: Final = 60_000
 
 
-def promote(target: DeltaCluster, names: Collection[str], *, force: bool = False) -> dict[str, int]:
+def promote(target: Cluster, names: Collection[str], *, force: bool = False) -> dict[str, int]:
     """Make mirrors topics that can be written. See `promoting`."""
     steps = promoting(target, names, force=force)
     try:
@@ -33,9 +33,7 @@ def promote(target: DeltaCluster, names: Collection[str], *, force: bool = False
         return end.value  # type: ignore[no-any-return]
 
 
-def promoting(
-    target: DeltaCluster, names: Collection[str], *, force: bool = False
-) -> Generator[str, None, dict[str, int]]:
+def promoting(target: Cluster, names: Collection[str], *, force: bool = False) -> Generator[str, None, dict[str, int]]:
     """The same, act by act; one that was cut off is ended by the next one.
 
     From the first act on no pass can be decided for these topics. What was decided before comes into all topics of its
@@ -91,7 +89,7 @@ def promoting(
         return versions
 
 
-def _mark(target: DeltaCluster, wanted: dict[str, TopicInfo], phase: Phase, seal: str) -> Generator[str, None, None]:
+def _mark(target: Cluster, wanted: dict[str, TopicInfo], phase: Phase, seal: str) -> Generator[str, None, None]:
     """Say in one version of the metadata how all of these stand now."""
 
     def plan(state: ClusterState) -> Sequence[MetadataRow]:

@@ -20,7 +20,7 @@ from kafkalike.model.mirrors.offsets import offset_rows
 from kafkalike.replication.mirrors.mirror_manifest import MirrorManifest, TopicPart, load_manifest, pass_name
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.group_state import GroupRow, GroupsState
     from kafkalike.model.topic import TopicInfo
@@ -30,7 +30,7 @@ LONG_SECONDS: Final = 600.0
 """A helper that was stopped for so long between a look and a put may have put below a checkpoint."""
 
 
-def finish_all(target: DeltaCluster, problems: dict[str, KafkaError]) -> Iterator[str]:
+def finish_all(target: Cluster, problems: dict[str, KafkaError]) -> Iterator[str]:
     """Bring all decided passes of a cluster's mirrors to their end.
 
     Args:
@@ -53,7 +53,7 @@ def finish_all(target: DeltaCluster, problems: dict[str, KafkaError]) -> Iterato
                 yield from finish(target, manifest, problems)
 
 
-def find_lost(target: DeltaCluster, problems: dict[str, KafkaError]) -> None:
+def find_lost(target: Cluster, problems: dict[str, KafkaError]) -> None:
     """Name the mirrors of which a decided pass can never be brought, as its file is gone.
 
     Args:
@@ -93,7 +93,7 @@ def _lost(name: str, why: str) -> LogCorruptError:
     )
 
 
-def finish(target: DeltaCluster, manifest: MirrorManifest, problems: dict[str, KafkaError]) -> Iterator[str]:
+def finish(target: Cluster, manifest: MirrorManifest, problems: dict[str, KafkaError]) -> Iterator[str]:
     """Bring a decided pass to its end: versions, then committed offsets, then its files go.
 
     Each step is done once, however many do it, and however often.
@@ -133,7 +133,7 @@ def mirror_of(state: ClusterState, part: TopicPart) -> TopicInfo | None:
     return info if (info.topic_id, info.location) == (part.topic_id, part.location) else None
 
 
-def _bring_offsets(target: DeltaCluster, manifest: MirrorManifest) -> None:
+def _bring_offsets(target: Cluster, manifest: MirrorManifest) -> None:
     if not manifest.offsets:
         return
 
@@ -145,7 +145,7 @@ def _bring_offsets(target: DeltaCluster, manifest: MirrorManifest) -> None:
     target.groups.transact(plan)
 
 
-def _publish(target: DeltaCluster, info: TopicInfo, part: TopicPart) -> Iterator[str]:
+def _publish(target: Cluster, info: TopicInfo, part: TopicPart) -> Iterator[str]:
     files = target.mirror_files(info)
     looked = SYSTEM_CLOCK.monotonic()
     found = LogFiles.listed(files)
@@ -176,7 +176,7 @@ def _publish(target: DeltaCluster, info: TopicInfo, part: TopicPart) -> Iterator
         yield "named"
 
 
-def _restart(target: DeltaCluster, files: Store, part: TopicPart) -> Iterator[str]:
+def _restart(target: Cluster, files: Store, part: TopicPart) -> Iterator[str]:
     """Put a checkpoint; those who follow the table see that its version is there, and load anew."""
     mirrors = target.mirror_root.at(MIRRORS)
     content = mirrors.look(part.checkpoint)
@@ -211,7 +211,7 @@ def _drop_if_late(files: Store, version: int, looked: float) -> None:
         files.discard(log_name(version))
 
 
-def _check_not_promoted(target: DeltaCluster, info: TopicInfo, part: TopicPart, version: int) -> None:
+def _check_not_promoted(target: Cluster, info: TopicInfo, part: TopicPart, version: int) -> None:
     """Refuse a mirror that somebody has written to; one that was promoted meanwhile goes its own way.
 
     Raises:

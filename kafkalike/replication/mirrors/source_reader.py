@@ -23,7 +23,7 @@ from kafkalike.replication.mirrors.mirror_manifest import TopicPart, checkpoint_
 from kafkalike.replication.mirrors.roll_forward import diverged, has_version
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Store
 
@@ -271,7 +271,7 @@ class MirrorCreator:
         target: the cluster with the copies.
     """
 
-    def __init__(self, source: DeltaCluster, target: DeltaCluster) -> None:
+    def __init__(self, source: Cluster, target: Cluster) -> None:
         self._source = source
         self._target = target
 

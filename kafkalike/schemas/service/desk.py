@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from kafkalike.log.port import ControlLog
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.control_logs import SchemasLog
 from kafkalike.model.clock import Clock
 from kafkalike.model.schemas.checks import Checks
 from kafkalike.model.schemas.rows import SchemaRow
@@ -26,7 +27,7 @@ class Desk:
 
     def __init__(
         self,
-        schemas: ControlLog[RegistryState, SchemaRow],
+        schemas: SchemasLog,
         checks: Checks,
         clock: Clock,
         timeout_ms: float | None = 60_000,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.schemas.format_checks import CHECKS
 from kafkalike.schemas.service.desk import Desk
 from kafkalike.schemas.service.request import Request
 from kafkalike.schemas.service.routes import found
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
 
 
 class RegistryService:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import NoOffsetForPartitionError
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.positions import WORDS, AtOffsets, Committed, Position, Settled, names
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 NONE: Final = "none"
 

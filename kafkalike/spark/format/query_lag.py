@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.log.port import Cluster
 from kafkalike.model.clock import Clock
 from kafkalike.model.offsets import MARK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.format.positions import offsets_of
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 CLIENT: Final = "spark-stream"
 """Client id under which a query's progress is committed."""

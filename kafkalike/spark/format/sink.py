@@ -34,7 +34,7 @@ from kafkalike.spark.writes.write_ids import Naming, StreamVersion, app_id, next
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.appends import Appended
 
 
@@ -210,7 +210,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         return owner, checkpoint.offsets(batch_id)
 
 
-def _folder(cluster: DeltaCluster, options: SinkOptions) -> JobPlace:
+def _folder(cluster: Cluster, options: SinkOptions) -> JobPlace:
     """The query's folder: the same in all processes of a driver, another one after its restart."""
     name = hashlib.sha256(f"{options.checkpoint or ''}\0{Driver.above()}".encode()).hexdigest()[:NAME_LENGTH]
     return job_place(cluster.store, name, options.scratch)

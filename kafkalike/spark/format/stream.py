@@ -42,7 +42,7 @@ from kafkalike.spark.jvm.prompt_answer import PromptAnswer
 from kafkalike.spark.ranges import offsets_json
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
 
 _log = logging.getLogger(__name__)
 
@@ -250,6 +250,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is held that the end of the process does not free."""
 
 
-def _live(log: DeltaTopicLog, partition: int) -> Live:
+def _live(log: TopicLog, partition: int) -> Live:
     why = partial(log.info.why_gone, partition)
     return Live(start=log.log_start(partition), stop=log.log_end(partition), why_gone=why)

@@ -15,8 +15,8 @@ from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.options import SourceOptions
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.topic import TopicInfo
 
 LOOKS: Final = 10
@@ -31,9 +31,9 @@ class Topics:
     """
 
     def __init__(self, options: SourceOptions) -> None:
-        self.cluster: DeltaCluster = connect_delta(options.root, options.storage, options.read_from)
+        self.cluster: Cluster = connect_delta(options.root, options.storage, options.read_from)
         self._choice = options.choice
-        self._logs: dict[str, DeltaTopicLog] = {}
+        self._logs: dict[str, TopicLog] = {}
         self.unread: Collection[str] = ()
         """Topics that exist and that the choice does not name, as of the last look."""
 
@@ -76,7 +76,7 @@ class Topics:
         else:
             self._logs[name] = self.cluster.log(name)
 
-    def log(self, topic: str) -> DeltaTopicLog:
+    def log(self, topic: str) -> TopicLog:
         """The log of a topic that the last look has found."""
         return self._logs[topic]
 

@@ -11,12 +11,12 @@ from kafkalike.spark.jvm.remote import is_remote
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 S3A_CLASS: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 
-def tell_hadoop(spark: SparkSession, cluster: DeltaCluster) -> None:
+def tell_hadoop(spark: SparkSession, cluster: Cluster) -> None:
     """Tell Hadoop what it needs to read the tables of a cluster; nothing for a folder.
 
     The settings are those of Hadoop in this session's JVM. They are no settings of Spark's, which stand in its event

@@ -21,7 +21,7 @@ from kafkalike.errors import KafkaConfigurationError, UnsupportedVersionError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
 
 CONNECT: Final = "pyspark.sql.connect"
 REMOTE: Final = "spark.remote"
@@ -50,7 +50,7 @@ def need_jvm(spark: SparkSession, what: str) -> None:
         raise UnsupportedVersionError(f"{what} needs a session with a JVM, and one of Spark Connect has none")
 
 
-def check_same_root(spark: SparkSession, cluster: DeltaCluster) -> None:
+def check_same_root(spark: SparkSession, cluster: Cluster) -> None:
     """Check that the server of a session sees the cluster's folder as this process does. Costs a job, once.
 
     Raises:

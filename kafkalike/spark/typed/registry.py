@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kafkalike.connect import connect_delta
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.model.schemas.values import Schema, SchemaType
 from kafkalike.schemas.opening import OWN
 from kafkalike.schemas.sent import SentSchemas, Where
 from kafkalike.schemas.shapes import body_of, read_value
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 Part = Literal["key", "value"]
 
@@ -22,7 +25,7 @@ FORMATS: Final[Mapping[str, SchemaType]] = {"avro": "AVRO", "protobuf": "PROTOBU
 NO_SUBJECT: Final = 40401
 
 
-def where_of(cluster: DeltaCluster, registry: str | Mapping[str, str] | None) -> Where:
+def where_of(cluster: Cluster, registry: str | Mapping[str, str] | None) -> Where:
     """The registry of a cluster, or another one.
 
     Args:
@@ -98,7 +101,7 @@ def reading_of(where: Where, subject: str, kind: str | None = None, schema: Sche
     return Reading(schema, number, SentSchemas.of(where, subject, [schema]))
 
 
-def opened(bootstrap_servers: Any, storage_options: Any, registry: Any) -> tuple[DeltaCluster, Where]:  # noqa: ANN401
+def opened(bootstrap_servers: Any, storage_options: Any, registry: Any) -> tuple[Cluster, Where]:  # noqa: ANN401
     """The cluster and the registry that a user named."""
     cluster = connect_delta(bootstrap_servers, storage_options)
     return cluster, where_of(cluster, registry)

@@ -21,7 +21,7 @@ from kafkalike.spark.sql_ranges import range_functions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
 
 CLUSTER: Final = "kafkalike.cluster"
@@ -50,7 +50,7 @@ class DatabaseViews:
         IllegalArgumentError: that is no name of a database.
     """
 
-    def __init__(self, spark: SparkSession, cluster: DeltaCluster, database: str) -> None:
+    def __init__(self, spark: SparkSession, cluster: Cluster, database: str) -> None:
         if not re.fullmatch(r"\w+", database):
             raise IllegalArgumentError(f"database must be a name of letters, digits and underscores, not {database!r}")
         self._spark = spark
@@ -152,7 +152,7 @@ class DatabaseViews:
         return [row.asDict() for row in self._spark.sql(statement).collect()]
 
 
-def select_of(cluster: DeltaCluster, info: TopicInfo) -> str:
+def select_of(cluster: Cluster, info: TopicInfo) -> str:
     """Return the query of a topic's view: what `topic_frame` gives."""
     columns = f"key, value, {literal(info.name)} AS topic, partition, offset, timestamp, timestampType, headers"
     # Names and texts are quoted.

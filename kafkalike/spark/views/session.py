@@ -23,9 +23,8 @@ from kafkalike.spark.sql_ranges import FUNCTIONS, range_functions
 from kafkalike.spark.tables import FORMAT, ClusterTables, offsets_then
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.cuts.value import Snapshot
-    from kafkalike.log.port import Cluster
     from kafkalike.model.topic import TopicInfo
 
 VIEWS_SETTING: Final = "spark.kafkalike.sql.views"
@@ -46,7 +45,7 @@ class SessionViews:
         cluster: whose topics.
     """
 
-    def __init__(self, spark: SparkSession, cluster: DeltaCluster) -> None:
+    def __init__(self, spark: SparkSession, cluster: Cluster) -> None:
         self._spark = spark
         self._cluster = cluster
         self._recorded = _recorded(spark)

@@ -27,7 +27,7 @@ from kafkalike.spark.writes.targets import target_of
 from kafkalike.spark.writes.write_ids import Naming
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.transactions.claims import GroupOffsets
     from kafkalike.spark.writes.transactional_write import Together
 
@@ -181,7 +181,7 @@ def produce(
     return _written(append_staged(cluster, sent, target, how), naming)
 
 
-def _ensure_topic(cluster: DeltaCluster, topic: str, records: DataFrame) -> None:
+def _ensure_topic(cluster: Cluster, topic: str, records: DataFrame) -> None:
     """Create a topic that is missing with the partitions that the records name, so that the copy of one works."""
     if "partition" in records.columns and topic not in cluster.topics() and cluster.server.auto_create_topics:
         highest = records.agg(F.max("partition")).collect()[0][0]
@@ -197,7 +197,7 @@ def with_schemas(
     bootstrap_servers: Any,  # noqa: ANN401
     storage_options: Any,  # noqa: ANN401
     schemas: Schemas,
-) -> tuple[DataFrame, DeltaCluster]:
+) -> tuple[DataFrame, Cluster]:
     """A DataFrame of columns as one of records, and the cluster; see `write`."""
     cluster = connect_to_write(bootstrap_servers, storage_options)
     return record_columns(frame, topic, where_of(cluster, schemas.registry), schemas), cluster

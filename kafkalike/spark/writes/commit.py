@@ -12,10 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import IllegalArgumentError, OutOfOrderSequenceNumberError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
 from kafkalike.log.runs.payload import StagedPayload, Writing, in_threads, raise_told
 from kafkalike.log.runs.runs import LargeRun, Run
-from kafkalike.log.topic.topic_log import DeltaTopicLog
 from kafkalike.maintenance.staging.folder import clear_staging
 from kafkalike.model import faults
 from kafkalike.model.appends import Appended, TxnId
@@ -27,6 +25,8 @@ from kafkalike.spark.writes.write_ids import WHOLE, Naming
 from kafkalike.storage.port import Store
 
 if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.transactions.claims import GroupOffsets
     from kafkalike.model.transactions.values import Committed
 
@@ -35,7 +35,7 @@ SETTLING_MS: Final = 120_000
 
 
 def begin(
-    cluster: DeltaCluster, topic: str | None, txn: TxnId | None = None, *, codec: str, timestamps: bool = True
+    cluster: Cluster, topic: str | None, txn: TxnId | None = None, *, codec: str, timestamps: bool = True
 ) -> Target:
     """`target_of` for a job that writes through the format; removes what jobs that were killed have left.
 
@@ -79,7 +79,7 @@ class Commit:
 
 
 def commit_results(  # noqa: PLR0917
-    cluster: DeltaCluster,
+    cluster: Cluster,
     target_topic: str | None,
     results: Sequence[TaskResult],
     staged: Store,
@@ -136,8 +136,8 @@ def commit_results(  # noqa: PLR0917
 
 
 def open_targets(
-    cluster: DeltaCluster, target_topic: str | None, results: Sequence[TaskResult]
-) -> list[tuple[DeltaTopicLog, list[Run | LargeRun]]]:
+    cluster: Cluster, target_topic: str | None, results: Sequence[TaskResult]
+) -> list[tuple[TopicLog, list[Run | LargeRun]]]:
     """The topics of a job's records, and what was staged for each; creates those that were missing.
 
     Raises: see `commit_results`.
@@ -159,8 +159,8 @@ def _check_results(results: Sequence[TaskResult]) -> None:
 
 
 def _commit_together(  # noqa: PLR0917
-    cluster: DeltaCluster,
-    logs: Mapping[str, DeltaTopicLog],
+    cluster: Cluster,
+    logs: Mapping[str, TopicLog],
     runs: Mapping[str, Sequence[Run | LargeRun]],
     left_out: Collection[str],
     staged: Store,
@@ -197,7 +197,7 @@ def _commit_together(  # noqa: PLR0917
     return {**written, **done}
 
 
-def written_before(cluster: DeltaCluster, naming: Naming, topic: str | None) -> Mapping[str, Appended] | None:
+def written_before(cluster: Cluster, naming: Naming, topic: str | None) -> Mapping[str, Appended] | None:
     """The places of a write that was decided before, for several topics or with offsets; None when it was not.
 
     What is decided and not yet in all topics comes there first. Nothing is looked up about writes to one topic alone;
@@ -229,7 +229,7 @@ def written_before(cluster: DeltaCluster, naming: Naming, topic: str | None) -> 
 
 
 def _decided_before(
-    naming: Naming, committed: Committed | None, logs: Mapping[str, DeltaTopicLog]
+    naming: Naming, committed: Committed | None, logs: Mapping[str, TopicLog]
 ) -> dict[str, Appended] | None:
     """The places in some topics of a write that an application's last decision is; None when that is another one."""
     if committed is None or committed.name is None:
@@ -253,7 +253,7 @@ def _check_decided(naming: Naming, committed: Committed) -> None:
         naming.check(WHOLE, committed.name.version)
 
 
-def found_again(log: DeltaTopicLog, txn: TxnId) -> Appended | None:
+def found_again(log: TopicLog, txn: TxnId) -> Appended | None:
     """The earlier write of the same `TxnId`, if the topic has it now.
 
     Raises:
@@ -263,7 +263,7 @@ def found_again(log: DeltaTopicLog, txn: TxnId) -> Appended | None:
     return log.already_appended(txn)
 
 
-def _still_there(log: DeltaTopicLog, txn: TxnId | None) -> Appended:
+def _still_there(log: TopicLog, txn: TxnId | None) -> Appended:
     """The write that made tasks leave their rows out."""
     found = None if txn is None else found_again(log, txn)
     if found is None:

@@ -37,7 +37,7 @@ from kafkalike.spark.writes.staged_files import Target, TaskResult, left_out, st
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.storage.port import Store
 
 SPREAD_BYTES: Final = 1024 * 1024 * 1024
@@ -46,7 +46,7 @@ FAR_SPREAD_BYTES: Final = 64 * 1024 * 1024
 in an object store, where all bytes would else go to this machine and back."""
 
 
-def append_staged(cluster: DeltaCluster, frame: DataFrame, target: Target, how: Commit) -> Mapping[str, Appended]:
+def append_staged(cluster: Cluster, frame: DataFrame, target: Target, how: Commit) -> Mapping[str, Appended]:
     """Append a DataFrame: one table commit where it has one topic, else one transaction.
 
     Args:
@@ -71,7 +71,7 @@ def append_staged(cluster: DeltaCluster, frame: DataFrame, target: Target, how: 
         )
 
 
-def _place(cluster: DeltaCluster, spark: SparkSession, target: Target, how: Commit) -> AbstractContextManager[Folder]:
+def _place(cluster: Cluster, spark: SparkSession, target: Target, how: Commit) -> AbstractContextManager[Folder]:
     """Where a write stages its records. What is decided for several topics others must find, who may be elsewhere."""
     if cluster.store.reach == "everywhere" and target.topic is not None and not how.offsets:
         near = tasks_here(spark)

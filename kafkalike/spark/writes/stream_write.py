@@ -22,7 +22,7 @@ from kafkalike.errors import (
     TopicAlreadyExistsError,
     UnsupportedCodecError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model import faults
 from kafkalike.model.appends import TxnId
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
@@ -108,7 +108,7 @@ class StreamWriter:
             context_headers=errors_deadletterqueue_context_headers_enable,
         )
         self._topic = None if topic is None else check_topic_name(topic)
-        self._cluster: DeltaCluster = connect_to_write(bootstrap_servers, storage_options)
+        self._cluster: Cluster = connect_to_write(bootstrap_servers, storage_options)
         self._checkpoint = checkpoint
         self._txn_id = txn_id
         self._progress: GroupProgress | None = None
@@ -130,7 +130,7 @@ class StreamWriter:
             "bootstrap_servers": self._cluster.root,
             "storage_options": None if store is None else store.given(),
         }
-        if isinstance(given["group_bootstrap_servers"], DeltaCluster):
+        if isinstance(given["group_bootstrap_servers"], Cluster):
             other = given["group_bootstrap_servers"]
             store = other.store.sent_options()
             given |= {
@@ -144,7 +144,7 @@ class StreamWriter:
         self.write(frame, batch_id)
 
     @property
-    def cluster(self) -> DeltaCluster:
+    def cluster(self) -> Cluster:
         """The cluster that is written to."""
         return self._cluster
 

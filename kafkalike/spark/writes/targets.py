@@ -18,13 +18,13 @@ from kafkalike.model.dead_letters.letters import SUFFIX, default_topic
 from kafkalike.spark.writes.staged_files import KnownTopic, Target, TaskResult
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.topic import TopicInfo
 
 
 def target_of(
-    cluster: DeltaCluster, topic: str | None, *, codec: str, written: bool = False, timestamps: bool = True
+    cluster: Cluster, topic: str | None, *, codec: str, written: bool = False, timestamps: bool = True
 ) -> Target:
     """Where the records of a job go; creates the topic of all of them if need be.
 
@@ -48,11 +48,11 @@ def target_of(
     return Target(topic=topic, known=known, missing=missing, named=named, written=written, timestamps=timestamps)
 
 
-def _config(cluster: DeltaCluster, configs: Mapping[str, str]) -> TopicConfig:
+def _config(cluster: Cluster, configs: Mapping[str, str]) -> TopicConfig:
     return TopicConfig.from_properties(cluster.server.effective(configs))
 
 
-def _known(cluster: DeltaCluster, info: TopicInfo, codec: str) -> KnownTopic:
+def _known(cluster: Cluster, info: TopicInfo, codec: str) -> KnownTopic:
     config = _config(cluster, info.configs)
     # Elsewhere than on a disk no file is changed once it is there; and LogAppendTime is only known at the commit.
     ready = cluster.store.reach == "machine" and not config.log_append_time
@@ -60,7 +60,7 @@ def _known(cluster: DeltaCluster, info: TopicInfo, codec: str) -> KnownTopic:
     return KnownTopic(info.topic_id, _rules(cluster, info.name, info.num_partitions, config), own)
 
 
-def _rules(cluster: DeltaCluster, topic: str | None, num_partitions: int, config: TopicConfig) -> Rules:
+def _rules(cluster: Cluster, topic: str | None, num_partitions: int, config: TopicConfig) -> Rules:
     """A topic's rules now; records without key begin at a partition drawn anew.
 
     A topic without a name is one that is missing and has no subject.
@@ -71,7 +71,7 @@ def _rules(cluster: DeltaCluster, topic: str | None, num_partitions: int, config
 
 
 def _with_schemas(
-    cluster: DeltaCluster, missing: Rules, config: TopicConfig, known: Mapping[str, KnownTopic]
+    cluster: Cluster, missing: Rules, config: TopicConfig, known: Mapping[str, KnownTopic]
 ) -> dict[str, Rules]:
     """Rules of topics that do not exist, and have schemas already: registered before the first record, as usual."""
     if config.schemas is NO_CHECKS:
@@ -88,7 +88,7 @@ def _with_schemas(
     }
 
 
-def _of_letters(cluster: DeltaCluster, infos: Mapping[str, TopicInfo]) -> dict[str, Rules]:
+def _of_letters(cluster: Cluster, infos: Mapping[str, TopicInfo]) -> dict[str, Rules]:
     """Rules of dead-letter topics that do not exist: letters are longer than their records, and of any age."""
     made: dict[frozenset[tuple[str, str]], Rules] = {}
     found: dict[str, Rules] = {}
@@ -106,13 +106,11 @@ def _of_letters(cluster: DeltaCluster, infos: Mapping[str, TopicInfo]) -> dict[s
     return found
 
 
-def _letters_configs(cluster: DeltaCluster, source: TopicInfo) -> dict[str, str]:
+def _letters_configs(cluster: Cluster, source: TopicInfo) -> dict[str, str]:
     return topic_settings(cluster.server.effective(source.configs))
 
 
-def _schema_ids(
-    cluster: DeltaCluster, topic: str | None, config: TopicConfig
-) -> tuple[tuple[str, frozenset[int]], ...]:
+def _schema_ids(cluster: Cluster, topic: str | None, config: TopicConfig) -> tuple[tuple[str, frozenset[int]], ...]:
     """Ids of the schemas that keys and values may have, fresh."""
     from kafkalike.model.schemas.admission import admitted
     from kafkalike.model.schemas.strategies import RECORD_NAME
@@ -127,7 +125,7 @@ def _schema_ids(
     )
 
 
-def open_log(cluster: DeltaCluster, name: str, results: Sequence[TaskResult]) -> DeltaTopicLog:
+def open_log(cluster: Cluster, name: str, results: Sequence[TaskResult]) -> TopicLog:
     """The log of a topic, which is created if it was missing when the job began.
 
     Raises:
@@ -149,7 +147,7 @@ def open_log(cluster: DeltaCluster, name: str, results: Sequence[TaskResult]) ->
     return log
 
 
-def _ensured(cluster: DeltaCluster, name: str, assumed: Rules) -> TopicInfo:
+def _ensured(cluster: Cluster, name: str, assumed: Rules) -> TopicInfo:
     """A topic that was missing; one that is to take dead letters gets the settings for it."""
     known = cluster.topics()
     source = known.get(name.removesuffix(SUFFIX))

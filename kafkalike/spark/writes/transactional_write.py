@@ -20,19 +20,19 @@ from kafkalike.errors import (
     ProducerFencedError,
     UnknownOutcomeError,
 )
-from kafkalike.log.port.transactions import FilesToStage
 from kafkalike.log.runs.manifest import LAYOUT, Manifest, dump_manifest, move_runs
 from kafkalike.log.runs.payload import DecidedRuns, Writing
 from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.log.transactions.staging import FilesToStage
 from kafkalike.model import faults
 from kafkalike.model.appends import Appended
 from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Deadline
 from kafkalike.model.transactions.values import WriteName
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.delta_cluster import DeltaCluster
-    from kafkalike.log.port import TransactionSession
-    from kafkalike.log.topic.topic_log import DeltaTopicLog
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.log.transactions.session import TransactionSession
     from kafkalike.model.transactions.claims import GroupOffsets
     from kafkalike.model.transactions.values import Committed
     from kafkalike.storage.port import Store
@@ -58,7 +58,7 @@ class Together:
         client_id: for people.
     """
 
-    def __init__(self, cluster: DeltaCluster, transactional_id: str | None, client_id: str) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str | None, client_id: str) -> None:
         self.transactional_id = f"spark write {uuid.uuid4().hex}" if transactional_id is None else transactional_id
         self._cluster = cluster
         self._client_id = client_id
@@ -92,7 +92,7 @@ class Together:
 
     def stage(  # noqa: PLR0917
         self,
-        log: DeltaTopicLog,
+        log: TopicLog,
         staged: Store,
         runs: Sequence[Run | LargeRun],
         codec: str,

@@ -18,7 +18,7 @@ from kafkalike.ui.browse import PAGE_BYTES, Page, Question, Record, at_time, bro
 from kafkalike.ui.request import MOST, asked, form, moment, moved, number, optional, page, site, whole
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import TopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.ui.desk import Desk
 
 MOST_FILLED: Final = 4 * 1024 * 1024

@@ -16,7 +16,7 @@ from kafkalike.ui.browse import Question, Record, browse
 from kafkalike.ui.request import Site, page, site
 
 if TYPE_CHECKING:
-    from kafkalike.log.port import TopicLog
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.ui.desk import Desk
 
 MOST_TAILS: Final = 32

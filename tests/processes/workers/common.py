@@ -5,7 +5,7 @@ import sys
 import threading
 from typing import Any
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from tests.tools.clusters import on_disk
 
 
@@ -15,7 +15,7 @@ def orders() -> dict[str, Any]:
     return found
 
 
-def cluster(root: str, *, queue: bool = True) -> DeltaCluster:
+def cluster(root: str, *, queue: bool = True) -> Cluster:
     """The cluster, whose writers queue or do not."""
     return on_disk(root, queue=queue)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.corrections.forget import forget
 from kafkalike.maintenance.corrections.fork import fork
 from kafkalike.maintenance.corrections.undo import undo
@@ -13,7 +13,7 @@ from tests.processes.workers import sweep
 KEYS = [b"forget-me-0123456789", b"forget-me-too-012345"]
 
 
-def forgetting(cluster: DeltaCluster) -> sweep.Doing:
+def forgetting(cluster: Cluster) -> sweep.Doing:
     """Two keys of two partitions, with a certificate beside the root; the files go at once."""
 
     def do() -> dict[str, Any]:
@@ -27,7 +27,7 @@ def forgetting(cluster: DeltaCluster) -> sweep.Doing:
     return do
 
 
-def undoing(cluster: DeltaCluster) -> sweep.Doing:
+def undoing(cluster: Cluster) -> sweep.Doing:
     """The second append, of both partitions."""
     append = [one for event in topic_history(cluster, "t") for one in event.appends][1]
 
@@ -37,7 +37,7 @@ def undoing(cluster: DeltaCluster) -> sweep.Doing:
     return do
 
 
-def forking(cluster: DeltaCluster) -> sweep.Doing:
+def forking(cluster: Cluster) -> sweep.Doing:
     """A new topic; a killed run may have left one under the name, which is deleted first, as a person would."""
 
     def do() -> int:

@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.topic.topic_log import DeltaTopicLog
+from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import NewTopic
@@ -47,7 +47,7 @@ class Worker(abc.ABC):
 
     def __init__(self, asked: dict[str, Any]) -> None:
         self.name: str = asked["name"]
-        self.cluster: DeltaCluster = cluster(asked["root"])
+        self.cluster: Cluster = cluster(asked["root"])
         self.root: str = asked["root"]
         self.number = 0
         self.attempted: list[list[Any]] = []
@@ -62,7 +62,7 @@ class Worker(abc.ABC):
     def after(self) -> None:  # noqa: B027 - not every worker has any
         """Take note of what the step has done; not interrupted."""
 
-    def logs(self) -> dict[str, DeltaTopicLog]:
+    def logs(self) -> dict[str, TopicLog]:
         """Logs that the client holds open."""
         return {}
 
@@ -96,7 +96,7 @@ class Worker(abc.ABC):
         self.wrong.append(f"{what}: this client and a new one see {str(differ)[:2000]}")
 
 
-def _log_now(log: DeltaTopicLog) -> View:
+def _log_now(log: TopicLog) -> View:
     log.refresh()
     return log_view(log)
 
@@ -120,7 +120,7 @@ class Append(Worker):
             self.acked += [[p, value, self.done.ranges[p].start] for p, value in self.sent]
             self.done = None
 
-    def logs(self) -> dict[str, DeltaTopicLog]:
+    def logs(self) -> dict[str, TopicLog]:
         return {"t": self.log}
 
 

@@ -27,7 +27,7 @@ from kafkalike.errors import (
     TransactionAbortableError,
     UnknownOutcomeError,
 )
-from kafkalike.log.port import Cluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.structs import TopicPartition
 from tests.jepsen.history import Recorder
 from tests.processes.workers.common import cluster, orders, told_to_stop, wait_for_go

@@ -10,7 +10,7 @@ from typing import Any
 
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.log.port import TopicLog
+from kafkalike.log.topic.topic_log import TopicLog
 from tests.jepsen.history import Recorder
 from tests.processes.workers.common import orders, wait_for_go
 from tests.processes.workers.produce import batch_of, offsets_of

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from kafkalike.errors import KafkaError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.model.appends import TxnId
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -40,7 +40,7 @@ Doing = Callable[[], Any]
 NEW = batch((0, "new-0"), (1, "new-1"), (0, "new-2"), (1, "new-3"))
 
 
-def append(cluster: DeltaCluster) -> Doing:
+def append(cluster: Cluster) -> Doing:
     """One append to two partitions under a stable id."""
     log = cluster.log("t")
 
@@ -53,17 +53,17 @@ def append(cluster: DeltaCluster) -> Doing:
     return do
 
 
-def create(cluster: DeltaCluster) -> Doing:
+def create(cluster: Cluster) -> Doing:
     """One topic creation."""
     return lambda: cluster.create_topic("new", 2, {}).num_partitions
 
 
-def delete(cluster: DeltaCluster) -> Doing:
+def delete(cluster: Cluster) -> Doing:
     """One topic deletion."""
     return lambda: cluster.delete_topic("t")
 
 
-def commit(cluster: DeltaCluster) -> Doing:
+def commit(cluster: Cluster) -> Doing:
     """One commit of offsets outside a membership."""
     offsets = GroupOffsets.of(cluster, SYSTEM_CLOCK)
     wanted = {TopicPartition("t", 1): OffsetAndMetadata(2, "")}
@@ -71,7 +71,7 @@ def commit(cluster: DeltaCluster) -> Doing:
     return lambda: offsets.commit(Membership(group_id="g"), wanted, ids)
 
 
-OPERATIONS: dict[str, Callable[[DeltaCluster], Doing]] = {
+OPERATIONS: dict[str, Callable[[Cluster], Doing]] = {
     "append": append,
     "create": create,
     "delete": delete,

@@ -4,7 +4,7 @@ import threading
 
 import pyarrow as pa
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.producer import KafkaProducer
 from tests.processes.workers import sweep
 
@@ -21,7 +21,7 @@ def table(rows: list[tuple[int, str]]) -> pa.Table:
     return pa.table({"value": list(values), "partition": pa.array(partitions, pa.int32())})
 
 
-def sending(cluster: DeltaCluster) -> sweep.Doing:
+def sending(cluster: Cluster) -> sweep.Doing:
     """Three calls while the sender is busy; their offsets by partition. Nothing is tried again."""
 
     def do() -> list[dict[str, list[int]]]:

@@ -8,8 +8,8 @@ import json
 from typing import Any
 
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
-from kafkalike.log.port import TransactionSession
+from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.log.transactions.session import TransactionSession
 from kafkalike.model.clock import Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim
@@ -19,22 +19,22 @@ from tests.tools.records import batch
 TOPICS = ("a", "b")
 
 
-def soon(opened: DeltaCluster) -> Deadline:
+def soon(opened: Cluster) -> Deadline:
     return Deadline(opened.clock, 60_000)
 
 
-def begun(opened: DeltaCluster, name: str, timeout_ms: int = 60_000) -> TransactionSession:
+def begun(opened: Cluster, name: str, timeout_ms: int = 60_000) -> TransactionSession:
     return opened.transactions.begin_session(name, timeout_ms, "worker", soon(opened))
 
 
-def staged(opened: DeltaCluster, mine: TransactionSession, number: int, value: str) -> None:
+def staged(opened: Cluster, mine: TransactionSession, number: int, value: str) -> None:
     for topic in TOPICS:
         log = opened.log(topic)
         for part in range(2):
             mine.stage(number, log, batch(f"{value}.{part}"))
 
 
-def work(asked: dict[str, Any], opened: DeltaCluster) -> str:
+def work(asked: dict[str, Any], opened: Cluster) -> str:
     name, value, number = asked["id"], asked["value"], 1
     if asked["do"] == "maintain":
         return json.dumps(opened.transactions.maintain(soon(opened)))

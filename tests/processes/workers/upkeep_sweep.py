@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from kafkalike.log.cluster.delta_cluster import DeltaCluster
+from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.processes.workers import sweep
 
 
-def run(cluster: DeltaCluster) -> sweep.Doing:
+def run(cluster: Cluster) -> sweep.Doing:
     """One maintenance run; says which topics failed, as a run itself never raises for one of them."""
 
     def do() -> dict[str, Any]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.delta.control_log import DeltaControlLog
 from kafkalike.delta.layout import (
     CONTROL_TABLES,
     METADATA_TABLE_PROPERTIES,
@@ -23,7 +22,7 @@ from kafkalike.errors import (
     KafkaConnectionError,
     KafkaStorageError,
 )
-from kafkalike.log.cluster.delta_cluster import DeltaCluster, spark_uri
+from kafkalike.log.cluster.cluster import Cluster, spark_uri
 from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.server_defaults import ServerFiles, environments_file
 from kafkalike.log.cluster.topic_folders import location_of
@@ -50,6 +49,7 @@ from kafkalike.replication.cluster.voters import first_voters, metadata_root
 from kafkalike.storage.bounded.calls import calls_of
 
 if TYPE_CHECKING:
+    from kafkalike.delta.control_log import ControlLog
     from kafkalike.model.config.storage import StorageOptions
     from kafkalike.model.mirrored import Mirrored
     from kafkalike.model.topic import TopicInfo
@@ -59,7 +59,7 @@ LAG: Final = "replica.lag.time.max.ms"
 """Server setting: how long a root may give no answer before its replicas are out of sync."""
 
 
-class ReplicatedCluster(DeltaCluster):
+class ReplicatedCluster(Cluster):
     """A cluster at several roots.
 
     Args:
@@ -203,7 +203,7 @@ class ReplicatedCluster(DeltaCluster):
     def _check_new_table(self) -> None:
         """Nothing is refused: the roots are signed before the first table is made."""
 
-    def _metadata_log(self) -> DeltaControlLog[ClusterState, MetadataRow]:
+    def _metadata_log(self) -> ControlLog[ClusterState, MetadataRow]:
         return PatientControlLog(
             self._control.metadata_rows(),
             helpers=self.helpers,
@@ -394,7 +394,7 @@ class ReplicatedCluster(DeltaCluster):
         return spark_uri(self.files_of(info).uri)
 
     def near_table(self, info: TopicInfo) -> tuple[str, int] | None:
-        """See `DeltaCluster.near_table`: of a replica in sync, which has all that is published, and maybe more."""
+        """See `Cluster.near_table`: of a replica in sync, which has all that is published, and maybe more."""
         if not self._read_from.rack:
             return None
         # Before the look at who is in sync: that one has this version.
@@ -437,7 +437,7 @@ class ReplicatedCluster(DeltaCluster):
         return first_replicas(location, (broker,))
 
     def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
-        """See `DeltaCluster.create_mirror`. The first mirror passes over roots that do not take it."""
+        """See `Cluster.create_mirror`. The first mirror passes over roots that do not take it."""
         return self._passing_over(lambda: super(ReplicatedCluster, self).create_mirror(source, mirrored, first))
 
     def _make_mirror(

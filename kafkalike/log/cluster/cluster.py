@@ -1,0 +1,825 @@
+"""Cluster: a storage root whose topics are Delta tables."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.delta.commit_file import topic_creation
+from kafkalike.delta.group_commit.group_appends import OpenTables
+from kafkalike.delta.layout import (
+    BROKERS,
+    CLAIM,
+    CLUSTER_METADATA,
+    METADATA_TABLE_PROPERTIES,
+    check_root_format,
+    grown_error,
+    taken_error,
+)
+from kafkalike.delta.log_cleaner import Helpers
+from kafkalike.delta.log_files import LogFiles
+from kafkalike.errors import (
+    InvalidPartitionsError,
+    KafkaConfigurationError,
+    KafkaError,
+    KafkaStorageError,
+    MirrorError,
+    OffsetOutOfRangeError,
+    PolicyViolationError,
+    TopicAlreadyExistsError,
+    TopicDeletedError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.log.cluster.control_logs import ControlLogs, GroupsLog, MetadataLog, SchemasLog
+from kafkalike.log.cluster.enclosing import check_not_enclosed
+from kafkalike.log.cluster.root_tables import OutdatedError, RootTables
+from kafkalike.log.cluster.server_defaults import ServerDefaults, ServerFiles, files_of_root, given
+from kafkalike.log.cluster.topic_folders import location_of
+from kafkalike.model.brokers import ONLY_BROKER
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.config.storage import StorageOptions
+from kafkalike.model.config.topic import FOREIGN_WRITES, TOPIC_PROPERTIES
+from kafkalike.model.config.topic_changes import check_partition_count
+from kafkalike.model.leases import Leases
+from kafkalike.model.metadata_rows import (
+    LogStartsMoved,
+    MetadataRow,
+    log_start_row,
+    mirror_row,
+    replicas_row,
+    topic_row,
+)
+from kafkalike.model.mirrored import Mirrored
+from kafkalike.model.names import TopicId, TopicName, check_topic_name
+from kafkalike.model.topic import TopicInfo
+from kafkalike.storage.local import LocalStore
+from kafkalike.storage.port import Store
+from kafkalike.storage.roots import normalise_root
+
+if TYPE_CHECKING:
+    # These are loaded by what needs them: many programs look at the metadata of a local root and go.
+    from kafkalike.log.cluster.single_broker import Replication
+    from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.log.transactions.transactions import Transactions
+    from kafkalike.model.brokers import AddRoot, ReplicatedTable
+    from kafkalike.model.config.server import ServerConfig
+
+LOCAL_TAIL_SECONDS: Final = 0.002
+REMOTE_TAIL_SECONDS: Final = 0.25
+OBJECTS_TAIL_SECONDS: Final = 0.025
+"""Wait between two looks at the tail: a look costs microseconds on a local disk, a request where a root can only be
+read. In an object store not each look makes a request: see `Pace`."""
+
+HEARTBEAT_MS: Final = 3000.0
+FAR_HEARTBEAT_MS: Final = 10_000.0
+"""ms between two heartbeats: Kafka's default, and where each is a put that costs money, less than a third of Kafka's
+default session."""
+
+ROOT_SECONDS: Final = 10.0
+FAR_ROOT_SECONDS: Final = 600.0
+"""Wait between two looks whether the root is there at all; in an object store that is a request as dear as a write."""
+
+PROTOCOL_TIMEOUT_MS: Final = 60_000
+"""How long a change of a table's protocol waits for producers that hold the topic, ms."""
+
+JUST_SECONDS: Final = 10.0
+"""How long after a look at the metadata the root of an object store counts as being there."""
+
+
+def request_metrics(requests: Mapping[str, int]) -> dict[str, dict[str, float]]:
+    """What a client's metrics say of `Cluster.requests`: `{group: {name: number}}`; empty where none count."""
+    return {"object-store-metrics": {f"{kind}-total": count for kind, count in requests.items()}} if requests else {}
+
+
+class Cluster:
+    """A storage root with its topics, settings and consumer offsets. Thread-safe.
+
+    Args:
+        store: the root's files.
+        server: settings that seed the cluster's defaults; those of the root's own file when None.
+        clock: time and waiting.
+        root: what the cluster is called; the store's URI when None.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        server: ServerConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        root: str | None = None,
+    ) -> None:
+        self.store = store
+        name, read = store.uri if root is None else root, self._server_files if server is None else given(server)
+        self.root = name
+        """What `bootstrap_servers` named, normalised."""
+        self.clock = clock
+        self.defaults = ServerDefaults(name, lambda: self.metadata, clock, read, several=self.several, took=self._took)
+        far_tail = OBJECTS_TAIL_SECONDS if store.far else REMOTE_TAIL_SECONDS
+        self.tail_interval = far_tail if store.reach == "everywhere" else LOCAL_TAIL_SECONDS
+        """Seconds a waiting reader should let pass between two looks at the log's tail."""
+        self.heartbeat_ms = FAR_HEARTBEAT_MS if store.far else HEARTBEAT_MS
+        """Time between two heartbeats, ms, of a group's member whose user does not say it."""
+        self.root_interval = FAR_ROOT_SECONDS if store.far else ROOT_SECONDS
+        """Seconds a reader should let pass between two looks whether the root is there at all."""
+        self._is_root_checked = False
+        self.helpers = Helpers()
+        self.open_appends = OpenTables()
+        self.metadata: MetadataLog = self._metadata_log()
+        """The topics."""
+        self.groups: GroupsLog = self._control.groups_log(before_change=self._before_commit)
+        """Committed offsets and group membership."""
+
+    metadata_properties: Mapping[str, str] = METADATA_TABLE_PROPERTIES
+    """Of `__cluster_metadata` when it is made."""
+    several = False
+    """Whether it may lose a root and live."""
+
+    def _before_commit(self) -> None:
+        # A root of a newer format is refused there.
+        self.metadata.look_once()
+        self.groups.durable = self.server.flush
+
+    def _took(self, server: ServerConfig) -> None:
+        """See `ServerDefaults`."""
+
+    def _server_files(self) -> ServerFiles:
+        return files_of_root(self.store)
+
+    def _check_format(self, properties: Mapping[str, str]) -> None:
+        check_root_format(self.root, properties)
+
+    def _refuse_seal(self) -> None:
+        """Refuse a control table that has replicas: this client knows of one root only."""
+        raise grown_error(self.root)
+
+    def _check_new_table(self) -> None:
+        """Refuse to make a control table at a root of which others have made, or are making, one of several.
+
+        What the root was when it was opened does not count: this client would write past the other roots.
+
+        Raises:
+            UnsupportedVersionError: they have.
+            KafkaConfigurationError: see `check_root`.
+            KafkaStorageError: the root gives no answer.
+        """
+        try:
+            taken = any(self.store.look(name) is not None for name in (BROKERS, CLAIM))
+        except OSError as cause:
+            raise KafkaStorageError(f"{self.root} cannot be read: {cause}") from cause
+        if taken:
+            raise taken_error(self.root)
+        self.check_root()
+
+    def check_root(self) -> None:
+        """Refuse a root without metadata that is a Delta table, or lies in one, or in another cluster's root.
+
+        Raises:
+            KafkaConfigurationError: it does.
+        """
+        if not LogFiles.listed(self.store.at(CLUSTER_METADATA)).commits:
+            check_not_enclosed(self.store)
+            self._is_root_checked = True
+
+    def _check_root_once(self) -> None:
+        if not self._is_root_checked:
+            self.check_root()
+
+    def _metadata_log(self) -> MetadataLog:
+        return self._control.metadata_log(before_change=self.defaults.record)
+
+    @cached_property
+    def _control(self) -> ControlLogs:
+        return ControlLogs(
+            self.store,
+            self.clock,
+            self.helpers,
+            check_format=self._check_format,
+            on_seal=self._refuse_seal,
+            on_missing=self._check_root_once,
+            check_new=self._check_new_table,
+        )
+
+    @cached_property
+    def schemas(self) -> SchemasLog:
+        """Schemas with their subjects, ids, levels and modes; see `kafkalike.schemas.Registry`."""
+        # A root of a newer format is refused there.
+        return self._control.schemas_log(before_change=self.metadata.look_once)
+
+    def metadata_on_disk(self) -> ClusterState:
+        """The cluster's metadata, read from nothing: before something is removed, what is remembered does not count.
+
+        Raises:
+            LogCorruptError: they cannot be read.
+        """
+        metadata = self._metadata_log()
+        state = metadata.refresh()
+        metadata.check_sound()
+        return state
+
+    @cached_property
+    def leases(self) -> Leases:
+        """Heartbeats of group members."""
+        return self.store.leases()
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        """Transactions over several topics and groups."""
+        from kafkalike.log.topic.decided import DeltaDecided
+        from kafkalike.log.transactions.staging import Staging
+        from kafkalike.log.transactions.tables import Home
+        from kafkalike.log.transactions.transactions import Transactions
+
+        staging = Staging(self.store)
+        return Transactions(Home(cluster=self, decided=DeltaDecided, staging=staging, look_at_groups=self.groups.look))
+
+    def settle(self, timeout: float | None = None) -> None:
+        """Wait until no thread of this process writes to the root on behalf of calls that are over.
+
+        Args:
+            timeout: seconds; None without end.
+        """
+        self.helpers.wait(timeout)
+        self.groups.settle(timeout)
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Requests that this process has made of the root's object store, by kind, such as `get`; else empty."""
+        return self.store.requests
+
+    @property
+    def there(self) -> bool:
+        """Whether the root holds the table of topics, looked at now; False for a root that was never written to.
+
+        Raises:
+            KafkaStorageError: the storage refused.
+        """
+        if self.store.far:
+            # Whoever asks wants them next, or has just read them: one list for both.
+            with contextlib.suppress(KafkaError):
+                self.metadata.look_once()
+            if self.metadata.seen_within(JUST_SECONDS):
+                return True
+        try:
+            since = self.metadata.version if self.store.far else 0
+            return bool(LogFiles.listed(self.store.at(CLUSTER_METADATA), since).commits)
+        except OSError as cause:
+            raise KafkaStorageError(f"{self.root} cannot be read: {cause}") from cause
+
+    def places(self) -> Sequence[Store]:
+        """The roots that answer, each for itself."""
+        return list(self.roots_by_broker().values())
+
+    def roots_by_broker(self) -> Mapping[int, Store]:
+        """The same, by broker."""
+        return {ONLY_BROKER: self.store}
+
+    def files_of(self, info: TopicInfo) -> Store:
+        """Files of a topic's table."""
+        return self.store.at(info.location)
+
+    def table_uri(self, info: TopicInfo) -> str:
+        """Where Spark finds a topic's table."""
+        return self._uri_at(info.location)
+
+    def near_table(self, info: TopicInfo) -> tuple[str, int] | None:
+        """Where Spark finds a topic's table at a root in the client's rack, and the version that is published.
+
+        None: there is none but that of `table_uri`.
+        """
+        del info
+        return None
+
+    def first_table_uri(self, name: TopicName) -> str:
+        """Where it finds the table of the first topic of a name; later ones lie elsewhere."""
+        return self._uri_at(self._location(name, used_before=False))
+
+    def _uri_at(self, location: str) -> str:
+        return spark_uri(f"{self.root}/{location}")
+
+    def _location(self, name: TopicName, *, used_before: bool) -> str:
+        """Folder, relative to the root, for the table of a new topic."""
+        return location_of(name, used_before=used_before)
+
+    def _create_table(
+        self, name: TopicName, location: str, placed: ReplicatedTable | None = None, *, closed: bool = True
+    ) -> TopicId:
+        """Make an empty table, or take one that is there, and return its id.
+
+        Args:
+            name: the topic.
+            location: the table's folder.
+            placed: see `_place`.
+            closed: whether foreign writers are to refuse it.
+
+        Raises:
+            OutdatedError: `location` was chosen by metadata that do not hold any more.
+        """
+        del placed
+        table_id = str(uuid.uuid4())
+        content = topic_creation(table_id, time_ms=self.clock.now_ms(), closed=closed)
+        return self._tables.make(name, location, table_id, content)
+
+    def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
+        """Make a read-only copy of another cluster's topic, whose table has the same id and holds nothing yet.
+
+        Args:
+            source: the topic.
+            mirrored: how the copy stands.
+            first: the first version of its table; None where its log no longer has it.
+
+        Raises:
+            TopicAlreadyExistsError: there is a topic of that name.
+            MirrorError: files of a deleted topic of the same id are still there.
+        """
+        made: list[TopicInfo] = []
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            if source.name in state.topics:
+                raise TopicAlreadyExistsError(f"topic {source.name!r} already exists")
+            self._check_gone(source, state)
+            used_before = state.was_used(source.name)
+            location = self._location(source.name, used_before=used_before)
+            placed = self._place_mirror(state, location)
+            table_id = self._make_mirror(source, location, first, placed)
+            if table_id != source.table_id:
+                raise TopicAlreadyExistsError(f"topic {source.name!r} is being created by somebody else")
+            topic_id, origin_id = ids_of_mirror(table_id, used_before=used_before)
+            info = replace(
+                source, topic_id=topic_id, origin_id=origin_id, location=location, log_starts={}, mirror=mirrored
+            )
+            made.append(info)
+            return [
+                topic_row(state.seq + 1, mirrored.time_ms, info, "created"),
+                mirror_row(state.seq + 2, info, mirrored, f"made a mirror of {mirrored.source}"),
+                *self._placed_rows(state.seq + 3, info, placed),
+            ]
+
+        return self._landed(plan, made)
+
+    def _place_mirror(self, state: ClusterState, location: str) -> ReplicatedTable | None:
+        """Where the table of a mirror is to be; None: at the one root."""
+        del state, location
+        return None
+
+    def _make_mirror(
+        self, source: TopicInfo, location: str, first: bytes | None, placed: ReplicatedTable | None
+    ) -> TopicId:
+        """Make it there; the id of the table that is there then."""
+        del placed
+        return self._tables.make(source.name, location, source.table_id, first)
+
+    def _placed_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
+        """The row that says where it is."""
+        del seq, info, placed
+        return ()
+
+    @property
+    def mirror_root(self) -> Store:
+        """The root where mirrors are, and what their passes stage."""
+        return self.store
+
+    def mirror_files(self, info: TopicInfo) -> Store:
+        """Files of a mirror's table, at the root where mirrors are; those of another topic, too."""
+        return self.files_of(info)
+
+    def adopt_mirror(self, info: TopicInfo) -> None:
+        """Make the table of a mirror that is being promoted ready for those who write to topics here. Done once.
+
+        Raises:
+            KafkaStorageError, LogCorruptError, OSError: it cannot be now.
+        """
+        del info
+
+    def _check_gone(self, source: TopicInfo, state: ClusterState) -> None:
+        """Refuse an id that was deleted here as long as its files are there: nobody could tell the two apart."""
+        last = state.gone.get(source.name)
+        if last is None or last.table_id != source.table_id or self.store.reach == "machine":
+            return
+        if LogFiles.listed(self.store.at(last.location)).commits:
+            raise MirrorError(
+                f"topic {source.name!r} was deleted here, and its files are still there: run `kafkalike maintain` "
+                "until they are gone, then mirror it"
+            )
+
+    def _apply_foreign_writes(self, info: TopicInfo) -> None:
+        self.log(info.name).apply_foreign_writes(Deadline(self.clock, PROTOCOL_TIMEOUT_MS))
+
+    def _discard_table(self, info: TopicInfo) -> None:
+        """Remove a table that was made for a topic that does not come to be, if nobody else can have taken it."""
+        self._tables.discard(info)
+
+    def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
+        """Keep writers out, call `forget` (which records the deletion), then remove the table."""
+        self._tables.drop(info, forget)
+
+    @cached_property
+    def _tables(self) -> RootTables:
+        return RootTables(self.root, self.store, self.clock, self.metadata, self.metadata_on_disk)
+
+    def log(self, name: str, *, since: float = math.inf) -> TopicLog:
+        """Open the log of an existing topic.
+
+        Args:
+            name: the topic.
+            since: see `ControlLog.refresh`.
+
+        Raises:
+            UnknownTopicOrPartitionError: no such topic.
+        """
+        return self._opened(self.topic(name, since=since))
+
+    def _opened(self, info: TopicInfo) -> TopicLog:
+        from kafkalike.log.topic.followed import Home
+        from kafkalike.log.topic.topic_log import TopicLog
+
+        home = Home(
+            store=self.store,
+            metadata=self.metadata,
+            server=self.defaults.in_force,
+            helpers=self.helpers,
+            clock=self.clock,
+            open_appends=self.open_appends,
+            schemas=lambda: self.schemas,
+            in_sync=self._in_sync,
+        )
+        log = TopicLog(home, info)
+        log.refresh(metadata=False)
+        return log
+
+    def _in_sync(self, info: TopicInfo) -> int:
+        """How many replicas of a topic are in sync, as far as is known."""
+        table = self.metadata.state.replicas.get(info.location)
+        return 1 if table is None else len(table.registration.in_sync)
+
+    def open_ahead(self, names: Iterable[str]) -> Mapping[str, TopicLog]:
+        """Open the logs of several topics side by side, where that saves time.
+
+        Returns:
+            Those that were opened, by topic; `log` opens the others, or says why it cannot.
+        """
+        wanted = set(names)
+        if len(wanted) <= 1 or not self.store.far:
+            return {}
+        from kafkalike.log.cluster.ahead import open_ahead
+
+        known = self.topics()
+        return open_ahead([known[name] for name in sorted(wanted & known.keys())], self._opened)
+
+    def look_ahead(self, logs: Iterable[TopicLog], *, waiting: bool = False) -> float:
+        """Look at the tables of several topics side by side, where that saves time.
+
+        Args:
+            logs: opened by this cluster.
+            waiting: see `TopicLog.refresh`.
+
+        Returns:
+            The `since` with which `TopicLog.refresh` takes what was seen.
+        """
+        if not self.store.far:
+            # Where a look costs nothing, neither may this.
+            return SYSTEM_CLOCK.monotonic()
+        from kafkalike.log.cluster.ahead import look_ahead
+
+        return look_ahead(self.store, logs, waiting=waiting)
+
+    @property
+    def server(self) -> ServerConfig:
+        """Cluster-wide defaults, as of the last look at the metadata; the first call looks.
+
+        Raises:
+            InvalidConfigurationError: a `server.properties` differs from them, or cannot be read.
+            KafkaStorageError: the metadata cannot be read; or nothing has recorded the defaults, and a root that may
+                have a file with them gives no answer.
+        """
+        return self.defaults.in_force()
+
+    def edit_defaults(
+        self, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
+    ) -> None:
+        """Replace the cluster-wide defaults by what `edit` makes of them, checked; see `edit_configs`."""
+        self.defaults.edit(edit, validate_only=validate_only)
+
+    def _place(
+        self,
+        state: ClusterState,
+        location: str,
+        partitions: int,
+        factor: int,
+        assignments: Mapping[int, Sequence[int]] | None,
+    ) -> ReplicatedTable | None:
+        """Say which brokers shall have the table of a new topic; None where there is one root.
+
+        Raises:
+            InvalidReplicationFactorError, InvalidReplicationAssignmentError: it cannot be so.
+        """
+        from kafkalike.model.replication.assignment import check_assignment, check_factor
+
+        del state, location, partitions
+        if factor != -1:
+            check_factor(factor, 1)
+        if assignments:
+            check_assignment(assignments, {ONLY_BROKER: None})
+        return None
+
+    add_root: AddRoot | None = None
+    """Gives the cluster another root, where that is possible; after that it must be opened anew."""
+
+    @cached_property
+    def replication(self) -> Replication:
+        """Brokers and replicas."""
+        from kafkalike.log.cluster.single_broker import SingleBroker
+
+        return SingleBroker(
+            self.root, self.topics, self.topic, lambda: self.metadata.refresh().seq, lambda: self.add_root
+        )
+
+    def topics(self) -> Mapping[str, TopicInfo]:
+        """All topics by name, fresh."""
+        return dict(self.metadata.refresh().topics)
+
+    def topic(self, name: str, *, since: float = math.inf) -> TopicInfo:
+        """One topic, fresh.
+
+        Raises:
+            InvalidTopicError, UnknownTopicOrPartitionError: no such name, no such topic.
+        """
+        return self.metadata.refresh(since=since).require(check_topic_name(name))
+
+    def ensure_topic(self, name: str) -> TopicInfo:
+        """The topic, created with the server's defaults when it is missing and `auto.create.topics.enable` allows."""
+        known = self.metadata.refresh().topics.get(check_topic_name(name))
+        if known is not None:
+            return known
+        if not self.server.auto_create_topics:
+            raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist, and auto.create.topics.enable=false")
+        try:
+            return self.create_topic(name, -1, {})
+        except TopicAlreadyExistsError:
+            return self.topic(name)
+
+    def create_topic(
+        self,
+        name: str,
+        num_partitions: int,
+        configs: Mapping[str, str],
+        *,
+        validate_only: bool = False,
+        replication_factor: int = -1,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        begins: LogStartsMoved | None = None,
+    ) -> TopicInfo:
+        """Create a topic with checked settings.
+
+        Args:
+            name: its name.
+            num_partitions: -1 takes the server's default, or as many as there are assignments.
+            configs: its own settings.
+            validate_only: create nothing.
+            replication_factor: on how many roots it shall be; -1 takes the server's default.
+            assignments: ids of the brokers that shall have each partition, the preferred leader first. All partitions
+                of a topic are in one table, so all have the same brokers.
+            begins: where the logs of some partitions begin; nobody ever sees the topic without that.
+
+        Raises:
+            TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError: as they say.
+            InvalidReplicationFactorError: there are not so many roots, or none answers.
+            InvalidReplicationAssignmentError: no such broker, different ones for partitions of one topic, or none that
+                answers.
+        """
+        checked = check_topic_name(name)
+        settings = TOPIC_PROPERTIES.check_all(configs)
+        if num_partitions != -1:
+            check_partition_count(num_partitions)
+        made: list[TopicInfo] = []
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            # The defaults of this state: others may have changed them since this client looked.
+            server = self.server
+            total = server.num_partitions if num_partitions == -1 else num_partitions
+            closed = server.is_closed(settings)
+            if checked in state.topics:
+                raise TopicAlreadyExistsError(f"topic {name!r} already exists")
+            now = self.clock.now_ms()
+            used = state.was_used(checked)
+            location = self._location(checked, used_before=used)
+            placed = self._place(state, location, total, replication_factor, assignments)
+            info = TopicInfo(
+                name=checked,
+                topic_id=TopicId("") if validate_only else self._create_table(checked, location, placed, closed=closed),
+                location=location,
+                num_partitions=total,
+                configs=settings,
+                created_ms=now,
+            )
+            made.append(info)
+            if validate_only:
+                return []
+            rows = [topic_row(state.seq + 1, now, info, "created")]
+            if begins is not None:
+                starts = {p: move.offset for p, move in begins.moves.items()}
+                rows.append(log_start_row(state.seq + 2, now, info, starts, reason=begins.reason, run=begins.run))
+            if placed is not None:
+                seq = rows[-1].seq + 1
+                rows.append(replicas_row(seq, now, placed, "created", topic=info.name, topic_id=info.topic_id))
+            return rows
+
+        return self._landed(plan, made)
+
+    def _landed(self, plan: Callable[[ClusterState], Sequence[MetadataRow]], made: Sequence[TopicInfo]) -> TopicInfo:
+        """Carry out a plan that makes a topic with its table, and remove the tables of those tries that did not land.
+
+        Args:
+            plan: makes the rows, and adds the topic that it has made a table for to `made`.
+            made: the topics of all tries.
+
+        Returns:
+            The topic of the try that landed.
+
+        Raises:
+            TopicAlreadyExistsError: somebody else has made the topic.
+        """
+        while True:
+            try:
+                self.metadata.transact(plan)
+            except OutdatedError:
+                continue
+            except TopicAlreadyExistsError:
+                self._discard(made)
+                raise
+            self._discard(made[:-1])
+            return made[-1]
+
+    def _discard(self, made: Sequence[TopicInfo]) -> None:
+        """Remove tables of plans that surely did not land; those of calls that failed, maintenance removes."""
+        for info in made:
+            if info.topic_id:
+                self._discard_table(info)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its data."""
+        info = self.topic(name)
+        if self.server.get("delete.topic.enable") != "true":
+            raise PolicyViolationError(f"topic {name!r} may not be deleted: delete.topic.enable=false")
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            current = state.require(name)
+            if current.topic_id != info.topic_id:
+                raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted and created again meanwhile")
+            return [topic_row(state.seq + 1, self.clock.now_ms(), current, "deleted", deleted=True)]
+
+        self._drop_table(info, lambda: self.metadata.transact(plan))
+
+    def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> TopicInfo:
+        """Raise the partition count to `total`."""
+
+        def change(info: TopicInfo) -> TopicInfo:
+            check_partition_count(total)
+            if total <= info.num_partitions:
+                raise InvalidPartitionsError(
+                    f"topic {name!r} has {info.num_partitions} partitions, which is not lower than {total}"
+                )
+            return replace(info, num_partitions=total)
+
+        return self._change(name, f"partitions raised to {total}", change, validate_only=validate_only)
+
+    def set_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> TopicInfo:
+        """Replace the topic's own settings by these, checked."""
+        settings = TOPIC_PROPERTIES.check_all(configs)
+        return self.edit_configs(name, lambda _: settings, validate_only=validate_only)
+
+    def edit_configs(
+        self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
+    ) -> TopicInfo:
+        """Replace the topic's own settings by what `edit` makes of them, checked.
+
+        `edit` may be called again with newer settings when another writer was faster, so that two who change
+        different settings at the same time lose neither change.
+        """
+        before: list[TopicInfo] = []
+
+        def change(info: TopicInfo) -> TopicInfo:
+            before[:] = [info]
+            return replace(info, configs=TOPIC_PROPERTIES.check_all(edit(info.configs)))
+
+        after = self._change(name, "configs changed", change, validate_only=validate_only)
+        # Also where it was so before: the call that changed it may have been cut off.
+        if not validate_only and any(FOREIGN_WRITES in info.configs for info in (*before, after)):
+            self._apply_foreign_writes(after)
+        return after
+
+    def _change(
+        self, name: str, change: str, edit: Callable[[TopicInfo], TopicInfo], *, validate_only: bool
+    ) -> TopicInfo:
+        checked = check_topic_name(name)
+        after: list[TopicInfo] = []
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            state.require(checked).check_own()
+            edited = edit(state.require(checked))
+            after[:] = [edited]
+            if validate_only or edited == state.topics[checked]:
+                return []
+            return [topic_row(state.seq + 1, self.clock.now_ms(), edited, change)]
+
+        self.metadata.transact(plan)
+        return after[0]
+
+    def move_log_start(
+        self,
+        name: str,
+        starts: Mapping[int, int],
+        reason: str,
+        run: str,
+        topic_id: str | None = None,
+        *,
+        log: TopicLog | None = None,
+    ) -> TopicInfo:
+        """Record that the log of some partitions begins later; never moves it back.
+
+        Args:
+            name: the topic.
+            starts: first offset to keep, by partition.
+            reason: who moves it: `retention`, `delete_records`; what `OffsetOutOfRangeError` quotes.
+            run: id of the run that moves it.
+            topic_id: the topic that the offsets are about; None takes whichever has the name.
+            log: its log, if the caller has it open: opening one may take 100 ms.
+
+        Raises:
+            TopicDeletedError: the name belongs to another topic by now; nothing was moved.
+            OffsetOutOfRangeError, UnknownTopicOrPartitionError: an offset above the log end, no such partition.
+        """
+        opened = self.log(name) if log is None else log
+        opened.refresh()
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            info = state.require(name)
+            info.check_own()
+            if topic_id is not None and info.topic_id != topic_id:
+                raise TopicDeletedError(name, topic_id, info.topic_id)
+            risen: dict[int, int] = {}
+            for partition, offset in sorted(starts.items()):
+                if partition not in info.partitions:
+                    raise UnknownTopicOrPartitionError(f"{name}-{partition} does not exist")
+                live = range(info.log_start(partition), opened.log_end(partition))
+                if offset < 0 or offset > live.stop:
+                    raise OffsetOutOfRangeError({f"{name}-{partition}": offset}, {f"{name}-{partition}": live})
+                if offset > live.start:
+                    risen[partition] = offset
+            if not risen:
+                return []
+            return [log_start_row(state.seq + 1, self.clock.now_ms(), info, risen, reason=reason, run=run)]
+
+        self.metadata.transact(plan)
+        return self.metadata.state.require(name)
+
+    def disk_usage(self, name: str) -> Mapping[int, int]:
+        """Bytes of live data files, by partition."""
+        log = self.log(name)
+        log.refresh()
+        return {p: sum(s.size_bytes for s in log.segments(p)) for p in log.info.partitions}
+
+
+def ids_of_mirror(table_id: TopicId, *, used_before: bool) -> tuple[TopicId, TopicId | None]:
+    """The id of a mirror, and that of its table where it is another one.
+
+    Where the name was used before, transactions and committed offsets of a deleted topic may name the table's id: they
+    must not count for this one.
+    """
+    return (TopicId(str(uuid.uuid4())), table_id) if used_before else (table_id, None)
+
+
+def spark_uri(uri: str) -> str:
+    """A place as Spark calls it: it has S3 under another scheme."""
+    return f"s3a{uri[2:]}" if uri.startswith("s3:") else uri
+
+
+def open_cluster(root: str, storage_options: StorageOptions | None = None) -> Cluster:
+    """Open the cluster at a path or URI; nothing is made before the first write.
+
+    Args:
+        root: a path or URI.
+        storage_options: of an object store; environment variables say what these do not.
+
+    Raises:
+        KafkaConfigurationError, UnsafeStorageError: see `normalise_root`, `resolve_options` and `object_root`.
+    """
+    normalised, local = normalise_root(root)
+    if local:
+        if storage_options:
+            raise KafkaConfigurationError(
+                f"storage_options are for object stores, and {root} is a folder of this machine"
+            )
+        return Cluster(LocalStore(normalised))
+    # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
+    from kafkalike.storage.objects import open_objects
+
+    objects = open_objects(root, storage_options)
+    assert objects is not None, "what is no folder is in an object store"
+    return Cluster(objects)
