@@ -143,7 +143,7 @@ def test_renamed_commit_wakes(cluster: Cluster, root: str, watch: FolderWatch) -
 
 def test_poll_returns_a_record_that_comes_while_it_waits(cluster: Cluster, root: str) -> None:
     """Without the kernel's report it would look again after an hour."""
-    cluster.tail_interval = 3600.0  # type: ignore[misc]
+    cluster.tail_interval = 3600.0
     with KafkaConsumer(bootstrap_servers=cluster, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition("orders", 0), TopicPartition("bills", 0)])
         for topic in ("orders", "bills"):

@@ -245,7 +245,7 @@ def test_a_zombie_that_stages_again_leaves_files_for_maintenance_alone(open_log_
 
     assert cluster.transactions.open_for() == []
     assert cluster.transactions.maintain(soon()) == []
-    assert cluster.transactions._staging.folders() == []  # type: ignore[attr-defined]
+    assert cluster.transactions._staging.folders() == []
     with pytest.raises(ProducerFencedError):
         old.commit(1, NONE, soon())
 
@@ -471,7 +471,7 @@ def kill_before_apply(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, mine: T
 
     with monkeypatch.context() as patch:
         patch.setattr(faults, "point", point)
-        patch.setattr(type(cluster.transactions._staging), "far", False)  # type: ignore[attr-defined]
+        patch.setattr(type(cluster.transactions._staging), "far", False)
         with pytest.raises(Killed):
             mine.commit(1, {GroupClaim(group_id="g"): {TopicPartition("a", 0): OffsetAndMetadata(1)}}, soon())
 
@@ -536,7 +536,7 @@ def test_whoever_comes_brings_in_what_is_decided(
     assert set(mine.commit(1, NONE, soon())) == {"a", "b"}
     assert values(other, "a")[:2].count(b"1") == 1
     by_maintenance(other)
-    assert other.transactions._staging.folders() == []  # type: ignore[attr-defined]
+    assert other.transactions._staging.folders() == []
 
 
 @pytest.mark.slow
@@ -594,7 +594,7 @@ def test_a_damaged_staged_file_stops_its_topic_by_name_until_it_is_left_out(
     for log in logs:
         mine.stage(1, log, batch("1"))
     kill_before_apply(cluster, monkeypatch, mine, 1)
-    files = cluster.transactions._staging._files  # type: ignore[attr-defined]
+    files = cluster.transactions._staging._files
     (name,) = [e.name for e in files.list(deep=True) if e.name.endswith(logs[0].info.topic_id)]
     content = files.read(name)
     files.replace(name, content[:-1] + b"?")
@@ -641,7 +641,7 @@ def test_a_producer_in_doubt_learns_that_its_transaction_is_committed_though_a_t
         patch.setattr(faults, "point", point)
         with pytest.raises(Killed):
             mine.commit(1, NONE, soon())
-    files = cluster.transactions._staging._files  # type: ignore[attr-defined]
+    files = cluster.transactions._staging._files
     (name,) = [e.name for e in files.list(deep=True) if e.name.endswith(logs[0].info.topic_id)]
     files.remove(name)
     other = open_log_cluster()
