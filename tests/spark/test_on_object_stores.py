@@ -113,13 +113,8 @@ def test_a_cluster_of_spark_writes_and_reads_with_nothing_shared_but_the_bucket(
         small.create_topic("twice", 1, {})
         small.log("twice").append(batch(*values_of_a_life))
     # Nobody but readers of ours looks at it; what they believe of it is tested elsewhere.
-<<<<<<< HEAD
     wrong = CommitBundle(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9, tags=[""] * 9).packed()
-    log.files.replace(joined_name(0), wrong)  # type: ignore[attr-defined]
-=======
-    wrong = Joined(table_id=log.info.topic_id, first=0, contents=[b"{}"] * 9, tags=[""] * 9).packed()
     log.files.replace(joined_name(0), wrong)
->>>>>>> 223c565e (Drop type ignores that one cluster class makes needless)
     checkpoints = {name: f"s3a{place[2:]}-checkpoints/{name}" for name in ("write_stream", "format")}
     if not NATIVE:
         checkpoints = {name: str(driver / name) for name in checkpoints}
