@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.harness import Report
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.admin.lag.history import lag_history
-from kafkalike.admin.lag.measure import Lags
+from kafkalike.admin.group_lag import Lags, lag_history
 from kafkalike.connect import connect
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK

@@ -13,9 +13,9 @@ from kafkalike.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient as KafkaAdminClient
-    from kafkalike.admin.dead_letters import DeadLetters as DeadLetters
-    from kafkalike.admin.lookup import KeyRecords as KeyRecords
-    from kafkalike.admin.lookup import find_records as find_records
+    from kafkalike.admin.dead_letter_queue import DeadLetters as DeadLetters
+    from kafkalike.admin.record_lookup import KeyRecords as KeyRecords
+    from kafkalike.admin.record_lookup import find_records as find_records
     from kafkalike.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
     from kafkalike.consumer import KafkaConsumer as KafkaConsumer
     from kafkalike.log.cuts.value import Snapshot as Snapshot
@@ -73,7 +73,7 @@ _HOME = {
     "AdminSettings": "kafkalike.model.config.settings",
     "ConsumerRebalanceListener": "kafkalike.consumer",
     "ConsumerSettings": "kafkalike.model.config.settings",
-    "DeadLetters": "kafkalike.admin.dead_letters",
+    "DeadLetters": "kafkalike.admin.dead_letter_queue",
     "DefaultSerializer": "kafkalike.schemas.serialization",
     "Deserializer": "kafkalike.schemas.serialization",
     "JsonSerializer": "kafkalike.schemas.serialization",
@@ -94,8 +94,8 @@ _HOME = {
     "Snapshot": "kafkalike.log.cuts.value",
     "TopicSnapshot": "kafkalike.log.cuts.value",
     "snapshot": "kafkalike.maintenance.take_cut",
-    "KeyRecords": "kafkalike.admin.lookup",
-    "find_records": "kafkalike.admin.lookup",
+    "KeyRecords": "kafkalike.admin.record_lookup",
+    "find_records": "kafkalike.admin.record_lookup",
 }
 
 __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names
@@ -108,9 +108,9 @@ __getattr__, __dir__ = lazy_names(__name__, _HOME)
 
 serve_public_paths(
     {
-        "kafkalike.dead_letters": "kafkalike.admin.dead_letters",
+        "kafkalike.dead_letters": "kafkalike.admin.dead_letter_queue",
         "kafkalike.metrics": "kafkalike.admin.metrics",
-        "kafkalike.mirror": "kafkalike.admin.mirror",
+        "kafkalike.mirror": "kafkalike.admin.cluster_mirror",
         "kafkalike.partitioner": "kafkalike.model.partitioner",
         "kafkalike.retention": "kafkalike.maintenance.retention",
         "kafkalike.serialization": "kafkalike.schemas.serialization",

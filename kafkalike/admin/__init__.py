@@ -3,8 +3,8 @@
 The names are those of `kafka.admin`.
 """
 
-from kafkalike.admin.client import KafkaAdminClient
-from kafkalike.admin.transaction_values import (
+from kafkalike.admin.admin_client import KafkaAdminClient
+from kafkalike.admin.transaction_operations import (
     AbortTransactionSpec,
     PartitionProducerState,
     ProducerState,

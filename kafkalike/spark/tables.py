@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kafkalike.admin.lag.history import lag_history as moved
-from kafkalike.admin.lag.measure import Lags
+from kafkalike.admin.group_lag import Lags
+from kafkalike.admin.group_lag import lag_history as moved
 from kafkalike.connect import check_founded, connect
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cuts.value import Snapshot

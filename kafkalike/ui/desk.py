@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.admin.dead_letters.queue import DeadLetters
-from kafkalike.admin.lag.measure import GroupLag, Lags
+from kafkalike.admin.dead_letter_queue import DeadLetters
+from kafkalike.admin.group_lag import GroupLag, Lags
 from kafkalike.connect import check_there
 from kafkalike.errors import KafkaConnectionError, KafkaError
 from kafkalike.model.clock import Clock

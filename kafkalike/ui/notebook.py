@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.admin.lag.measure import Lags
+from kafkalike.admin.group_lag import Lags
 from kafkalike.connect import connect
 from kafkalike.errors import GroupIdNotFoundError
 from kafkalike.model.lag import Lag, total

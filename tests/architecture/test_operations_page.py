@@ -36,7 +36,8 @@ def test_each_finding_has_a_line_that_says_what_to_do() -> None:
 def test_each_metric_of_the_exporter_is_listed() -> None:
     """By the name that a scrape shows."""
     source = "".join(
-        (PROJECT / "kafkalike" / "admin" / "metrics" / file).read_text() for file in ("prometheus.py", "snapshot.py")
+        (PROJECT / "kafkalike" / "admin" / "metrics" / file).read_text()
+        for file in ("cluster_collector.py", "cluster_view.py")
     )
     named = set(re.findall(r'"((?:kafka|kafkalike)_[a-z_]+)"', source))
 

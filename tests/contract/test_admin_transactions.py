@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkalike.admin import AbortTransactionSpec, KafkaAdminClient, TransactionListing, TransactionState
-from kafkalike.admin.lag.measure import Lags
-from kafkalike.admin.metrics.prometheus import ClusterCollector
+from kafkalike.admin.group_lag import Lags
+from kafkalike.admin.metrics.cluster_collector import ClusterCollector
 from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import (
     IllegalArgumentError,

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.admin.lag.measure import Lags
-from kafkalike.admin.metrics.prometheus import ClusterCollector
+from kafkalike.admin.group_lag import Lags
+from kafkalike.admin.metrics.cluster_collector import ClusterCollector
 from kafkalike.cli import main
 from kafkalike.errors import KafkaError, PreferredLeaderNotAvailableError
 from kafkalike.model.structs import NewTopic, TopicPartition

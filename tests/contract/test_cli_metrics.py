@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafkalike import __version__
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.admin.lag.measure import Lags
-from kafkalike.admin.metrics.prometheus import ClusterCollector
+from kafkalike.admin.group_lag import Lags
+from kafkalike.admin.metrics.cluster_collector import ClusterCollector
 from kafkalike.admin.testing import ManualClock
 from kafkalike.cli.paths import CONF
 from kafkalike.connect import connect

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.admin.mirror import Mirror
+from kafkalike.admin.cluster_mirror import Mirror
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.connect import connect, connect_delta
 from kafkalike.delta.actions import log_name

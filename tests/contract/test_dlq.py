@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkalike.admin.dead_letters import DeadLetters, Filter, StoredLetter
-from kafkalike.admin.dead_letters import replay as replaying
+from kafkalike.admin import dead_letter_replay as replaying
+from kafkalike.admin.dead_letter_queue import DeadLetters, Filter, StoredLetter
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     CommitFailedError,

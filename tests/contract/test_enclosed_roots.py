@@ -11,7 +11,7 @@ from deltalake import write_deltalake
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkalike.admin import NewTopic
-from kafkalike.admin.mirror import Mirror
+from kafkalike.admin.cluster_mirror import Mirror
 from kafkalike.cli import main
 from kafkalike.connect import connect, connect_delta, connect_to_write
 from kafkalike.errors import KafkaConfigurationError, KafkaStorageError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike.admin.mirror import Mirror, promote
+from kafkalike.admin.cluster_mirror import Mirror, promote
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.cluster import Cluster

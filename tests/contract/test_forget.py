@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike import ForgetReport, KafkaConsumer, KafkaProducer, TopicPartition, forget, fork
-from kafkalike.admin.mirror import Mirror
+from kafkalike.admin.cluster_mirror import Mirror
 from kafkalike.errors import (
     CorruptRecordError,
     IllegalArgumentError,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.admin.mirror import Mirror, promote
+from kafkalike.admin.cluster_mirror import Mirror, promote
 from kafkalike.cli import main
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, KafkaError, MirrorTopicError, UnsupportedVersionError

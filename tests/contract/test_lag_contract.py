@@ -3,8 +3,7 @@
 import pytest
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.admin.lag.history import lag_history
-from kafkalike.admin.lag.measure import Lags
+from kafkalike.admin.group_lag import Lags, lag_history
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.lag import Lag
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.admin.mirror import Mirror, describe, promote
+from kafkalike.admin.cluster_mirror import Mirror, describe, promote
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.cli import main
 from kafkalike.cli.mirrors.mirror import HEADS

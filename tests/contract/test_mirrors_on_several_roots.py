@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.admin.mirror import Mirror, describe, promote
+from kafkalike.admin.cluster_mirror import Mirror, describe, promote
 from kafkalike.connect import connect_delta
 from kafkalike.delta.layout import CLUSTER_METADATA, MIRRORS
 from kafkalike.errors import KafkaError, KafkaStorageError, MirrorTopicError

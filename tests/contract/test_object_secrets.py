@@ -15,7 +15,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from kafkalike import KafkaAdminClient, KafkaProducer, forget, fork, undo
-from kafkalike.admin.mirror import Mirror, describe, promote
+from kafkalike.admin.cluster_mirror import Mirror, describe, promote
 from kafkalike.cli import main
 from kafkalike.connect import connect, connect_delta
 from kafkalike.errors import KafkaError

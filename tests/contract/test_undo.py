@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition, undo
-from kafkalike.admin.mirror import Mirror, promote
+from kafkalike.admin.cluster_mirror import Mirror, promote
 from kafkalike.errors import (
     IllegalArgumentError,
     KafkaTimeoutError,

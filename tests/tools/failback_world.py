@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kafkalike.admin.mirror import Mirror, promote
+from kafkalike.admin.cluster_mirror import Mirror, promote
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     InvalidTxnStateError,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from kafkalike.admin.mirror import Mirror, promote
+from kafkalike.admin.cluster_mirror import Mirror, promote
 from kafkalike.errors import MirrorError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership

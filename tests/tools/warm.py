@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 LOADED: Final = (
-    "kafkalike.admin.client",
+    "kafkalike.admin.admin_client",
     "kafkalike.cli.app",
     "kafkalike.cli.groups.consumer_groups",
     "kafkalike.cli.log.dump_log",

@@ -1,1 +1,28 @@
-"""Metrics: a cluster in; its figures for Prometheus, and as plain values, out."""
+"""Metrics: figures of a cluster and of this process, for Prometheus and as plain values.
+
+`prometheus_client` is imported at the first use of a name: the admin client and the console do not wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalike.model.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from kafkalike.admin.metrics.append_collector import AppendCollector as AppendCollector
+    from kafkalike.admin.metrics.append_collector import serve_appends as serve_appends
+    from kafkalike.admin.metrics.cluster_collector import exposition as exposition
+
+_HOME = {
+    "AppendCollector": "kafkalike.admin.metrics.append_collector",
+    "exposition": "kafkalike.admin.metrics.cluster_collector",
+    "serve_appends": "kafkalike.admin.metrics.append_collector",
+}
+
+__all__ = [  # noqa: PLE0604 - `__getattr__` gives the names
+    *sorted(_HOME),
+]
+
+
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

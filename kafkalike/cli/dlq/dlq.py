@@ -15,8 +15,8 @@ from kafkalike.cli.options import cluster_options, version_option
 from kafkalike.cli.suggesting import SuggestingGroup
 
 if TYPE_CHECKING:
-    from kafkalike.admin.dead_letters.queue import DeadLetters
-    from kafkalike.admin.dead_letters.replay import Replay
+    from kafkalike.admin.dead_letter_queue import DeadLetters
+    from kafkalike.admin.dead_letter_replay import Replay
     from kafkalike.log.dead_letters.stored import Filter, StoredLetter
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -174,7 +174,7 @@ def replay(
 
 def _letters(context: click.Context, bootstrap_server: str | None, command_config: str | None) -> DeadLetters:
     """The letters of the cluster that the options behind the action name, or else those before it."""
-    from kafkalike.admin.dead_letters.queue import DeadLetters
+    from kafkalike.admin.dead_letter_queue import DeadLetters
 
     environment = context.find_object(Environment) or Environment()
     cluster = environment.existing(*where(context, bootstrap_server, command_config))

@@ -97,7 +97,7 @@ class Actions:
             return partial(group_report.members, verbose=verbose)
         if self._options.state is not None:
             return partial(group_report.state, coordinator=f"{self._cluster.root} (1)", verbose=verbose)
-        from kafkalike.admin.lag.measure import Lags
+        from kafkalike.admin.group_lag import Lags
 
         lags = Lags(self._cluster)
         self._beyond_end = partial(group_report.beyond_end, lags=lags)

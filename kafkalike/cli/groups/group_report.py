@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kafkalike.admin.lag.measure import GroupLag, Lags
+from kafkalike.admin.group_lag import GroupLag, Lags
 from kafkalike.model.structs import TopicPartition
 
 MISSING: Final = "-"

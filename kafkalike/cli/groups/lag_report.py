@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from kafkalike.admin.lag.history import lag_history
-from kafkalike.admin.lag.measure import GroupLag, Lags
+from kafkalike.admin.group_lag import GroupLag, Lags, lag_history
 from kafkalike.cli.groups.group_report import MISSING, table
 from kafkalike.model.lag import Lag, total
 from kafkalike.model.lag_history import RATE_MS, Moment

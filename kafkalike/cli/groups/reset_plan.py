@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.admin.group_changes import Outcome
+from kafkalike.admin.group_change_operations import Outcome
 from kafkalike.model.offsets import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
 

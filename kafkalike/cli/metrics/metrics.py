@@ -45,9 +45,9 @@ def metrics(
     from prometheus_client import generate_latest, start_http_server
 
     from kafkalike.admin import KafkaAdminClient
-    from kafkalike.admin.lag.measure import Lags
-    from kafkalike.admin.metrics.prometheus import exposition
-    from kafkalike.admin.metrics.snapshot import snapshot
+    from kafkalike.admin.group_lag import Lags
+    from kafkalike.admin.metrics.cluster_collector import exposition
+    from kafkalike.admin.metrics.cluster_view import snapshot
     from kafkalike.connect import check_there
 
     settings = client_settings(read_properties(command_config))

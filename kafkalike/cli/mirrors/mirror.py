@@ -16,7 +16,7 @@ from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:
-    from kafkalike.admin.mirror import MirrorLag, SyncResult
+    from kafkalike.admin.cluster_mirror import MirrorLag, SyncResult
     from kafkalike.log.cluster.cluster import Cluster
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -197,7 +197,7 @@ def promote(
     if (topics is None) is not everything:
         raise click.UsageError("one of --topic and --all is needed")
     outer, settings = context.meta["mirror"]
-    from kafkalike.admin import mirror as mirrors
+    from kafkalike.admin import cluster_mirror as mirrors
 
     own = target_config or settings.target or command_config
     cluster = settings.open(environment, target or outer, own)

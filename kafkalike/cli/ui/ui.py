@@ -60,7 +60,7 @@ def ui(environment: Environment, options: _Options) -> None:
     """Serve a web console, until SIGTERM or Ctrl-C; open the address that is printed."""
     from prometheus_client import generate_latest
 
-    from kafkalike.admin.metrics.prometheus import exposition
+    from kafkalike.admin.metrics.cluster_collector import exposition
     from kafkalike.ui.serving import ConsoleServer
 
     if options.spark and options.read_only:

@@ -8,8 +8,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kafkalike.admin.lag.history import lag_history
-from kafkalike.admin.lag.measure import Lags
+from kafkalike.admin.group_lag import Lags, lag_history
 from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError, NoError
 from kafkalike.model.lag_history import Moment
 from kafkalike.model.offsets import shifted, storable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kafkalike.admin.lookup import find_records
+from kafkalike.admin.record_lookup import find_records
 from kafkalike.errors import IllegalArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalike.ui.browse import PAGE_BYTES, Page, Question, Record, at_time, browse, record_at
 from kafkalike.ui.request import MOST, asked, form, moment, moved, number, optional, page, site, whole

@@ -1,4 +1,4 @@
-"""Topics: names and specifications in, topics created, described and deleted."""
+"""Topic operations: create, describe and delete topics."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kafkalike.admin.base import as_names, outcome, raise_first
-from kafkalike.admin.replicas import ReplicaOperations, partition_entry
+from kafkalike.admin.admin_base import as_names, outcome, raise_first
+from kafkalike.admin.replica_operations import ReplicaOperations, partition_entry
 from kafkalike.errors import (
     BrokerResponseError,
     IllegalArgumentError,

@@ -1,4 +1,4 @@
-"""Offsets: partitions added, records deleted below an offset, offsets looked up by time; disk use."""
+"""Offset operations: add partitions, delete records below an offset, look up offsets by time, measure disk use."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.admin.base import as_names, outcome, raise_first
-from kafkalike.admin.replicas import ReplicaOperations, partition_entry
+from kafkalike.admin.admin_base import as_names, outcome, raise_first
+from kafkalike.admin.replica_operations import ReplicaOperations, partition_entry
 from kafkalike.errors import (
     BrokerResponseError,
     IllegalArgumentError,

@@ -1,4 +1,4 @@
-"""Replay: dead letters in, records of the topics that they come from out, in transactions with a group's progress."""
+"""Dead letter replay: sends dead letters to the topics they came from, in transactions with the progress of a group."""
 
 from __future__ import annotations
 

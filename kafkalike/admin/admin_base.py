@@ -1,4 +1,4 @@
-"""Base: what every part of the admin client shares; the cluster, and how errors become entries of a result."""
+"""Admin base: the cluster of an admin client, and how errors become entries of a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queue: the dead-letter topics of a cluster in; what stands in them, and why, out."""
+"""Dead letter queue: the dead-letter topics of a cluster, their records, and why each record could not be read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalike.admin.dead_letters.replay import GROUP, Replay, Replaying
+from kafkalike.admin.dead_letter_replay import GROUP, Replay, Replaying
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaError
 from kafkalike.log.dead_letters.stored import Filter, StoredLetter, letters_of
@@ -22,6 +22,8 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.topic import TopicInfo
+
+__all__ = ["DeadLetterTopic", "DeadLetters", "Filter", "Replay", "StoredLetter"]
 
 _LOOK_BYTES: Final = 1
 

@@ -1,4 +1,4 @@
-"""Mirror: topics and groups of one cluster in, read-only copies in another one at the same offsets out.
+"""Cluster mirror: keeps read-only copies of topics and groups of one cluster in another one, at the same offsets.
 
 A mirror is what MirrorMaker 2 is for Kafka, but for three things: offsets are the same, committed offsets need no
 translation, and what a target is promoted to is one moment of its source: of each transaction all or nothing.

@@ -1,9 +1,9 @@
-"""Process: what this process itself did to topics in, metric families for Prometheus out.
+"""Append collector: metric families of the appends of this process, for Prometheus.
 
-from prometheus_client import start_http_server
-from kafkalike.admin.metrics.process import serve_appends
+Example:
+    from kafkalike.metrics import serve_appends
 
-serve_appends(9309)
+    serve_appends(9309)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Group changes: offsets of groups set, reset and deleted, groups deleted, members removed; never under a live group.
+"""Group change operations: set, reset and delete offsets of groups, delete groups, remove members; never of a live one.
 
-Members whose session is over do not count: after two heartbeat intervals without one from them, which are waited for,
-they are taken out in the same transaction. A change of a group is one table commit: it happens whole or not at all.
+Members whose session is over do not count. The admin client waits for two heartbeat intervals without a heartbeat from
+them, then removes them in the same transaction. A change of a group is one table commit: whole or not at all.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.admin.base import AdminBase, as_names
-from kafkalike.admin.offsets import look_up
+from kafkalike.admin.admin_base import AdminBase, as_names
+from kafkalike.admin.offset_operations import look_up
 from kafkalike.errors import (
     BrokerResponseError,
     GroupIdNotFoundError,

@@ -1,4 +1,4 @@
-"""Configs: settings of topics and of the cluster, looked at with where they come from, and changed."""
+"""Config operations: show and change settings of topics and of the cluster, with where each value comes from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from kafkalike.admin.base import BROKER_ID, AdminBase
+from kafkalike.admin.admin_base import BROKER_ID, AdminBase
 from kafkalike.errors import (
     BrokerResponseError,
     IllegalArgumentError,

@@ -1,15 +1,11 @@
-"""Replicas: brokers and topics in; where replicas are, leaders elected, replicas assigned anew out.
-
-All partitions of a topic are in one table, so they have the same replicas and the same leader: what is asked for one of
-them is done for all of them, and what would part them is refused.
-"""
+"""Replica operations: describe brokers and replicas, elect leaders, reassign replicas."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kafkalike.admin.base import AdminBase, as_names, outcome, raise_first
+from kafkalike.admin.admin_base import AdminBase, as_names, outcome, raise_first
 from kafkalike.errors import (
     BrokerResponseError,
     ElectionNotNeededError,

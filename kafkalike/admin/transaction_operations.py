@@ -1,19 +1,12 @@
-"""Transactions: transactional ids and their transactions, looked at and ended from outside."""
+"""Transaction operations: list, describe, fence and abort transactions from outside their producers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from kafkalike.admin.base import BROKER_ID, AdminBase, as_names
-from kafkalike.admin.transaction_values import (
-    AbortTransactionSpec,
-    PartitionProducerState,
-    ProducerState,
-    TransactionDescription,
-    TransactionListing,
-)
+from kafkalike.admin.admin_base import BROKER_ID, AdminBase, as_names
 from kafkalike.errors import (
     IllegalArgumentError,
     TransactionalIdNotFoundError,
@@ -273,3 +266,57 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
         return re.compile(text)
     except re.error as cause:
         raise IllegalArgumentError(f"{text!r} is no regular expression: {cause}") from cause
+
+
+class TransactionListing(NamedTuple):
+    """A transactional id, in a list."""
+
+    transactional_id: str
+    producer_id: int
+    state: TransactionState
+
+
+class TransactionDescription(NamedTuple):
+    """A transactional id and its last transaction."""
+
+    coordinator_id: int
+    """Id of the one broker that there seems to be."""
+    state: TransactionState
+    producer_id: int
+    producer_epoch: int
+    transaction_timeout_ms: int
+    transaction_start_time_ms: int
+    """When it began, ms; -1 for one that is not open."""
+    topic_partitions: set[TopicPartition]
+    """Of a committed transaction those that do not have it yet; of an open one those that it has staged records for.
+    Where a staged file does not say its partitions, they are all of its topic."""
+
+
+class ProducerState(NamedTuple):
+    """A producer with a transaction that concerns a partition. What only brokers have is -1."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    """When its transaction began or was committed, ms."""
+    coordinator_epoch: int
+    current_transaction_start_offset: int
+    """-1: records of an open transaction have no offsets."""
+
+
+class PartitionProducerState(NamedTuple):
+    """The producers with a transaction that concerns a partition."""
+
+    active_producers: list[ProducerState]
+
+
+class AbortTransactionSpec(NamedTuple):
+    """Which transaction to abort, by its producer; the epoch must be the one that was seen."""
+
+    topic_partition: TopicPartition | None
+    """Not looked at: a transaction is aborted as a whole."""
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int = -1
+    """Not looked at."""

@@ -1,4 +1,4 @@
-"""Lookup: a topic and a key in, the newest records that have it out, by file statistics and not by a scan."""
+"""Record lookup: finds the newest records of a key by file statistics, without a scan."""
 
 from __future__ import annotations
 

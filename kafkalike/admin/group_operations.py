@@ -1,4 +1,4 @@
-"""Groups: consumer groups, their members and their committed offsets, as the offsets table has them."""
+"""Group operations: describe consumer groups, their members and their committed offsets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from kafkalike.admin.base import BROKER_ID, AdminBase, as_names
+from kafkalike.admin.admin_base import BROKER_ID, AdminBase, as_names
 from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError
 from kafkalike.log.group.group_expiry import silent_members, without
 from kafkalike.model.group_state import PROTOCOL_TYPE, Group
