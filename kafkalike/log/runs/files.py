@@ -23,6 +23,7 @@ from pyarrow import ipc
 from kafkalike.log.runs.large_runs import SEGMENT_BYTES, LargeRuns, give_to_topic, read_large
 from kafkalike.log.runs.rows import segment_rows, time_range
 from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.log.topic.column_rules import WAITING
 from kafkalike.storage.arrays import numbers
 from kafkalike.storage.parquet import put_parquet
 from kafkalike.storage.port import Store
@@ -122,7 +123,8 @@ class StagedFile:
         """
         for (topic, partition), parts in self._held.items():
             table = pa.concat_tables(parts).combine_chunks()
-            if self._large.takes(topic, partition, 0 if last else table.nbytes):
+            # Of records that wait the partition is not known, so their file cannot become a segment.
+            if partition != WAITING and self._large.takes(topic, partition, 0 if last else table.nbytes):
                 self._large.write(topic, partition, table)
                 continue
             for batch in table.to_batches():
@@ -195,7 +197,7 @@ def write_segment(
             return _written(where, records.rows, files.size(where.name), times)
         body = read_large(staged, records)
     else:
-        body = pa.Table.from_batches(list(_batches(staged, records)))
+        body = pa.Table.from_batches(list(read_runs(staged, records)))
     offsets = numbers(np.arange(where.start, where.start + body.num_rows, dtype=np.int64), pa.int64())
     table = segment_rows(body, offsets, where.append_time_ms, log_append_time=where.log_append_time)
     return _written(where, table.num_rows, put_parquet(files, where.name, table, where.codec), time_range(table))
@@ -212,7 +214,7 @@ def _written(where: Numbering, rows: int, size: int, times: tuple[int, int]) -> 
     )
 
 
-def _batches(staged: Store, runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
+def read_runs(staged: Store, runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
     """The staged batches."""
 
     def fetch(run: Run) -> pa.Buffer:

@@ -23,12 +23,16 @@ from kafkalike.errors import (
 from kafkalike.log.topic.arrow.header_names import first_undecodable
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.model.config.properties import LONG_MAX
+from kafkalike.model.config.server import MAX_PARTITIONS
 from kafkalike.model.partitioner.murmur2 import partitions_of_slices
 from kafkalike.storage.arrays import numbers
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Clock
     from kafkalike.model.config.topic import TopicConfig
+
+WAITING: Final = -1
+"""Partition of records that get theirs when it is known how many the topic has."""
 
 RUN: Final = 128
 """Consecutive records without key that share a partition, as a sticky producer's batches would fall."""
@@ -39,6 +43,7 @@ class Rules:
     """What a topic takes, and where records go in it; travels to Spark's Python workers."""
 
     num_partitions: int
+    """Of the topic; where it `grows`, the fewest that it gets."""
     first_turn: int
     """Partition at which the first task's records without key begin; another one for each append spreads small ones."""
     max_bytes: int
@@ -49,6 +54,8 @@ class Rules:
     compacted: bool
     schema_ids: tuple[tuple[str, frozenset[int]], ...] = ()
     """Ids of the schemas that `key` or `value` may have, where the topic checks them."""
+    grows: bool = False
+    """The topic does not exist, and is created with as many partitions as its records name."""
 
     @classmethod
     def of(
@@ -81,6 +88,9 @@ class Router:
     A record without one gets murmur2 of its key's bytes modulo the number of partitions, Kafka's rule; one without key
     either shares a partition with `RUN` of its like in turn.
 
+    Where the topic grows, no task knows that number. From the first record without a partition on, all records of the
+    task wait together, so that they keep their order: `partition` is `WAITING`, and `given` is what they name.
+
     Args:
         rules: the topic's.
         task: number of the Spark task.
@@ -90,6 +100,9 @@ class Router:
         self._rules = rules
         self._task = task
         self._turns = 0
+        self._waiting = False
+        self.highest = WAITING
+        """Highest partition that a record has named, where the topic grows."""
 
     def routed(self, table: pa.Table) -> pa.Table:
         """Choose partitions where none is given, and check the records.
@@ -99,7 +112,7 @@ class Router:
                 INT (null: to be chosen) and `headers` with `has_headers`.
 
         Returns:
-            The same columns, `partition` never null.
+            The same columns, `partition` never null; with `given` where the records wait.
 
         Raises:
             UnknownTopicOrPartitionError, MessageSizeTooLargeError, InvalidTimestampError, InvalidRecordError: the topic
@@ -107,8 +120,17 @@ class Router:
         """
         keys = Slices.of(table.column("key")) if "key" in table.column_names else Slices.none(table.num_rows)
         values = Slices.of(table.column("value"))
-        partitions, self._turns = _partitions(self._rules, self._task, table, keys, self._turns)
         _check(self._rules, table, keys, values)
+        if self._rules.grows and "partition" in table.column_names:
+            given = table.column("partition")
+            self.highest = max(self.highest, _check_given(self._rules, given))
+            self._waiting = self._waiting or bool(given.null_count)
+            if not self._waiting:
+                return table
+            names = ["given" if name == "partition" else name for name in table.column_names]
+            waiting = numbers(np.full(table.num_rows, WAITING, np.int32), pa.int32())
+            return table.rename_columns(names).append_column("partition", waiting)
+        partitions, self._turns = _partitions(self._rules, self._task, table, keys, self._turns)
         kept = table.drop_columns(["partition"]) if "partition" in table.column_names else table
         return kept.append_column("partition", numbers(partitions, pa.int32()))
 
@@ -162,16 +184,10 @@ def _partitions(rules: Rules, task: int, table: pa.Table, keys: Slices, taken: i
     found = np.full(table.num_rows, -1, np.int32)
     chosen = np.zeros(table.num_rows, np.bool_)
     if "partition" in table.column_names:
+        _check_given(rules, table.column("partition"))
         given = _whole(table.column("partition"))
         chosen = ~_flags(pc.is_null(given))
         found[chosen] = given.fill_null(-1).to_numpy()[chosen]
-        wrong = chosen & ((found < 0) | (found >= rules.num_partitions))
-        if wrong.any():
-            _refuse(
-                UnknownTopicOrPartitionError,
-                f"partition {found[wrong.argmax()]} does not exist: the topic has partitions 0 to "
-                f"{rules.num_partitions - 1}. Create the topic with more partitions, or leave the column partition out",
-            )
     keyed = ~chosen & ~keys.null
     if keyed.any():
         found[keyed] = partitions_of_slices(keys.data, keys.starts[keyed], keys.ends[keyed], rules.num_partitions)
@@ -179,6 +195,29 @@ def _partitions(rules: Rules, task: int, table: pa.Table, keys: Slices, taken: i
     count = int(rest.sum())
     found[rest] = turns(task + rules.first_turn, count, rules.num_partitions, taken)
     return found, taken + count
+
+
+def _check_given(rules: Rules, column: pa.ChunkedArray) -> int:
+    """Refuse a partition that the topic does not have, or that no topic can have where it grows.
+
+    Returns:
+        The highest one that is named; `WAITING` for none.
+    """
+    named = column.drop_null()
+    if not len(named):
+        return WAITING
+    most = MAX_PARTITIONS if rules.grows else rules.num_partitions
+    ends = pc.min_max(named)
+    low, high = int(ends["min"].as_py()), int(ends["max"].as_py())
+    if low < 0 or high >= most:
+        has = (
+            f"a topic has at most {most} partitions, 0 to {most - 1}"
+            if rules.grows
+            else f"the topic has partitions 0 to {most - 1}. Give the topic more partitions, or leave the column "
+            "partition out"
+        )
+        _refuse(UnknownTopicOrPartitionError, f"partition {low if low < 0 else high} does not exist: {has}")
+    return high
 
 
 def turns(first: int, count: int, num_partitions: int, taken: int = 0) -> np.ndarray:

@@ -73,7 +73,14 @@ class BatchWriter(DataSourceArrowWriter):
         cluster = connect_to_write(options.root, options.storage)
         check_sink_columns(schema, options)
         self._options = options
-        self._target = begin(cluster, options.topic, options.txn, codec=options.codec, timestamps=options.timestamps)
+        self._target = begin(
+            cluster,
+            options.topic,
+            options.txn,
+            codec=options.codec,
+            timestamps=options.timestamps,
+            names_partitions="partition" in schema.fieldNames(),
+        )
         self._folder = job_place(cluster.store, scratch=options.scratch)
         self._folder.make()
         self._prompt = PromptAnswer()
@@ -109,6 +116,7 @@ def commit_messages(
     messages: Sequence[WriterCommitMessage | None],
     folder: JobPlace,
     naming: Naming | None,
+    sources: Mapping[str, int] | None = None,
 ) -> Mapping[str, Appended]:
     """Number and commit what the tasks say; one that has failed has no message. See `commit_results`."""
     return commit_results(
@@ -116,7 +124,7 @@ def commit_messages(
         options.topic,
         [message.result for message in messages if isinstance(message, Message)],
         folder.files,
-        Commit(codec=options.codec, timeout_ms=options.timeout_ms, naming=naming),
+        Commit(codec=options.codec, timeout_ms=options.timeout_ms, naming=naming, sources=sources),
     )
 
 
@@ -158,7 +166,13 @@ class StreamSink(DataSourceStreamArrowWriter):
         cluster = open_named(options.root, options.storage)
         check_sink_columns(schema, options)
         self._options = options
-        self._target = begin(cluster, options.topic, codec=options.codec, timestamps=options.timestamps)
+        self._target = begin(
+            cluster,
+            options.topic,
+            codec=options.codec,
+            timestamps=options.timestamps,
+            names_partitions="partition" in schema.fieldNames(),
+        )
         self._folder = _folder(cluster, options)
         self._folder.make()
         self._prompt = PromptAnswer()
@@ -186,7 +200,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             version = StreamVersion.of(batchId, owner, offsets.fingerprint)
             app = app_id(options.txn_id, owner)
             naming = Naming(app, version.encode(), lambda topic, known: next_txn(topic, app, known, version))
-            written = commit_messages(options, messages, self._folder, naming)
+            written = commit_messages(options, messages, self._folder, naming, offsets.partitions)
         finally:
             self._folder.remove()
         faults.point("stream.after_write")

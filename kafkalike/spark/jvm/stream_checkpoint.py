@@ -80,6 +80,14 @@ class BatchOffsets:
         return dict(sorted(found.items()))
 
     @property
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each topic has that the batch reads, as far as it knows: see `ends`."""
+        found: dict[str, int] = {}
+        for tp in self.ends:
+            found[tp.topic] = max(tp.partition + 1, found.get(tp.topic, 0))
+        return found
+
+    @property
     def reads_tables(self) -> bool:
         """Whether a source is Delta's."""
         return any('"reservoirId"' in line for line in self.text.splitlines()[_HEAD_LINES:])

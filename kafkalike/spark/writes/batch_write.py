@@ -12,8 +12,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, IntegerType
 
 from kafkalike.connect import connect_to_write
-from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError, UnsupportedCodecError
+from kafkalike.errors import (
+    IllegalArgumentError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    UnsupportedCodecError,
+)
 from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.config.server import MAX_PARTITIONS
 from kafkalike.model.config.topic import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import TopicPartition
@@ -78,7 +84,8 @@ def write(
             TIMESTAMP, or STRING such as `2026-01-02T09:30:00Z` (null or missing: the time of the write).
             Other columns are left out.
         topic: the topic; wins over the column. One that is missing is created, with as many partitions as the column
-            `partition` asks for; the DataFrame is computed once more to find that out.
+            `partition` asks for; so are those of the column `topic`. With a partitioner, which is told how many there
+            are, the DataFrame is computed once more to find that out, and topics of the column get the default.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         partitioner: chooses partitions for rows whose `partition` is null, before the default: Kafka's murmur2 of the
             key's bytes, and turns of rows for null keys.
@@ -150,6 +157,7 @@ def produce(
     offsets: GroupOffsets | None = None,
     together: Together | None = None,
     has_state: bool = False,
+    sources: Mapping[str, int] | None = None,
 ) -> Written:
     """See `write` and `Commit`; `naming` is asked before anything is computed and again before it is written.
 
@@ -159,8 +167,9 @@ def produce(
     codec = codec_of(compression_type)
     cluster = connect_to_write(bootstrap_servers, storage_options)
     records = sink_columns(frame, needs_topic=topic is None)
-    if topic is not None:
-        _ensure_topic(cluster, check_topic_name(topic), records)
+    names = "partition" in records.columns
+    if topic is not None and partitioner is not None:
+        _ensure_topic(cluster, check_topic_name(topic), records, sources)
     written = False
     if naming is not None:
         # A rerun costs no job.
@@ -169,25 +178,37 @@ def produce(
             if has_state:
                 _compute(frame)
             return _written(before, naming)
-        if topic is not None:
+        if topic is not None and topic in cluster.topics():
             log = cluster.log(topic)
             own = naming.check(topic, log.txn_version(naming.app_id))
             written = found_again(log, own) is not None
             if written and has_state:
                 _compute(frame)
-    target = target_of(cluster, topic, codec=codec, written=written)
+    target = target_of(cluster, topic, codec=codec, written=written, names_partitions=names and partitioner is None)
     sent = with_partitioner(records, partitioner, target)
-    how = Commit(codec=codec, timeout_ms=delivery_timeout_ms, naming=naming, offsets=offsets or {}, together=together)
+    how = Commit(
+        codec=codec,
+        timeout_ms=delivery_timeout_ms,
+        naming=naming,
+        offsets=offsets or {},
+        together=together,
+        sources=sources,
+    )
     return _written(append_staged(cluster, sent, target, how), naming)
 
 
-def _ensure_topic(cluster: Cluster, topic: str, records: DataFrame) -> None:
-    """Create a topic that is missing with the partitions that the records name, so that the copy of one works."""
+def _ensure_topic(cluster: Cluster, topic: str, records: DataFrame, sources: Mapping[str, int] | None) -> None:
+    """Create a topic that is missing with the partitions that the records name: a partitioner is told how many."""
     if "partition" in records.columns and topic not in cluster.topics() and cluster.server.auto_create_topics:
         highest = records.agg(F.max("partition")).collect()[0][0]
-        if highest is not None and highest >= cluster.server.num_partitions:
+        needed = max(0 if highest is None else highest + 1, *(sources or {}).values(), 0)
+        if needed > MAX_PARTITIONS:
+            raise UnknownTopicOrPartitionError(
+                f"{topic}: partition {needed - 1} does not exist: a topic has at most {MAX_PARTITIONS} partitions"
+            )
+        if needed > cluster.server.num_partitions:
             with suppress(TopicAlreadyExistsError):
-                cluster.create_topic(topic, highest + 1, {})
+                cluster.create_topic(topic, needed, {})
     cluster.ensure_topic(topic)
 
 

@@ -11,15 +11,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from kafkalike.errors import IllegalArgumentError, OutOfOrderSequenceNumberError
 from kafkalike.log.runs.payload import StagedPayload, Writing, in_threads, raise_told
 from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.log.topic.column_rules import WAITING
 from kafkalike.maintenance.staging.folder import clear_staging
 from kafkalike.model import faults
 from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.spark.writes.staged_files import MAX_TOPICS, TOO_MANY_TOPICS, Target, TaskResult
-from kafkalike.spark.writes.targets import open_log, target_of
+from kafkalike.spark.writes.staged_files import MAX_TOPICS, TOO_MANY_TOPICS, Target, TaskResult, place_waiting
+from kafkalike.spark.writes.targets import open_logs, target_of
 from kafkalike.spark.writes.transactional_write import Together
 from kafkalike.spark.writes.write_ids import WHOLE, Naming
 from kafkalike.storage.port import Store
@@ -35,7 +38,13 @@ SETTLING_MS: Final = 120_000
 
 
 def begin(
-    cluster: Cluster, topic: str | None, txn: TxnId | None = None, *, codec: str, timestamps: bool = True
+    cluster: Cluster,
+    topic: str | None,
+    txn: TxnId | None = None,
+    *,
+    codec: str,
+    timestamps: bool = True,
+    names_partitions: bool = False,
 ) -> Target:
     """`target_of` for a job that writes through the format; removes what jobs that were killed have left.
 
@@ -45,19 +54,20 @@ def begin(
         txn: names the write; with a topic of its own, the target says whether it is a rerun.
         codec: compression, used when a topic says `producer`.
         timestamps: whether a column `timestamp` is the time of the records.
+        names_partitions: see `target_of`.
 
     Raises:
         InvalidTopicError, UnknownTopicOrPartitionError: see `target_of`.
         OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never written.
     """
-    target = target_of(cluster, topic, codec=codec, timestamps=timestamps)
+    target = target_of(cluster, topic, codec=codec, timestamps=timestamps, names_partitions=names_partitions)
     if cluster.store.reach == "machine":
         # In an object store that would be a request for each micro-batch, and only maintenance makes it.
         clear_staging(cluster.store, Deadline(SYSTEM_CLOCK, None))
     if txn is None:
         return target
     written = written_before(cluster, Naming.of(txn), topic) is not None
-    if topic is not None and not written:
+    if topic in target.known and topic is not None and not written:
         written = found_again(cluster.log(topic), txn) is not None
     return replace(target, written=written)
 
@@ -76,6 +86,8 @@ class Commit:
     """Offsets of groups that are committed with the records."""
     together: Together | None = None
     """Decides the writes of the application to several topics, if it lives on from write to write."""
+    sources: Mapping[str, int] | None = None
+    """How many partitions the topics have that a streaming query reads; see `open_logs`."""
 
 
 def commit_results(  # noqa: PLR0917
@@ -117,7 +129,7 @@ def commit_results(  # noqa: PLR0917
         before = written_before(cluster, naming, target_topic)
         if before is not None:
             return before
-    targets = open_targets(cluster, target_topic, results)
+    targets = open_targets(cluster, target_topic, results, staged, how.sources)
     logs = {str(log.info.name): log for log, _ in targets}
     runs = {str(log.info.name): found for log, found in targets}
     left_out = {name for result in results for name, put in result.topics.items() if put.left_out}
@@ -136,19 +148,46 @@ def commit_results(  # noqa: PLR0917
 
 
 def open_targets(
-    cluster: Cluster, target_topic: str | None, results: Sequence[TaskResult]
+    cluster: Cluster,
+    target_topic: str | None,
+    results: Sequence[TaskResult],
+    staged: Store,
+    sources: Mapping[str, int] | None = None,
 ) -> list[tuple[TopicLog, list[Run | LargeRun]]]:
     """The topics of a job's records, and what was staged for each; creates those that were missing.
+
+    Args:
+        cluster: where the topics are.
+        target_topic: the topic of all records; None: what the tasks say.
+        results: one of each task.
+        staged: the job's folder.
+        sources: see `Commit`.
 
     Raises: see `commit_results`.
     """
     _check_results(results)
     runs = _runs(results)
-    names = sorted(runs) if target_topic is None else [target_topic]
-    if len(names) > MAX_TOPICS:
+    if target_topic is None and len(runs) > MAX_TOPICS:
         raise IllegalArgumentError(TOO_MANY_TOPICS)
     faults.point("append.staged")
-    return [(open_log(cluster, name, results), runs.get(name, [])) for name in names]
+    return [
+        (log, _placed(log, runs.get(log.info.name, []), results, staged))
+        for log in open_logs(cluster, target_topic, results, sources)
+    ]
+
+
+def _placed(
+    log: TopicLog, runs: Sequence[Run | LargeRun], results: Sequence[TaskResult], staged: Store
+) -> list[Run | LargeRun]:
+    """The runs of a topic, in which each record has its partition."""
+    name = log.info.name
+    rules = next((r.topics[name].assumed for r in results if name in r.topics), None)
+    if rules is None or all(run.partition != WAITING for run in runs):
+        return list(runs)
+    try:
+        return place_waiting(staged, name, runs, replace(rules, num_partitions=log.info.num_partitions, grows=False))
+    except (OSError, pa.ArrowException) as cause:
+        raise_told(name, None, f"{type(cause).__name__}: {cause}")
 
 
 def _check_results(results: Sequence[TaskResult]) -> None:

@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.errors import IllegalArgumentError, InvalidTopicError, KafkaError, UnknownTopicOrPartitionError
-from kafkalike.log.runs.files import StagedFile
+from kafkalike.log.runs.files import StagedFile, read_runs
 from kafkalike.log.runs.runs import LargeRun, Run
-from kafkalike.log.topic.column_rules import Router, Rules
+from kafkalike.log.topic.column_rules import WAITING, Router, Rules
 from kafkalike.maintenance.staging.folder_port import Folder
 from kafkalike.model import faults
 from kafkalike.model.names import check_topic_name
+from kafkalike.storage.port import Store
 
 MAX_TOPICS: Final = 1_000
 """Most topics one DataFrame may name in its column: each one is a table commit."""
@@ -56,6 +57,8 @@ class Target:
     """Rules of a topic that does not exist: the commit will create it. None: every topic must exist."""
     named: Mapping[str, Rules] = field(default_factory=dict)
     """Rules of such topics that have schemas already, where topics check these by default."""
+    missing_codec: str | None = None
+    """See `KnownTopic.codec`; of a topic that does not exist, and is not among those `named`."""
     written: bool = False
     """The topic had the job's records before it began: a rerun, whose rows nobody needs."""
     timestamps: bool = True
@@ -78,7 +81,9 @@ class Target:
     def codec(self, topic: str) -> str | None:
         """See `KnownTopic`."""
         known = self.known.get(topic)
-        return None if known is None else known.codec
+        if known is not None:
+            return known.codec
+        return None if topic in self.named else self.missing_codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,8 @@ class TopicRuns:
     """The rows were not looked at, as the topic had the job's records before; see `Target.written`."""
     assumed: Rules | None = None
     """The rules that a topic which did not exist must have for these records."""
+    highest: int = WAITING
+    """The highest partition that a record names, where the topic grows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +153,9 @@ def stage_topics(target: Target, folder: Folder, batches: Iterable[pa.RecordBatc
         file.finish()
         faults.point("sink.staged")
         kept = True
-        return TaskResult(topics={name: _runs_of(target, name, runs) for name, runs in file.runs.items()})
+        return TaskResult(
+            topics={name: _runs_of(target, name, runs, routers[name].highest) for name, runs in file.runs.items()}
+        )
     except KafkaError as cause:
         return TaskResult(refusal=type(cause).__name__, error=str(cause), refused_by=at_work)
     except OSError as cause:
@@ -156,6 +165,38 @@ def stage_topics(target: Target, folder: Folder, batches: Iterable[pa.RecordBatc
             file.give_up()
 
 
+def place_waiting(staged: Store, topic: str, runs: Sequence[Run | LargeRun], rules: Rules) -> list[Run | LargeRun]:
+    """Give the records that waited for it their partitions; see `Router`.
+
+    Args:
+        staged: the job's folder, which gets files of them.
+        topic: theirs.
+        runs: what the tasks have staged for it.
+        rules: the topic's, now that it exists.
+
+    Returns:
+        The runs, in which no record waits.
+
+    Raises:
+        KafkaError: the topic does not take a record.
+        OSError, pa.ArrowException: the storage refused.
+    """
+    found = [run for run in runs if run.partition != WAITING]
+    waiting: dict[int, list[Run]] = {}
+    for run in runs:
+        if isinstance(run, Run) and run.partition == WAITING:
+            waiting.setdefault(run.task, []).append(run)
+    for task, own in waiting.items():
+        file, router = StagedFile(staged, task, lambda _: None), Router(rules, task)
+        for batch in read_runs(staged, own):
+            names = ["partition" if name == "given" else name for name in batch.schema.names]
+            file.add(topic, router.routed(pa.Table.from_batches([batch]).rename_columns(names)))
+        file.finish()
+        # Behind the records of the task that named their partitions before the first one did not.
+        found += file.runs[topic]
+    return found
+
+
 def _router(target: Target, topic: str, others: int, task: int) -> Router:
     """What gives the records of a topic their partitions."""
     if others == MAX_TOPICS:
@@ -163,9 +204,11 @@ def _router(target: Target, topic: str, others: int, task: int) -> Router:
     return Router(target.rules(topic), task)
 
 
-def _runs_of(target: Target, topic: str, runs: Sequence[Run | LargeRun]) -> TopicRuns:
+def _runs_of(target: Target, topic: str, runs: Sequence[Run | LargeRun], highest: int) -> TopicRuns:
     known = target.known.get(topic)
-    return TopicRuns(None, runs, assumed=target.rules(topic)) if known is None else TopicRuns(known.topic_id, runs)
+    if known is None:
+        return TopicRuns(None, runs, assumed=target.rules(topic), highest=highest)
+    return TopicRuns(known.topic_id, runs)
 
 
 def _by_topic(topic: str | None, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

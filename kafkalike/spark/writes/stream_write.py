@@ -8,7 +8,6 @@ crash adds nothing; see `kafkalike.spark.writes.write_ids`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
@@ -19,7 +18,6 @@ from kafkalike.connect import connect_to_write
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
-    TopicAlreadyExistsError,
     UnsupportedCodecError,
 )
 from kafkalike.log.cluster.cluster import Cluster
@@ -153,16 +151,6 @@ class StreamWriter:
         if self._topic is not None:
             self._cluster.ensure_topic(self._topic)
 
-    def _ensure_partitions(self, frame: DataFrame, offsets: BatchOffsets) -> None:
-        """Create a missing topic with as many partitions as those have that the query reads, if rows name them."""
-        topic, server = self._topic, self._cluster.server
-        highest = max((tp.partition for tp in offsets.ends), default=-1)
-        if topic is None or "partition" not in frame.columns or highest < server.num_partitions:
-            return
-        if server.auto_create_topics and topic not in self._cluster.topics():
-            with suppress(TopicAlreadyExistsError):
-                self._cluster.create_topic(topic, highest + 1, {})
-
     def write(self, frame: DataFrame, batch_id: int) -> Written:
         """Write a batch and commit its progress, by one decision. Caller: a `foreachBatch` function.
 
@@ -195,9 +183,8 @@ class StreamWriter:
         if self._letters.tolerant:
             ensure_topics(self._cluster, self._letters, {tp.topic for tp in offsets.ends})
             frame = self.records(frame, connector=app, task=str(batch_id))
-        self._ensure_partitions(frame, offsets)
         faults.point("stream.before_write")
-        written = self._write(frame, app, version, run_id, claims)
+        written = self._write(frame, app, version, run_id, claims, offsets.partitions)
         faults.point("stream.after_write")
         if self._progress is not None and progress is not None and not claims:
             # A group of another cluster, which no transaction of this one can change.
@@ -237,7 +224,15 @@ class StreamWriter:
         version = StreamVersion.of(batch_id, owner, offsets.fingerprint)
         return owner, run_id, version, offsets
 
-    def _write(self, frame: DataFrame, app: str, version: StreamVersion, run_id: str, offsets: GroupOffsets) -> Written:
+    def _write(  # noqa: PLR0917
+        self,
+        frame: DataFrame,
+        app: str,
+        version: StreamVersion,
+        run_id: str,
+        offsets: GroupOffsets,
+        sources: Mapping[str, int],
+    ) -> Written:
         def check(topic: str, known: int | None) -> TxnId:
             """Refuse a batch that the topic cannot have been waiting for."""
             self._claim(topic, app, run_id)
@@ -258,6 +253,7 @@ class StreamWriter:
             offsets=offsets,
             together=self._together[1],
             has_state=True,
+            sources=sources,
         )
 
     def _claim(self, topic: str, app: str, run_id: str) -> None:
@@ -309,7 +305,9 @@ def write_stream(
 
     Args:
         frame: a streaming DataFrame with the columns that `kafkalike.spark.write` takes.
-        topic: the topic; wins over the column `topic`. Created with the server's defaults when it is missing.
+        topic: the topic; wins over the column `topic`. When it is missing, it is created with the server's defaults,
+            and with the column `partition` by the first batch that has rows: with as many partitions as the topics have
+            that the query reads, or those rows name. A later row cannot name one beyond them.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         checkpoint: folder or URI of the query's checkpoint; one per query.
         output_mode: `append`; `update` appends the rows that a batch changes; `complete` appends the whole result of

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafkalike.errors import TopicAlreadyExistsError, TopicDeletedError
+from kafkalike.errors import TopicAlreadyExistsError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS
 from kafkalike.log.topic.column_rules import Rules
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, codec_for
 from kafkalike.model.config.dead_letters import topic_settings
 from kafkalike.model.config.topic import NO_CHECKS, TopicConfig
 from kafkalike.model.dead_letters.letters import SUFFIX, default_topic
-from kafkalike.spark.writes.staged_files import KnownTopic, Target, TaskResult
+from kafkalike.model.names import check_topic_name
+from kafkalike.spark.writes.staged_files import KnownTopic, Target, TaskResult, TopicRuns
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -24,9 +24,15 @@ if TYPE_CHECKING:
 
 
 def target_of(
-    cluster: Cluster, topic: str | None, *, codec: str, written: bool = False, timestamps: bool = True
+    cluster: Cluster,
+    topic: str | None,
+    *,
+    codec: str,
+    written: bool = False,
+    timestamps: bool = True,
+    names_partitions: bool = False,
 ) -> Target:
-    """Where the records of a job go; creates the topic of all of them if need be.
+    """Where the records of a job go; creates the topic of all of them unless they say how many partitions it needs.
 
     Args:
         cluster: where the records go.
@@ -34,18 +40,34 @@ def target_of(
         codec: compression, used when a topic says `producer`.
         written: whether that topic has the records already; see `found_again`.
         timestamps: whether a column `timestamp` is the time of the records.
+        names_partitions: whether records may name their partitions: then a topic that is missing gets as many as they
+            name, when the tasks have seen all of them.
 
     Raises:
         InvalidTopicError, UnknownTopicOrPartitionError: a bad name, or a topic that is missing and must not be created.
     """
-    infos = cluster.topics() if topic is None else {topic: cluster.ensure_topic(topic)}
+    creates = cluster.server.auto_create_topics
+    infos = cluster.topics() if topic is None or names_partitions else {}
+    if topic is not None:
+        info = infos.get(check_topic_name(topic))
+        if info is None and not (names_partitions and creates):
+            info = cluster.ensure_topic(topic)
+        infos = {} if info is None else {topic: info}
     known = {name: _known(cluster, info, codec) for name, info in infos.items()}
-    missing, named = None, {}
-    if topic is None and cluster.server.auto_create_topics:
-        config = _config(cluster, {})
-        missing = _rules(cluster, None, cluster.server.num_partitions, config)
-        named = {**_with_schemas(cluster, missing, config, known), **_of_letters(cluster, infos)}
-    return Target(topic=topic, known=known, missing=missing, named=named, written=written, timestamps=timestamps)
+    if known.keys() == {topic} or not creates:
+        return Target(topic=topic, known=known, missing=None, written=written, timestamps=timestamps)
+    config = _config(cluster, {})
+    missing = replace(_rules(cluster, None, cluster.server.num_partitions, config), grows=names_partitions)
+    named = {**_with_schemas(cluster, missing, config, known), **_of_letters(cluster, infos, grows=names_partitions)}
+    return Target(
+        topic=topic,
+        known=known,
+        missing=missing,
+        missing_codec=_segment_codec(cluster, config, codec),
+        named=named,
+        written=written,
+        timestamps=timestamps,
+    )
 
 
 def _config(cluster: Cluster, configs: Mapping[str, str]) -> TopicConfig:
@@ -54,10 +76,15 @@ def _config(cluster: Cluster, configs: Mapping[str, str]) -> TopicConfig:
 
 def _known(cluster: Cluster, info: TopicInfo, codec: str) -> KnownTopic:
     config = _config(cluster, info.configs)
+    rules = _rules(cluster, info.name, info.num_partitions, config)
+    return KnownTopic(info.topic_id, rules, _segment_codec(cluster, config, codec))
+
+
+def _segment_codec(cluster: Cluster, config: TopicConfig, codec: str) -> str | None:
+    """See `KnownTopic.codec`."""
     # Elsewhere than on a disk no file is changed once it is there; and LogAppendTime is only known at the commit.
     ready = cluster.store.reach == "machine" and not config.log_append_time
-    own = PARQUET_CODECS[codec_for(config, codec)] if ready else None
-    return KnownTopic(info.topic_id, _rules(cluster, info.name, info.num_partitions, config), own)
+    return PARQUET_CODECS[codec_for(config, codec)] if ready else None
 
 
 def _rules(cluster: Cluster, topic: str | None, num_partitions: int, config: TopicConfig) -> Rules:
@@ -88,7 +115,7 @@ def _with_schemas(
     }
 
 
-def _of_letters(cluster: Cluster, infos: Mapping[str, TopicInfo]) -> dict[str, Rules]:
+def _of_letters(cluster: Cluster, infos: Mapping[str, TopicInfo], *, grows: bool) -> dict[str, Rules]:
     """Rules of dead-letter topics that do not exist: letters are longer than their records, and of any age."""
     made: dict[frozenset[tuple[str, str]], Rules] = {}
     found: dict[str, Rules] = {}
@@ -101,7 +128,8 @@ def _of_letters(cluster: Cluster, infos: Mapping[str, TopicInfo]) -> dict[str, R
         rules = made.get(settings)
         if rules is None:
             config = _config(cluster, _letters_configs(cluster, info))
-            rules = made[settings] = _rules(cluster, name, cluster.server.num_partitions, config)
+            rules = replace(_rules(cluster, name, cluster.server.num_partitions, config), grows=grows)
+            made[settings] = rules
         found[name] = rules
     return found
 
@@ -125,39 +153,89 @@ def _schema_ids(cluster: Cluster, topic: str | None, config: TopicConfig) -> tup
     )
 
 
-def open_log(cluster: Cluster, name: str, results: Sequence[TaskResult]) -> TopicLog:
-    """The log of a topic, which is created if it was missing when the job began.
+def open_logs(
+    cluster: Cluster,
+    topic: str | None,
+    results: Sequence[TaskResult],
+    sources: Mapping[str, int] | None = None,
+) -> list[TopicLog]:
+    """The logs of a job's topics, each of which is created if it was missing when the job began.
+
+    Args:
+        cluster: where the topics are.
+        topic: the topic of all records; None: those that the tasks name. It is created without any record too.
+        results: what the tasks say.
+        sources: how many partitions the topics have that a streaming query reads: a missing topic of one's name gets
+            as many, and each other one as many as the largest; and none is created without a record. None: only the
+            records count.
 
     Raises:
         TopicDeletedError: records were given their partitions for another life of the topic.
         TopicAlreadyExistsError: it was missing, and has other settings now than it would have been created with.
+        UnknownTopicOrPartitionError: it was missing, and has fewer partitions now than the records name.
     """
-    staged = [result.topics[name] for result in results if name in result.topics]
-    for assumed in {put.assumed for put in staged if put.assumed is not None}:
-        info = _ensured(cluster, name, assumed)
-        now = _rules(cluster, name, info.num_partitions, _config(cluster, info.configs))
-        if _lasting(now) != _lasting(assumed):
-            raise TopicAlreadyExistsError(
-                f"topic {name!r} did not exist when the job began, and was created meanwhile with settings that are "
-                "not the cluster's defaults; nothing was written; run it again"
-            )
+    staged: dict[str, list[TopicRuns]] = {}
+    for result in results:
+        for name, put in result.topics.items():
+            staged.setdefault(name, []).append(put)
+    infos = cluster.topics()
+    if topic is not None and topic not in staged:
+        if topic not in infos and sources is not None:
+            return []
+        cluster.ensure_topic(topic)
+    missing = {name: puts[0].assumed for name, puts in staged.items() if puts[0].assumed is not None}
+    # All that exist first: where one of them refuses the records, none of the others is created.
+    for name in sorted(missing, key=lambda name: name not in infos):
+        wanted, needed = missing[name], 1 + max(put.highest for put in staged[name])
+        if wanted.grows:
+            read = 0 if not sources else sources.get(name, max(sources.values()))
+            wanted = replace(wanted, num_partitions=max(wanted.num_partitions, needed, read))
+        _check_assumed(cluster, _ensured(cluster, name, wanted, infos), wanted, needed)
+    return [_open_log(cluster, name, staged.get(name, [])) for name in (sorted(staged) if topic is None else [topic])]
+
+
+def _check_assumed(cluster: Cluster, info: TopicInfo, assumed: Rules, needed: int) -> None:
+    """Check that a topic which was missing takes records that were checked by assumed rules.
+
+    Where it grows, any number of partitions will do that the records can go to.
+    """
+    now = _rules(cluster, info.name, info.num_partitions, _config(cluster, info.configs))
+    if assumed.grows:
+        assumed = replace(assumed, num_partitions=info.num_partitions, grows=False)
+    if _lasting(now) != _lasting(assumed):
+        raise TopicAlreadyExistsError(
+            f"topic {info.name!r} did not exist when the job began, and was created meanwhile with settings that are "
+            "not the cluster's defaults; nothing was written; run it again"
+        )
+    if needed > info.num_partitions:
+        raise UnknownTopicOrPartitionError(
+            f"{info.name}: partition {needed - 1} does not exist: the topic was created by another writer meanwhile "
+            f"and has partitions 0 to {info.num_partitions - 1}; nothing was written; give it more partitions and run "
+            "it again"
+        )
+
+
+def _open_log(cluster: Cluster, name: str, staged: Sequence[TopicRuns]) -> TopicLog:
     log = cluster.log(name)
     for known in {put.topic_id for put in staged if put.topic_id is not None} - {log.info.topic_id}:
         raise TopicDeletedError(name, known, log.info.topic_id)
     return log
 
 
-def _ensured(cluster: Cluster, name: str, assumed: Rules) -> TopicInfo:
+def _ensured(cluster: Cluster, name: str, assumed: Rules, infos: Mapping[str, TopicInfo]) -> TopicInfo:
     """A topic that was missing; one that is to take dead letters gets the settings for it."""
-    known = cluster.topics()
-    source = known.get(name.removesuffix(SUFFIX))
-    if name not in known and source is not None and cluster.server.auto_create_topics:
-        configs = _letters_configs(cluster, source)
-        wanted = _rules(cluster, name, cluster.server.num_partitions, _config(cluster, configs))
-        if _lasting(wanted) == _lasting(assumed):
-            with suppress(TopicAlreadyExistsError):
-                return cluster.create_topic(name, -1, configs)
-    return cluster.ensure_topic(name)
+    if name in infos or not cluster.server.auto_create_topics:
+        return cluster.ensure_topic(name)
+    source, total = infos.get(name.removesuffix(SUFFIX)), assumed.num_partitions
+    configs: dict[str, str] = {}
+    if source is not None:
+        letters = _letters_configs(cluster, source)
+        if _lasting(_rules(cluster, name, total, _config(cluster, letters))) == _lasting(replace(assumed, grows=False)):
+            configs = letters
+    try:
+        return cluster.create_topic(name, total, configs)
+    except TopicAlreadyExistsError:
+        return cluster.topic(name)
 
 
 def _lasting(rules: Rules) -> Rules:

@@ -174,13 +174,14 @@ class Transaction:
             self._topics.add(check_topic_name(topic))
         if self.duplicate:
             return
-        target = target_of(self._cluster, topic, codec=self._codec)
+        names = partitioner is None and "partition" in records.columns
+        target = target_of(self._cluster, topic, codec=self._codec, names_partitions=names)
         spark = frame.sparkSession
         check_same_root(spark, self._cluster)
         with staging_place(self._cluster.store) as folder:
             results = run_job(with_partitioner(records, partitioner, target), target, folder)
             deadline = self._deadline()
-            opened = open_targets(self._cluster, topic, results)
+            opened = open_targets(self._cluster, topic, results, folder.files)
             before, self._half = self._half, True
             for log, runs in opened:
                 self._topics.add(log.info.name)
