@@ -45,10 +45,10 @@ def rows(*records: tuple[str | None, str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(topics, pa.string()), pa.array(values)], ["topic", "value"])
 
 
-def staged(target: Target, folder: Path, *batches: pa.RecordBatch) -> TaskResult:
+def staged(target: Target, folder: Path, *batches: pa.RecordBatch, task: int = 0) -> TaskResult:
     """The result of a task, which has come from another process."""
     sent, where = pickle.loads(pickle.dumps((target, HeldFolder(str(folder)))))  # noqa: S301 - as Spark does it
-    result: TaskResult = pickle.loads(pickle.dumps(stage_topics(sent, where, batches, 0)))  # noqa: S301
+    result: TaskResult = pickle.loads(pickle.dumps(stage_topics(sent, where, batches, task)))  # noqa: S301
     return result
 
 
@@ -197,3 +197,105 @@ def test_a_column_timestamp_is_taken_only_if_it_is_asked_for(cluster: Cluster, t
     found = cluster.log("t").segments(0)
     assert found[0].max_timestamp >= began
     assert found[1].max_timestamp == 1_709_209_800_123
+
+
+# --- partitions that rows name -----------------------------------------------------------------
+
+
+def named(*records: tuple[str, int | None, str]) -> pa.RecordBatch:
+    """Topic, partition and value of each row; the key of all is `k`."""
+    topics, partitions, values = zip(*records, strict=True)
+    columns = [pa.array(topics, pa.string()), pa.array(partitions, pa.int32()), pa.array(values)]
+    keys = pa.array([b"k"] * len(values))
+    return pa.RecordBatch.from_arrays([*columns, keys], ["topic", "partition", "value", "key"])
+
+
+def naming(cluster: DeltaCluster, topic: str | None = None) -> Target:
+    return target_of(cluster, topic, codec="none", names_partitions=True)
+
+
+def test_records_of_a_task_keep_their_order_when_some_of_them_wait_for_the_number_of_partitions(
+    cluster: DeltaCluster, root: str, tmp_path: Path
+) -> None:
+    """The key's partition is 0 of 4 and 2 of 5; the number comes from another task."""
+    target = naming(cluster)
+
+    first = staged(target, tmp_path, named(("new", 2, "1")), named(("new", None, "2"), ("new", 2, "3")))
+    second = staged(target, tmp_path, named(("new", 4, "4"), ("new", 2, "5")), task=1)
+    commit(cluster, tmp_path, first, second)
+
+    placed = all_records(root, "new")
+    assert [value for _, value in placed.pop(2)] == ["1", "2", "3", "5"]
+    assert placed == {0: [], 1: [], 3: [], 4: [(0, "4")]}
+
+
+def test_many_records_that_wait_are_placed_as_well(cluster: DeltaCluster, root: str, tmp_path: Path) -> None:
+    """More than a task holds at a time, of which it would make a segment otherwise."""
+    long = "x" * 900_000
+    batches = [named(("new", None if nth else 1, long), ("new", 1, long)) for nth in range(60)]
+
+    commit(cluster, tmp_path, staged(naming(cluster), tmp_path, *batches))
+
+    assert {p: [offset for offset, _ in found] for p, found in all_records(root, "new").items()} == {
+        0: list(range(59)),
+        1: list(range(61)),
+    }
+
+
+@pytest.mark.parametrize("partition", [pytest.param(-1, id="negative"), pytest.param(10_000, id="too large")])
+def test_partition_that_no_topic_can_have_is_refused_and_creates_nothing(
+    cluster: DeltaCluster, tmp_path: Path, partition: int
+) -> None:
+    result = staged(naming(cluster), tmp_path, named(("good", 1, "1"), ("new", partition, "2")))
+
+    with pytest.raises(UnknownTopicOrPartitionError, match=rf"new: partition {partition} does not exist.*10000"):
+        commit(cluster, tmp_path, result)
+
+    assert cluster.topics() == {}
+
+
+def test_topic_that_is_created_meanwhile_with_enough_partitions_is_taken(
+    cluster: DeltaCluster, root: str, tmp_path: Path
+) -> None:
+    """Records without a partition are placed among those that it has: the key's is 0 of 4 and 2 of 5."""
+    result = staged(naming(cluster), tmp_path, named(("new", None, "1"), ("new", 3, "2")))
+    cluster.create_topic("new", 5, {})
+
+    commit(cluster, tmp_path, result)
+
+    assert all_records(root, "new") == {0: [], 1: [], 2: [(0, "1")], 3: [(0, "2")], 4: []}
+
+
+def test_topic_that_is_created_meanwhile_with_too_few_partitions_keeps_all_rows_out(
+    cluster: DeltaCluster, root: str, tmp_path: Path
+) -> None:
+    """As by a second writer whose rows name fewer; no other topic is created."""
+    target = naming(cluster)
+    theirs = staged(target, tmp_path, named(("new", 1, "a")))
+    ours = staged(target, tmp_path, named(("first", 1, "b"), ("new", 2, "c")))
+    commit(cluster, tmp_path, theirs)
+
+    with pytest.raises(
+        UnknownTopicOrPartitionError, match=r"new: partition 2 .*partitions 0 to 1; nothing was written"
+    ):
+        commit(cluster, tmp_path, ours)
+
+    assert set(cluster.topics()) == {"new"}
+    assert all_records(root, "new") == {0: [], 1: [(0, "a")]}
+
+
+def test_topic_that_is_created_meanwhile_with_other_settings_refuses_rows_with_partitions_too(
+    cluster: DeltaCluster, tmp_path: Path
+) -> None:
+    result = staged(naming(cluster), tmp_path, named(("new", 1, "1")))
+    cluster.create_topic("new", 2, {"cleanup.policy": "compact"})
+
+    with pytest.raises(TopicAlreadyExistsError, match="nothing was written; run it again"):
+        commit(cluster, tmp_path, result)
+
+
+def test_missing_topic_of_rows_with_partitions_needs_leave_to_be_created(root: str, tmp_path: Path) -> None:
+    strict = on_disk(root, server=ServerConfig.from_properties({"auto.create.topics.enable": "false"}))
+
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"topic 'new' does not exist.*auto\.create"):
+        naming(strict, "new")

@@ -120,17 +120,14 @@ class Router:
         """
         keys = Slices.of(table.column("key")) if "key" in table.column_names else Slices.none(table.num_rows)
         values = Slices.of(table.column("value"))
-        _check(self._rules, table, keys, values)
         if self._rules.grows and "partition" in table.column_names:
             given = table.column("partition")
             self.highest = max(self.highest, _check_given(self._rules, given))
             self._waiting = self._waiting or bool(given.null_count)
-            if not self._waiting:
-                return table
-            names = ["given" if name == "partition" else name for name in table.column_names]
-            waiting = numbers(np.full(table.num_rows, WAITING, np.int32), pa.int32())
-            return table.rename_columns(names).append_column("partition", waiting)
+            _check(self._rules, table, keys, values)
+            return _waiting(table) if self._waiting else table
         partitions, self._turns = _partitions(self._rules, self._task, table, keys, self._turns)
+        _check(self._rules, table, keys, values)
         kept = table.drop_columns(["partition"]) if "partition" in table.column_names else table
         return kept.append_column("partition", numbers(partitions, pa.int32()))
 
@@ -168,6 +165,13 @@ class Slices:
         if self.null.any():
             found[self.null] = 0
         return found
+
+
+def _waiting(table: pa.Table) -> pa.Table:
+    """Records that wait for their partitions; see `Router`."""
+    names = ["given" if name == "partition" else name for name in table.column_names]
+    waiting = numbers(np.full(table.num_rows, WAITING, np.int32), pa.int32())
+    return table.rename_columns(names).append_column("partition", waiting)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
