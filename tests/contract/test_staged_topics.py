@@ -210,12 +210,12 @@ def named(*records: tuple[str, int | None, str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns, keys], ["topic", "partition", "value", "key"])
 
 
-def naming(cluster: DeltaCluster, topic: str | None = None) -> Target:
+def naming(cluster: Cluster, topic: str | None = None) -> Target:
     return target_of(cluster, topic, codec="none", names_partitions=True)
 
 
 def test_records_of_a_task_keep_their_order_when_some_of_them_wait_for_the_number_of_partitions(
-    cluster: DeltaCluster, root: str, tmp_path: Path
+    cluster: Cluster, root: str, tmp_path: Path
 ) -> None:
     """The key's partition is 0 of 4 and 2 of 5; the number comes from another task."""
     target = naming(cluster)
@@ -229,7 +229,7 @@ def test_records_of_a_task_keep_their_order_when_some_of_them_wait_for_the_numbe
     assert placed == {0: [], 1: [], 3: [], 4: [(0, "4")]}
 
 
-def test_many_records_that_wait_are_placed_as_well(cluster: DeltaCluster, root: str, tmp_path: Path) -> None:
+def test_many_records_that_wait_are_placed_as_well(cluster: Cluster, root: str, tmp_path: Path) -> None:
     """More than a task holds at a time, of which it would make a segment otherwise."""
     long = "x" * 900_000
     batches = [named(("new", None if nth else 1, long), ("new", 1, long)) for nth in range(60)]
@@ -244,7 +244,7 @@ def test_many_records_that_wait_are_placed_as_well(cluster: DeltaCluster, root: 
 
 @pytest.mark.parametrize("partition", [pytest.param(-1, id="negative"), pytest.param(10_000, id="too large")])
 def test_partition_that_no_topic_can_have_is_refused_and_creates_nothing(
-    cluster: DeltaCluster, tmp_path: Path, partition: int
+    cluster: Cluster, tmp_path: Path, partition: int
 ) -> None:
     result = staged(naming(cluster), tmp_path, named(("good", 1, "1"), ("new", partition, "2")))
 
@@ -255,7 +255,7 @@ def test_partition_that_no_topic_can_have_is_refused_and_creates_nothing(
 
 
 def test_topic_that_is_created_meanwhile_with_enough_partitions_is_taken(
-    cluster: DeltaCluster, root: str, tmp_path: Path
+    cluster: Cluster, root: str, tmp_path: Path
 ) -> None:
     """Records without a partition are placed among those that it has: the key's is 0 of 4 and 2 of 5."""
     result = staged(naming(cluster), tmp_path, named(("new", None, "1"), ("new", 3, "2")))
@@ -267,7 +267,7 @@ def test_topic_that_is_created_meanwhile_with_enough_partitions_is_taken(
 
 
 def test_topic_that_is_created_meanwhile_with_too_few_partitions_keeps_all_rows_out(
-    cluster: DeltaCluster, root: str, tmp_path: Path
+    cluster: Cluster, root: str, tmp_path: Path
 ) -> None:
     """As by a second writer whose rows name fewer; no other topic is created."""
     target = naming(cluster)
@@ -285,7 +285,7 @@ def test_topic_that_is_created_meanwhile_with_too_few_partitions_keeps_all_rows_
 
 
 def test_topic_that_is_created_meanwhile_with_other_settings_refuses_rows_with_partitions_too(
-    cluster: DeltaCluster, tmp_path: Path
+    cluster: Cluster, tmp_path: Path
 ) -> None:
     result = staged(naming(cluster), tmp_path, named(("new", 1, "1")))
     cluster.create_topic("new", 2, {"cleanup.policy": "compact"})

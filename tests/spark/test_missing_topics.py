@@ -10,7 +10,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import kafkalike.spark as ks
 from kafkalike.errors import UnknownTopicOrPartitionError
-from kafkalike.log.cluster.delta_cluster import open_cluster
 from kafkalike.model.partitioner.murmur2 import partition_for_key
 from tests.tools.clusters import on_disk
 from tests.tools.lines import Lines
@@ -107,7 +106,7 @@ def test_partition_that_no_topic_can_have_is_refused_and_creates_nothing(spark: 
     with pytest.raises(PySparkException, match=r"t: partition 10000 .* at most 10000"):
         by_format(frame, "t", root)
 
-    assert open_cluster(root).topics() == {}
+    assert on_disk(root).topics() == {}
 
 
 @pytest.mark.parametrize("way", WAYS[:2])
@@ -122,7 +121,7 @@ def test_partition_beyond_those_of_a_topic_that_exists_keeps_all_rows_out(
     with pytest.raises((UnknownTopicOrPartitionError, PySparkException), match=r"old: partition 2 .*partitions 0 to 1"):
         way(frame, None, root)
 
-    assert set(open_cluster(root).topics()) == {"old"}
+    assert set(on_disk(root).topics()) == {"old"}
     assert all_records(root, "old") == {0: [], 1: []}
 
 
