@@ -27,7 +27,6 @@ from kafkalike.storage.port import Pace
 if TYPE_CHECKING:
     # Loaded by who has one: object stores alone.
     from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
-    from kafkalike.storage.bounded.foreseen import Ahead
 
 S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")
@@ -114,10 +113,6 @@ class ControlLog(Generic[S, R]):
     def questions(self) -> list[Callable[[], object]]:
         """What `refresh` asks; see `TailedTable.questions`."""
         return self._table.questions()
-
-    def ahead(self) -> Sequence[Ahead]:
-        """The calls that `refresh` makes first; see `Store.ahead`."""
-        return self._table.ahead()
 
     @property
     def version(self) -> int:

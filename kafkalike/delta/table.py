@@ -135,7 +135,7 @@ class Table(TailedTable):
             UnknownOutcomeError: the change may be there, or may still come; its files stay.
         """
         with within(deadline):
-            return self.store.foreseeing(lambda: self._change(plan, deadline, refresh, discard, questions))
+            return self._change(plan, deadline, refresh, discard, questions)
 
     def _change(
         self,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from kafkalike.delta.actions import TableCommit, log_name, parse_commit
 from kafkalike.delta.damage import Damage, DamagedFileError, storage_errors, unanswered
@@ -20,9 +20,6 @@ from kafkalike.delta.table_state import REPAIR, TableState
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.storage.port import NOW, Pace, Store
-
-if TYPE_CHECKING:
-    from kafkalike.storage.bounded.foreseen import Ahead
 
 RECHECK_SECONDS: Final = 10.0
 """How often a reader that sees nothing new makes sure that its version was not cleaned out of the log."""
@@ -208,23 +205,10 @@ class TailedTable:
             lambda: _quietly(lambda: self._see(version)),
         ]
 
-    def ahead(self, *, there: bool = False) -> Sequence[Ahead]:
-        """The calls that `refresh` makes first; see `Store.ahead`.
-
-        Args:
-            there: whether `check_there` comes after it.
-        """
-        state = self._state
-        if state is None or state.damage is not None:
-            return ()
-        return self.store.ahead(log_name(state.version + 1), log_name(state.version) if there else "")
-
     def _see(self, version: int) -> None:
         begun = SYSTEM_CLOCK.monotonic()
         self.store.size(log_name(version))
-        if self.store.far:
-            # Elsewhere the answer may have been foreseen, and be older; see `foreseen`.
-            self._seen_there = version, begun
+        self._seen_there = version, begun
 
     def check_sound(self) -> None:
         """Refuse a table that is not seen at its newest version: nothing may be written to it, or removed.

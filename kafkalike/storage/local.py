@@ -18,8 +18,6 @@ import pyarrow as pa
 from kafkalike.errors import KafkaStorageError
 from kafkalike.model.config.storage import SentOptions
 from kafkalike.model.leases import Leases
-from kafkalike.storage.bounded.calls import go_on
-from kafkalike.storage.bounded.files import PART_BYTES, write_parts
 from kafkalike.storage.folder_probe import probe_folder
 from kafkalike.storage.footers.ends import LocalFile
 from kafkalike.storage.leases import LocalLeases
@@ -27,6 +25,7 @@ from kafkalike.storage.locks.lock import TableLock
 from kafkalike.storage.near import NearStore
 from kafkalike.storage.port import Entry, NotStoredError, Reach, Store
 from kafkalike.storage.roots import allowed_network
+from kafkalike.storage.timeouts import PART_BYTES, extend_timeout, write_parts
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
@@ -131,7 +130,7 @@ class LocalStore(NearStore):
                 return content
             parts = [content]
             while parts[-1]:
-                go_on()
+                extend_timeout()
                 parts.append(stream.read(PART_BYTES))
             return b"".join(parts)
 

@@ -19,8 +19,6 @@ from kafkalike.model.leases import Leases
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
-    from kafkalike.storage.bounded.calls import BoundedCalls
-    from kafkalike.storage.bounded.foreseen import Ahead
 
 T = TypeVar("T")
 
@@ -223,49 +221,6 @@ class Store(Protocol):
         Args:
             folder: below the store's own.
             add: called with its path, at most once. It must not raise.
-        """
-        ...
-
-    @property
-    def bounded_calls(self) -> BoundedCalls | None:
-        """What makes its calls, where they may hang; None where they are made by the caller's thread."""
-        ...
-
-    def bounded(self, work: Callable[[], T], *, long: bool = False, key: Hashable = None) -> T:
-        """Make several calls of this store as one, where each would be made by another thread, as it may hang.
-
-        Args:
-            work: the calls. They may be made though this raises.
-            long: whether they write.
-            key: what they ask for, where that may have been foreseen.
-
-        Raises:
-            OSError: they took too long.
-            Exception: what they raise.
-        """
-        ...
-
-    def ahead(self, following: str, known: str = "") -> Sequence[Ahead]:
-        """The calls of a look for a version's file, and after it for the size of another one.
-
-        Args:
-            following: the file that is looked for.
-            known: the other one; empty: there is none.
-
-        Returns:
-            All of them; none where nothing is gained by making them ahead, or it is not known which ones they are.
-        """
-        ...
-
-    def foreseeing(
-        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
-    ) -> T:
-        """Do something in which calls may be made ahead, several as one.
-
-        Args:
-            work: what is done.
-            calls: those that it makes first; None: it is not known.
-            by_turn: they are made when it has its turn, and as one with that.
         """
         ...
 

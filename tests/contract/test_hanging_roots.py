@@ -9,7 +9,7 @@ import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
-from kafkalike.storage.bounded.calls import MOST
+from kafkalike.storage.timeouts import MAX_HUNG_CALLS
 from tests.tools.clusters import on_three_disks
 from tests.tools.hanging import hanging, need_hanging
 
@@ -60,7 +60,7 @@ def test_clients_go_on_and_new_ones_begin(roots: list[Path], broker: int) -> Non
                 another.send("t", b"c").get(60)
             assert values(other) == ["a", "b", "c"]
             other.create_topic("new", 1, {}, replication_factor=2)
-            assert threading.active_count() - before < 4 * MOST
+            assert threading.active_count() - before < 4 * MAX_HUNG_CALLS
         producer.send("t", b"d").get(60)
 
     helper = opened(roots)

@@ -20,13 +20,11 @@ import pytest
 from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.replication.cluster.broker_store import BrokerRoot
-from kafkalike.storage.bounded.calls import BoundedCalls, calls_of, mine
-from kafkalike.storage.bounded.kept import Kept
-from kafkalike.storage.bounded.quick_lock import quick_lock
-from kafkalike.storage.bounded.threads import Threads, Work
 from kafkalike.storage.local import LocalStore
 from kafkalike.storage.locks.lock import TableLock
+from kafkalike.storage.locks.try_lock import try_lock
 from kafkalike.storage.port import NotStoredError, Pace
+from kafkalike.storage.timeouts import Handle, TimedCalls, calls_of
 from tests.tools.clusters import on_three_disks
 from tests.tools.effort import examples
 from tests.tools.interrupt_copies import Replicated
@@ -105,7 +103,7 @@ def test_nothing_is_made_where_the_root_is_gone(root: BrokerRoot) -> None:
 
 def test_one_that_comes_too_late_is_let_go(tmp_path: Path) -> None:
     """Whoever wanted it has gone on meanwhile."""
-    calls, go_on = BoundedCalls("/slow", 0.05), threading.Event()
+    calls, go_on = TimedCalls("/slow", 0.05), threading.Event()
     with TableLock(str(tmp_path), "t").held(at_once()):
         """Its files are there."""
 
@@ -113,10 +111,10 @@ def test_one_that_comes_too_late_is_let_go(tmp_path: Path) -> None:
         go_on.wait()
         return opened(tmp_path)
 
-    lock = quick_lock(calls, "t", slowly)
+    lock = try_lock(calls, "t", slowly)
     with pytest.raises(TimeoutError):
         lock.take()
-    lock.let_go()
+    lock.release()
     go_on.set()
     while calls.hangs:
         threading.Event().wait(0.001)
@@ -126,15 +124,15 @@ def test_one_that_comes_too_late_is_let_go(tmp_path: Path) -> None:
 
 
 def test_one_that_cannot_be_let_go_is_when_the_root_answers_again(tmp_path: Path) -> None:
-    calls, stuck = BoundedCalls("/stuck", 0.05), threading.Event()
+    calls, stuck = TimedCalls("/stuck", 0.05), threading.Event()
     with TableLock(str(tmp_path), "t").held(at_once()):
         """Its files are there."""
-    lock = quick_lock(calls, "t", lambda: opened(tmp_path))
+    lock = try_lock(calls, "t", lambda: opened(tmp_path))
     assert lock.take()
     with pytest.raises(TimeoutError):
         calls.call(stuck.wait)
 
-    lock.let_go()
+    lock.release()
     with pytest.raises(KafkaTimeoutError), TableLock(str(tmp_path), "t").held(at_once()):
         pass
     stuck.set()
@@ -166,7 +164,7 @@ def test_a_forked_child_does_not_hold_it(root: BrokerRoot) -> None:
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_child_that_is_forked_while_it_is_taken_keeps_nobody_out(tmp_path: Path) -> None:
     """The child has the queue's file open that is closed a moment later."""
-    calls = BoundedCalls("/forks")
+    calls = TimedCalls("/forks")
     with TableLock(str(tmp_path), "t").held(at_once()):
         """Its files are there."""
     ended, end = os.pipe()
@@ -181,13 +179,13 @@ def test_a_child_that_is_forked_while_it_is_taken_keeps_nobody_out(tmp_path: Pat
                 os._exit(0)
             children.append(child)
 
-    lock = quick_lock(calls, "t", lambda: opened(tmp_path))
+    lock = try_lock(calls, "t", lambda: opened(tmp_path))
     threading.settrace(traced)
     try:
         assert lock.take()
     finally:
         threading.settrace(None)
-    lock.let_go()
+    lock.release()
 
     try:
         with TableLock(str(tmp_path), "t").held(at_once()):
@@ -213,12 +211,12 @@ def test_a_forked_child_does_not_wait_for_a_root_that_hangs(root: BrokerRoot, mo
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
-def stuck_with_lock(folder: Path, error: OSError | None = None) -> tuple[BoundedCalls, Kept, threading.Event]:
+def stuck_with_lock(folder: Path, error: OSError | None = None) -> tuple[TimedCalls, Handle, threading.Event]:
     """Calls of which one hangs until an event, and then fails; and a lock that is had."""
-    calls, stuck = BoundedCalls("/stuck", 0.05), threading.Event()
+    calls, stuck = TimedCalls("/stuck", 0.05), threading.Event()
     with TableLock(str(folder), "t").held(at_once()):
         """Its files are there."""
-    lock = quick_lock(calls, "t", lambda: opened(folder))
+    lock = try_lock(calls, "t", lambda: opened(folder))
     assert lock.take()
 
     def hang() -> None:
@@ -237,15 +235,15 @@ def test_one_that_cannot_be_let_go_is_when_what_hung_ends_at_that_moment(tmp_pat
 
     def traced(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
         name, caller = frame.f_code.co_name, frame.f_back
-        if name == "hangs" and event == "return" and caller and caller.f_code.co_name == "see_to":
+        if name == "hangs" and event == "return" and caller and caller.f_code.co_name == "defer":
             stuck.set()
             while calls.hangs:
                 threading.Event().wait(0.001)
-        return traced if name in {"see_to", "hangs"} else None
+        return traced if name in {"defer", "hangs"} else None
 
     sys.settrace(traced)
     try:
-        lock.let_go()
+        lock.release()
     finally:
         sys.settrace(None)
 
@@ -256,54 +254,27 @@ def test_one_that_cannot_be_let_go_is_when_what_hung_ends_at_that_moment(tmp_pat
 def test_one_that_cannot_be_let_go_is_when_what_hung_fails(tmp_path: Path) -> None:
     """As it does where a mount that hung is taken away."""
     _, lock, stuck = stuck_with_lock(tmp_path, OSError(errno.EIO, "gone"))
-    lock.let_go()
+    lock.release()
     stuck.set()
 
     with TableLock(str(tmp_path), "t").held(Deadline(SYSTEM_CLOCK, 10_000)):
         pass
 
 
-def test_what_was_foreseen_does_not_count_for_those_who_ask_later(tmp_path: Path) -> None:
+def test_earlier_look_does_not_count_for_those_who_ask_later(tmp_path: Path) -> None:
     """The table goes after one thread has looked, and before another one begins."""
     log = on_three_disks(tmp_path)
     log.create_topic("t", 1, {})
     topic = log.log("t")
     topic.append(batch_now("a"))
     table = topic._table
-    later: list[float] = []
-
-    def look() -> None:
-        table.refresh()
-        for version in tmp_path.glob(f"*/{topic.info.location}/_delta_log/*.json"):
-            version.unlink()
-        later.append(SYSTEM_CLOCK.monotonic())
-        table.check_there()
-
-    table.store.foreseeing(look, lambda: table.ahead(there=True))
+    table.refresh()
+    table.check_there()
+    for version in tmp_path.glob(f"*/{topic.info.location}/_delta_log/*.json"):
+        version.unlink()
 
     with pytest.raises((KafkaError, OSError)):
-        table.check_there(Pace(since=later[0]))
-
-
-def test_few_calls_are_handed_over_in_an_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The turn with the looks, the way down the chain, and the end of the turn: each wakes a thread."""
-    log = on_three_disks(tmp_path)
-    log.create_topic("t", 1, {})
-    topic = log.log("t")
-    topic.append(batch_now("a"))
-    topic.append(batch_now("b"))
-    handed: list[str] = []
-    begin = Threads.begin
-
-    def counted(self: Threads, work: Work, name: str) -> None:
-        if threading.current_thread() is threading.main_thread():
-            handed.append(name)
-        begin(self, work, name)
-
-    monkeypatch.setattr(Threads, "begin", counted)
-    topic.append(batch_now("c"))
-
-    assert len(handed) == 3
+        table.check_there(Pace(since=SYSTEM_CLOCK.monotonic()))
 
 
 def test_a_put_that_was_given_up_and_lands_is_an_unknown_outcome(
@@ -316,7 +287,7 @@ def test_a_put_that_was_given_up_and_lands_is_an_unknown_outcome(
     log.append(batch_now("before"))
     puts: list[str] = []
     given_up, landed = threading.Event(), threading.Event()
-    real_put, real_error = LocalStore.put_if_absent, BoundedCalls.given_up
+    real_put, real_error = LocalStore.put_if_absent, TimedCalls.timed_out
 
     def put(self: LocalStore, name: str, content: bytes, *, durable: bool = False) -> bool:
         if not self.uri.endswith(log.info.location) or not name.endswith(".json"):
@@ -329,7 +300,7 @@ def test_a_put_that_was_given_up_and_lands_is_an_unknown_outcome(
         landed.set()
         return made
 
-    def error(self: BoundedCalls) -> OSError:
+    def error(self: TimedCalls) -> OSError:
         given_up.set()
         landed.wait()
         return real_error(self)
@@ -337,7 +308,7 @@ def test_a_put_that_was_given_up_and_lands_is_an_unknown_outcome(
     for folder in cluster.store.roots.values():
         monkeypatch.setattr(calls_of(folder.uri), "seconds", 0.1)
     monkeypatch.setattr(LocalStore, "put_if_absent", put)
-    monkeypatch.setattr(BoundedCalls, "given_up", error)
+    monkeypatch.setattr(TimedCalls, "timed_out", error)
 
     with pytest.raises(UnknownOutcomeError):
         log.append(batch_now("in doubt"))
@@ -356,8 +327,6 @@ class Strict(Replicated):
                 held.enter_context(lock.held(Deadline(SYSTEM_CLOCK, 10_000)))
             except KafkaTimeoutError as cause:
                 yield str(cause)
-        if mine.foreseen is not None:
-            yield "answers are left"
         yield from super().judge()
         if left := [link for link in _open_files() if str(self.roots) in link and "__locks" in link]:
             yield f"open are {left}"
@@ -370,7 +339,9 @@ def _open_files() -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("within", ["bounded/kept.py", "bounded/c", "replicated/bounded_store.py", "replicas/roots.py"])
+@pytest.mark.parametrize(
+    "within", ["storage/timeouts.py", "locks/try_lock.py", "cluster/bounded_store.py", "tables/roots.py"]
+)
 def test_an_append_that_is_interrupted_lets_its_turn_go(tmp_path: Path, within: str) -> None:
     """Without the garbage collector, which would do it some time."""
     gc.disable()

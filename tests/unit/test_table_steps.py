@@ -679,32 +679,6 @@ def test_a_table_with_damage_is_looked_at_as_a_whole(world: World) -> None:
 
     assert world.table.state.damage is not None
     assert (world.table.questions(), world.table.next_file) == ([], None)
-    asked = noted_ahead(world)
-    assert (world.table.ahead(there=True), asked) == ((), [])
-
-
-def noted_ahead(world: World) -> list[tuple[str, str]]:
-    """For which files the store is asked what a look would ask of it."""
-    asked: list[tuple[str, str]] = []
-
-    def ahead(following: str, known: str = "") -> tuple[()]:
-        asked.append((following, known))
-        return ()
-
-    world.store.ahead = ahead  # type: ignore[method-assign]
-    return asked
-
-
-def test_a_look_that_is_made_ahead_asks_for_the_next_version_and_the_one_that_is_known(world: World) -> None:
-    asked = noted_ahead(world)
-    world.table.ahead(there=True)
-    assert asked == []
-    world.table.refresh()
-
-    world.table.ahead()
-    world.table.ahead(there=True)
-
-    assert asked == [(log_name(1), ""), (log_name(1), log_name(0))]
 
 
 def test_a_repair_makes_everybody_load_anew(world: World) -> None:

@@ -32,7 +32,6 @@ from kafkalike.storage.port import NOW, Pace, Store
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
     from kafkalike.log.topic.key_search import Searched
-    from kafkalike.storage.bounded.foreseen import Ahead
 
 LONGEST: Final = 1.2
 """A reader that waits for records looks for them at least so often, where a look costs money: 1.2 s, so that an idle
@@ -150,18 +149,9 @@ class FollowedTopic:
         Args:
             pace: see `TailedTable.refresh`.
         """
-
-        def look() -> None:
-            self._take_info(self._home.metadata.refresh(since=pace.since))
-            self._checked(lambda: self._table.refresh(pace))
-            self._checked(lambda: self._table.check_there(pace))
-
-        self.files.foreseeing(look, self._ahead)
-
-    def _ahead(self) -> Sequence[Ahead]:
-        """The calls that `look_anew` makes; see `Store.ahead`."""
-        first = self._home.metadata.ahead()
-        return [*first, *self._table.ahead(there=True)] if first else ()
+        self._take_info(self._home.metadata.refresh(since=pace.since))
+        self._checked(lambda: self._table.refresh(pace))
+        self._checked(lambda: self._table.check_there(pace))
 
     def check_sound(self) -> None:
         """Refresh; what is seen must be all that there is.

@@ -144,11 +144,8 @@ class TopicLog(FollowedTopic):
         def plan(state: TableState) -> Change | Unchanged[Appended]:
             return self._appending(state, payload, codec, txn)
 
-        def write() -> Landed | Unchanged[Appended]:
-            with self.exclusive(deadline):
-                return self.change_for_append(plan, deadline)
-
-        landed = self.files.foreseeing(write, self._ahead, by_turn=True)
+        with self.exclusive(deadline):
+            landed = self.change_for_append(plan, deadline)
         if isinstance(landed, Unchanged):
             return landed.value
         faults.point("append.after_commit")

@@ -1,10 +1,10 @@
-"""BoundedStore: a broker's root that is waited for for a while only; see `kafkalike.storage.bounded.calls`."""
+"""BoundedStore: a broker's root that is waited for for a while only; see `kafkalike.storage.timeouts`."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
@@ -12,14 +12,11 @@ import pyarrow as pa
 from kafkalike.errors import KafkaStorageError
 from kafkalike.model.leases import Leases
 from kafkalike.replication.cluster.broker_store import BrokerStore, Founding, opened_root
-from kafkalike.storage.bounded.calls import BoundedCalls, calls_of
-from kafkalike.storage.bounded.files import BoundedFile
-from kafkalike.storage.bounded.foreseen import planned, size_key
-from kafkalike.storage.bounded.kept import Kept
-from kafkalike.storage.bounded.quick_lock import quick_lock
 from kafkalike.storage.local import LOCKS
 from kafkalike.storage.locks.lock import TableLock
+from kafkalike.storage.locks.try_lock import try_lock
 from kafkalike.storage.port import NOW, Entry, Pace, Store
+from kafkalike.storage.timeouts import Handle, TimedCalls, TimedFile, calls_of
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
@@ -63,18 +60,9 @@ class BoundedStore(BrokerStore):
         prefix = self._folder
         return BoundedStore(self._plain, self._founding, f"{prefix}/{folder}" if prefix else folder)
 
-    @property
-    def bounded_calls(self) -> BoundedCalls:
-        """The root's."""
-        return self._calls
-
-    def bounded(self, work: Callable[[], T], *, long: bool = False, key: Hashable = None) -> T:
-        """Make several calls of this root as one.
-
-        Raises:
-            OSError: they took too long. They may be made nevertheless.
-        """
-        return self._calls.call(work, LONG if long else 1.0, key)
+    def set_lag(self, lag_ms: int) -> None:
+        """Set its timeout by `replica.lag.time.max.ms`."""
+        self._calls.set_lag(lag_ms)
 
     def check_there(self) -> None:
         """Raise `OSError` unless the root is there and is a broker's."""
@@ -111,11 +99,11 @@ class BoundedStore(BrokerStore):
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
         """Open a file for reading."""
         del buffer_size
-        return pa.PythonFile(BoundedFile(self._calls, self.path(name)), "r")
+        return pa.PythonFile(TimedFile(self._calls, self.path(name)), "r")
 
     def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
         """Bytes of a file, not mapped: to read a mapped file may hang as well, and nothing can be done about that."""
-        with BoundedFile(self._calls, self.path(name)) as file:
+        with TimedFile(self._calls, self.path(name)) as file:
             file.seek(start)
             content = file.read(stop - start)
         if len(content) < stop - start:
@@ -125,7 +113,7 @@ class BoundedStore(BrokerStore):
     def size(self, name: str) -> int:
         """Bytes of a file."""
         size = super().size
-        return self._calls.call(lambda: size(name), key=size_key(self.uri, name))
+        return self._calls.call(lambda: size(name))
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files of a folder."""
@@ -166,18 +154,18 @@ class BoundedStore(BrokerStore):
     @contextlib.contextmanager
     def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
         """Hold the lock of that name: by one call where nobody has it."""
-        lock, taken = quick_lock(self._calls, name, self._open_locks), False
+        lock, taken = try_lock(self._calls, name, self._open_locks), False
         try:
             try:
-                taken = self._founding.done and lock.take(planned())
+                taken = self._founding.done and lock.take()
                 # Python leaves out a `finally` if an interrupt hits a `return` in its block.
                 if taken:
                     yield
             finally:
-                lock.let_go()
+                lock.release()
         finally:
             # An interrupt may have come before that.
-            lock.let_go()
+            lock.release()
         if taken:
             return
         with self._queued(name, deadline, meanwhile):
@@ -193,18 +181,18 @@ class BoundedStore(BrokerStore):
             with super().turn(name, deadline, meanwhile):
                 yield
             return
-        opened = Kept(self._calls, self._open_locks)
+        opened = Handle(self._calls, self._open_locks)
         try:
             try:
                 opened.take()
-                folder = f"{OPEN_FILES}/{opened.handle}"
+                folder = f"{OPEN_FILES}/{opened.descriptor}"
                 with TableLock(folder, name, f"{self._plain.uri}/{LOCKS}", self._calls.call).held(deadline, meanwhile):
                     yield
             finally:
-                opened.let_go()
+                opened.release()
         finally:
             # As above.
-            opened.let_go()
+            opened.release()
 
     def _open_locks(self) -> int:
         super().check_there()
@@ -243,7 +231,7 @@ class BoundedLeases:
         calls: the storage's.
     """
 
-    def __init__(self, leases: Leases, calls: BoundedCalls) -> None:
+    def __init__(self, leases: Leases, calls: TimedCalls) -> None:
         self._leases = leases
         self._calls = calls
 

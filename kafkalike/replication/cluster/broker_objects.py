@@ -58,6 +58,9 @@ class BrokerObjects(ObjectStore):
         """Nobody asks a bucket that gave no answer, for half a second."""
         self._client.ask_again()
 
+    def set_lag(self, lag_ms: int) -> None:
+        """Its requests have timeouts of their own."""
+
     @property
     def combines(self) -> bool:
         """What is made here is made elsewhere, too."""

@@ -104,6 +104,10 @@ class BrokerRoot(Store, Protocol):
         """See whether it answers by now, if it is not asked any more."""
         ...
 
+    def set_lag(self, lag_ms: int) -> None:
+        """Set for how long a replica may lag: `replica.lag.time.max.ms`."""
+        ...
+
     def plain(self) -> Store:
         """The root without these looks."""
         ...
@@ -192,6 +196,9 @@ class BrokerStore(LocalStore):
 
     def ask_again(self) -> None:
         """It is asked each time; calls that hang come to an end when it is back."""
+
+    def set_lag(self, lag_ms: int) -> None:
+        """It says at once that it is not there."""
 
     def plain(self) -> LocalStore:
         """The root without these looks."""

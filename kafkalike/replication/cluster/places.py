@@ -12,9 +12,9 @@ from kafkalike.model.config.server import SERVER_PROPERTIES_FILE, ServerConfig
 from kafkalike.model.config.storage import SentOptions, StorageOptions
 from kafkalike.replication.cluster.bounded_store import BoundedStore
 from kafkalike.replication.cluster.broker_store import BrokerRoot, Founding, Sign, sign_of
-from kafkalike.storage.bounded.calls import calls_of
 from kafkalike.storage.local import LocalStore
 from kafkalike.storage.roots import normalise_root
+from kafkalike.storage.timeouts import calls_of
 
 if TYPE_CHECKING:
     from kafkalike.storage.port import Store

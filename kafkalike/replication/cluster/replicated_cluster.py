@@ -46,7 +46,7 @@ from kafkalike.replication.cluster.roots import SeveralRoots
 from kafkalike.replication.cluster.sealing import configuration_in, seal_table
 from kafkalike.replication.cluster.topic_tables import RefusingRootError, TopicTables
 from kafkalike.replication.cluster.voters import first_voters, metadata_root
-from kafkalike.storage.bounded.calls import calls_of
+from kafkalike.storage.timeouts import calls_of
 
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
@@ -105,7 +105,7 @@ class ReplicatedCluster(Cluster):
         if not founding.done:
             self._choose_voters(settings)
         for root in filter(is_folder, roots.values()):
-            calls_of(root).allow(lag_ms)
+            calls_of(root).set_lag(lag_ms)
         several = SeveralRoots(
             stores,
             metadata_root(stores, lambda uri: places.broker(uri, founding), clock),

@@ -129,8 +129,7 @@ class SeveralRoots(NearStore):
         for table in tuple(self._tables.values()):
             table.wait_for(lag_ms)
         for root in tuple(self.roots.values()):
-            if root.bounded_calls is not None:
-                root.bounded_calls.allow(lag_ms)
+            root.set_lag(lag_ms)
 
     def root_of(self, broker: int) -> BrokerRoot:
         """The root of a broker."""

@@ -19,10 +19,12 @@ from kafkalike.log.cluster.topic_folders import put_aside
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.names import TopicId, TopicName
+from kafkalike.replication.cluster.bounded_store import LONG
 from kafkalike.replication.cluster.controller import FixedController
 from kafkalike.replication.cluster.places import is_folder
 from kafkalike.replication.cluster.roots import SeveralRoots, folder_of
 from kafkalike.replication.tables.table_replicas import TableReplicas
+from kafkalike.storage.timeouts import calls_of
 
 if TYPE_CHECKING:
     from kafkalike.model.brokers import ReplicatedTable
@@ -102,7 +104,7 @@ class TopicTables:
         if is_folder(root.uri):
             folder = Path(root.uri, location)
             with contextlib.suppress(OSError):
-                root.bounded(lambda: shutil.rmtree(folder, ignore_errors=True), long=True)
+                calls_of(root.uri).call(lambda: shutil.rmtree(folder, ignore_errors=True), LONG)
         else:
             root.at(location).discard(log_name(0))
 

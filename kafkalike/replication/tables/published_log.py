@@ -31,7 +31,6 @@ from kafkalike.model.replication.values import (
 )
 from kafkalike.replication.tables.registered import RegisteredReplicas
 from kafkalike.replication.tables.roots import ReplicaRoots
-from kafkalike.storage.bounded.foreseen import Ahead
 from kafkalike.storage.port import NOW, NotStoredError, Pace
 
 TRIES: Final = 5
@@ -127,13 +126,6 @@ class PublishedLog:
         """Whether a version is published, as far as is known; asks nobody."""
         view = self._view
         return view is not None and version <= view.end
-
-    def ahead(self, version: int) -> Ahead | None:
-        """The call that `look` makes first, where it may be made ahead; None where it is not known."""
-        view = self._view
-        if view is None or version != view.end + 1:
-            return None
-        return self._roots.logs.ahead(view.configuration.leader, version)
 
     def file_of(self, version: int) -> bytes | None:
         """The file of a version that is published; None where clean-up has taken it.

@@ -26,7 +26,6 @@ from kafkalike.model.replication.quorum import LastVersion, confirming, looking,
 from kafkalike.model.replication.registers import UnreachableVoterError, majority
 from kafkalike.replication.tables.known_voters import KnownVoters
 from kafkalike.replication.tables.voter_files import QUORUM, MetadataVersion, Voter, identity_name
-from kafkalike.storage.bounded.foreseen import Ahead, foreseeing
 from kafkalike.storage.near import NearStore
 from kafkalike.storage.port import NOW, Entry, Pace, Reach, Store
 
@@ -91,21 +90,6 @@ class QuorumStore(NearStore):
             return None
         found: Any = self.voters.decide(lambda voters: looking(version, voters))
         return None if found is None else bytes(found.data)
-
-    def ahead(self, following: str, known: str = "") -> Sequence[Ahead]:
-        """Looks at a majority of the voters."""
-        version, voters = _version(following), self.voters.known
-        if known or version is None or voters is None:
-            return ()
-        asked = [voter for voter in voters.voters if not self.voters.roots.is_passed_over(voter)]
-        looks = [self.voters.roots.ahead(voter, version) for voter in asked[: majority(len(voters.voters))]]
-        return () if None in looks else [look for look in looks if look is not None]
-
-    def foreseeing(
-        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
-    ) -> T:
-        """Do something in which calls may be made ahead."""
-        return foreseeing(work, calls, by_turn=by_turn)
 
     def read(self, name: str) -> bytes:
         """Content of a file."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,7 +21,6 @@ from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.replication.counting import counts
 from kafkalike.model.replication.values import Registration, Replica
-from kafkalike.storage.bounded.foreseen import Ahead
 from kafkalike.storage.port import NOW, Pace, Store
 
 _log = logging.getLogger(__name__)
@@ -134,9 +133,7 @@ class ReplicaLogs:
         proven = self._known.proven.get(replica)
         if proven is not None and version in proven:
             return proven[version]
-        asked = partial(self._asked, replica, version, pace)
-        store = self._store_of(replica)
-        found, began = store.bounded(asked, key=_key(store, version, replica))
+        found, began = self._asked(replica, version, pace)
         if found is not None:
             return found if is_whole(found) else self._whole_version(replica, version, found)
         if not pace.waits and self.is_sure(replica, version):
@@ -156,15 +153,6 @@ class ReplicaLogs:
         if found is None:
             self.there(replica)
         return found, began
-
-    def ahead(self, replica: Replica, version: int) -> Ahead | None:
-        """The call of a look, where it may be made ahead."""
-        store = self._store_of(replica)
-        calls = store.bounded_calls
-        if calls is None or replica in self._known.proven:
-            return None
-        asked = partial(self._asked, replica, version, NOW)
-        return Ahead(calls, _key(store, version, replica), asked, is_news=lambda answer: answer[0] is not None)
 
     def _whole_version(self, replica: Replica, version: int, damaged: bytes) -> bytes:
         """A version that is damaged at a replica in sync, as another one has it; the damaged one where nobody has.
@@ -203,12 +191,8 @@ class ReplicaLogs:
             NotStoredError: it is not there, and will not be.
             OSError: unknown: it gives no answer, or its root is gone.
         """
-        store, began, known = self._store_of(replica), SYSTEM_CLOCK.monotonic(), self._known
-
-        def put() -> bool:
-            return self.there(replica).put_if_absent(log_name(version), content, durable=durable)
-
-        made = store.bounded(put, long=True)
+        began, known = SYSTEM_CLOCK.monotonic(), self._known
+        made = self.there(replica).put_if_absent(log_name(version), content, durable=durable)
         if made and known is self._known and self.is_sure(replica, version):
             # Nobody has the next one before this one.
             known.surely_put[replica] = version
@@ -286,8 +270,3 @@ class ReplicaLogs:
         """
         files = LogFiles.listed(self.there(replica))
         return max((*files.commits, *files.checkpoints), default=-1)
-
-
-def _key(store: Store, version: int, replica: Replica) -> Hashable:
-    """What a look asks for. Replicas of several tables may be called the same."""
-    return store.uri, replica, version

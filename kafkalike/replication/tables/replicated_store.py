@@ -27,7 +27,6 @@ from kafkalike.model.leases import Leases
 from kafkalike.model.replication.values import Replica
 from kafkalike.replication.tables.copies import Copies
 from kafkalike.replication.tables.table_replicas import TableReplicas
-from kafkalike.storage.bounded.foreseen import Ahead, foreseeing
 from kafkalike.storage.near import NearStore
 from kafkalike.storage.port import NOW, Entry, Pace, Reach, Store
 
@@ -183,21 +182,6 @@ class ReplicatedStore(NearStore):
         """Whether a version is published: who leads by now may have begun at a checkpoint above it."""
         version = _version(name)
         return version is not None and self.replicas.published.has(version)
-
-    def ahead(self, following: str, known: str = "") -> Sequence[Ahead]:
-        """The look at the leader, and the size of the file there."""
-        version = _version(following)
-        look = None if version is None else self.replicas.published.ahead(version)
-        if look is None:
-            return ()
-        size = self.replicas.size_ahead(known) if known else None
-        return (look,) if size is None else (look, size)
-
-    def foreseeing(
-        self, work: Callable[[], T], calls: Callable[[], Sequence[Ahead]] | None = None, *, by_turn: bool = False
-    ) -> T:
-        """Do something in which calls may be made ahead."""
-        return foreseeing(work, calls, by_turn=by_turn)
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
         """Make a version with these bytes on all members of the chain, unless there is one."""

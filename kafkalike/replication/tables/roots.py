@@ -9,7 +9,7 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Final, TypeGuard, TypeVar
+from typing import Any, Final, TypeVar
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.checkpoint import make_checkpoint
@@ -21,12 +21,10 @@ from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock
 from kafkalike.model.replication import acts
-from kafkalike.model.replication.values import Registration, Replica, UnreachableError, View
+from kafkalike.model.replication.values import Replica, UnreachableError, View
 from kafkalike.replication.tables.controllers import Controller
 from kafkalike.replication.tables.replica_logs import ReplicaLogs
 from kafkalike.replication.tables.supplies import Supplies, txns_of
-from kafkalike.storage.bounded.carried import carry, is_carried
-from kafkalike.storage.bounded.foreseen import Ahead, asker
 from kafkalike.storage.parquet import UNREADABLE
 from kafkalike.storage.port import NotStoredError, Store
 
@@ -39,28 +37,6 @@ FIRST_WAIT_SECONDS: Final = 0.05
 
 LONGEST_WAIT_SECONDS: Final = 1.0
 """Longest wait between two tries; then it is asked, too, whether somebody else has taken the replica out."""
-
-
-Carried = acts.Read | acts.Put | acts.Supply | acts.Checkpoint
-"""Acts that another thread may do, several as one."""
-
-CARRIED: Final = (acts.Read, acts.Put, acts.Supply, acts.Checkpoint)
-
-
-class NotHereError(Exception):
-    """The controller is to be asked, by a thread that may not do that."""
-
-
-class _Way:
-    """How far a course has come.
-
-    Args:
-        act: that is to be done next.
-    """
-
-    def __init__(self, act: acts.Act) -> None:
-        self.act = act
-        self.ended: StopIteration | None = None
 
 
 class Landing:
@@ -105,8 +81,8 @@ class ReplicaRoots:
         self.durable = durable
         self._seen_epoch = -1
         """Of the registration that was seen last."""
-        self.logs = ReplicaLogs(store_of, self._registered)
-        self.supplies = Supplies(store_of, self.logs.there, lambda: self._registered().in_sync)
+        self.logs = ReplicaLogs(store_of, controller.look)
+        self.supplies = Supplies(store_of, self.logs.there, lambda: controller.look().in_sync)
         """Data files of this process's own versions, and those of replicas."""
         self._down_since: dict[Replica, int] = {}
         """Since when, ms, a replica has given no answer."""
@@ -139,15 +115,12 @@ class ReplicaRoots:
         since = self._down_since.get(replica)
         return 0 if since is None else max(1, self._clock.now_ms() - since)
 
-    def carry_out(
-        self, course: Generator[acts.Act, Any, T], landing: Landing | None = None, after: Sequence[Ahead] = ()
-    ) -> T:
+    def carry_out(self, course: Generator[acts.Act, Any, T], landing: Landing | None = None) -> T:
         """Carry a course out, to its end.
 
         Args:
             course: what is to be done.
             landing: notes whether its content may have been put.
-            after: calls that the caller makes when it has come to its end.
 
         Raises:
             Exception: what the course raises; and `OSError` where the controller gives no answer.
@@ -155,8 +128,6 @@ class ReplicaRoots:
         try:
             act = course.send(None)
             while True:
-                if self._is_carried(act):
-                    act = self._carried(course, act, landing, after)
                 try:
                     found = self._done(act, landing)
                 except UnreachableError as failed:
@@ -189,72 +160,11 @@ class ReplicaRoots:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    def _is_carried(self, act: acts.Act) -> TypeGuard[Carried]:
-        """Whether another thread is to do an act, as it may hang."""
-        return isinstance(act, CARRIED) and self._store_of(act.replica).bounded_calls is not None
-
-    def _carried(
-        self, course: Generator[acts.Act, Any, Any], act: acts.Act, landing: Landing | None, after: Sequence[Ahead]
-    ) -> acts.Act:
-        """Have another thread go on with a course, as far as all goes well.
-
-        Returns:
-            The act that is to be done here: one that failed is done again.
-
-        Raises:
-            StopIteration: with what the course came to.
-        """
-        way, ask = _Way(act), asker()
-
-        def go_on() -> None:
-            while self._is_carried(now := way.act):
-                try:
-                    found = self._noted(now, landing)
-                except (OSError, NotHereError):
-                    return
-                try:
-                    way.act = course.send(found)
-                except StopIteration as end:
-                    way.ended = end
-                    ask(after)
-                    return
-
-        with contextlib.suppress(OSError):
-            carry(go_on)
-        if way.ended is not None:
-            raise way.ended
-        return way.act
-
     def note_epoch(self, epoch: int) -> None:
         """Take note of the epoch that is registered. Of one that is new, what was seen before says nothing."""
         if epoch != self._seen_epoch:
             self._seen_epoch = epoch
         self.logs.note_epoch(epoch)
-
-    def _noted(self, act: Carried, landing: Landing | None) -> Any:  # noqa: ANN401
-        """Do an act in a thread that nobody may wait for in the end."""
-        watched = landing if isinstance(act, acts.Put) and landing and act.content is landing.content else None
-        before = watched is not None and watched.stored
-        if watched is not None:
-            # Until it is known.
-            watched.stored = True
-        try:
-            found = self._whole(act.replica, act)
-        except NotStoredError:
-            if watched is not None:
-                watched.stored = before
-            raise
-        if watched is not None:
-            watched.stored = before or bool(found)
-        if self._down_since:
-            self._down_since.pop(act.replica, None)
-        return found
-
-    def _registered(self) -> Registration:
-        """Who has all that is published. Who carries acts out for others does not ask: they may hold locks of that."""
-        if is_carried():
-            raise NotHereError
-        return self._controller.look()
 
     def do(self, act: acts.End) -> Any:  # noqa: ANN401 - what an act comes to
         """Do one act, once.
@@ -282,24 +192,23 @@ class ReplicaRoots:
         """Ask a replica, again and again for as long as it may lag."""
         wait = FIRST_WAIT_SECONDS
         while True:
+            before = landing is not None and landing.stored
+            if landing is not None:
+                # Until it is known: an interrupt may come, and a call that timed out may still be carried out.
+                landing.stored = True
             try:
                 found = self._whole(replica, act)
             except OSError as cause:
-                if landing is not None and not isinstance(cause, NotStoredError):
-                    landing.stored = True
+                if landing is not None and isinstance(cause, NotStoredError):
+                    landing.stored = before
                 left = self.lag_ms - self.note_down(replica)
                 if left <= 0 or self._is_out(replica):
                     raise UnreachableError(replica) from cause
                 self._clock.sleep(min(wait, left / 1000))
                 wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-            except BaseException:
-                # An interrupt, in the middle of a put.
-                if landing is not None:
-                    landing.stored = True
-                raise
             else:
-                if landing is not None and found:
-                    landing.stored = True
+                if landing is not None:
+                    landing.stored = before or bool(found)
                 if self._down_since:
                     self._down_since.pop(replica, None)
                 return found
@@ -376,15 +285,7 @@ class ReplicaRoots:
         adds = act.content.commit.adds
         if not adds:
             return
-
-        def supply() -> None:
-            self.supplies.supply(act.replica, adds, act.source, partly=act.partly, durable=self.durable)
-
-        if act.source is None and all(self.supplies.content_of(add.path) is not None for add in adds):
-            # No other root is asked.
-            self._store_of(act.replica).bounded(supply, long=True)
-        else:
-            supply()
+        self.supplies.supply(act.replica, adds, act.source, partly=act.partly, durable=self.durable)
 
     def _missing(self, act: acts.Missing) -> tuple[LostFile, ...]:
         return self.supplies.missing(act.replica)

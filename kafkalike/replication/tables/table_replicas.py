@@ -6,8 +6,7 @@ All that decides is in `kafkalike.model.replication`. A version costs one put at
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.version_file import VersionFile
@@ -20,7 +19,6 @@ from kafkalike.replication.tables.controllers import TableController
 from kafkalike.replication.tables.published_log import PublishedLog
 from kafkalike.replication.tables.registered import RegisteredReplicas
 from kafkalike.replication.tables.roots import FIRST_WAIT_SECONDS, Landing, ReplicaRoots
-from kafkalike.storage.bounded.foreseen import Ahead, size_key
 from kafkalike.storage.port import NotStoredError, Store
 
 
@@ -58,14 +56,6 @@ class TableReplicas(RegisteredReplicas):
         """Take note of a changed `replica.lag.time.max.ms`."""
         self._lag_ms = self.roots.lag_ms = self.published.lag_ms = lag_ms
 
-    def size_ahead(self, name: str) -> Ahead | None:
-        """The call that asks for the size of a file of the log, where it may be made ahead."""
-        for replica in self.in_sync()[:1]:
-            store = self.store_of(replica)
-            if store.bounded_calls is not None:
-                return Ahead(store.bounded_calls, size_key(store.uri, name), partial(store.size, name))
-        return None
-
     def put(self, version: int, data: bytes, *, durable: bool) -> bool:
         """Make a version, unless there is one.
 
@@ -97,10 +87,13 @@ class TableReplicas(RegisteredReplicas):
         landing, seen = Landing(content), Seen()
         try:
             self.roots.supplies.bring_new(view.configuration.chain, content.commit.adds)
-            view, made = self.roots.carry_out(appending(view, content, seen), landing, self._size_of(view.end))
+            view, made = self.roots.carry_out(appending(view, content, seen), landing)
         except BaseException as cause:
             self.published.forget()
             if not isinstance(cause, (FellBehindError, NoReplicaLeftError, KafkaError, OSError)):
+                if not landing.stored:
+                    # An interrupt: no version can ever name the files.
+                    self._discard_files(view, content)
                 self._forget_files(content)
                 raise
             if landing.stored:
@@ -115,10 +108,12 @@ class TableReplicas(RegisteredReplicas):
             self.published.note_made(view, content.data)
         return made
 
-    def _size_of(self, version: int) -> Sequence[Ahead]:
-        """What is asked after a version was put: whether the one before it is there still."""
-        size = self.size_ahead(log_name(version))
-        return () if size is None else (size,)
+    def _discard_files(self, view: View, content: VersionFile) -> None:
+        """Remove files of this process that members have got for a version that was not put anywhere."""
+        new = [add.path for add in content.commit.adds if self.roots.supplies.content_of(add.path) is not None]
+        for replica in view.configuration.chain:
+            for path in new:
+                self.store_of(replica).discard(path)
 
     def _forget_files(self, content: VersionFile) -> None:
         """Nobody puts this content again."""

@@ -39,7 +39,6 @@ from kafkalike.replication.tables.voter_files import (
     set_in,
     slot_of,
 )
-from kafkalike.storage.bounded.foreseen import Ahead
 from kafkalike.storage.port import Store
 
 T = TypeVar("T")
@@ -52,18 +51,6 @@ SLOW_SECONDS: Final = 2.0
 
 PASSED_OVER_SECONDS: Final = 30.0
 """For how long a slow voter is passed over."""
-
-AT_ONE_VOTER: Final = frozenset(
-    {
-        registers.ReadRow,
-        registers.PutRequest,
-        registers.Stand,
-        quorum.ReadVersion,
-        quorum.PutVersion,
-        quorum.LastVersion,
-    }
-)
-"""Acts that ask one voter and no other one."""
 
 
 class VoterRoots:
@@ -140,17 +127,11 @@ class VoterRoots:
         if self.is_passed_over(act.voter):
             raise UnreachableVoterError("it was slow")
         try:
-            return self._timed(act.voter, partial(self._done, act))
+            return self._timed(act.voter, partial(self._carriers[type(act)], act))
         except (OSError, KafkaError) as cause:
             failed = cause if isinstance(cause, OSError) else OSError(str(cause))
             self.failures[act.voter] = failed
             raise UnreachableVoterError(str(failed)) from cause
-
-    def _done(self, act: Any) -> Any:  # noqa: ANN401 - what an act comes to
-        carrier = self._carriers[type(act)]
-        if type(act) in AT_ONE_VOTER:
-            return self._store_of(act.voter).bounded(partial(carrier, act), long=True, key=act)
-        return carrier(act)
 
     def _timed(self, voter: Voter, ask: Callable[[], T]) -> T:
         """Ask a voter; one that is slow is passed over from then on."""
@@ -165,13 +146,6 @@ class VoterRoots:
     def is_passed_over(self, voter: Voter) -> bool:
         """Whether a voter is not asked, as it was slow."""
         return voter in self._slow_until and self._clock.monotonic() < self._slow_until[voter]
-
-    def ahead(self, voter: Voter, version: int) -> Ahead | None:
-        """The call that looks for a version at a voter, where it may be made ahead."""
-        calls, act = self._store_of(voter).bounded_calls, quorum.ReadVersion(voter, version)
-        if calls is None:
-            return None
-        return Ahead(calls, act, partial(self._timed, voter, partial(self._read_version, act)))
 
     def forgive(self) -> bool:
         """Ask those again that were slow; returns whether there are any."""

@@ -108,7 +108,7 @@ class TableLock:
             TopicAuthorizationFailedError: the root may not be written; nothing was done.
             KafkaStorageError: its file cannot be made or opened; nothing was done.
         """
-        # A bounded storage has a way of its own, see `quick_lock`.
+        # A bounded storage has a way of its own, see `try_lock`.
         at_once, taken = Flock(self._path + TURN, self._path), False
         try:
             try:

@@ -1,1 +1,0 @@
-"""Calls of a storage that may hang: they are given up after a while."""
