@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.bench_replicas import batch
 from kafkalike import KafkaConsumer, TopicPartition
-from kafkalike.replication.cluster.opening import open_several
+from kafkalike.replication.cluster.cluster_factory import open_several
 
 DEFAULTS = (15, 20_000)
 RECORDS, SIZE, BATCHES = 20_000, 500, 10

@@ -20,7 +20,7 @@ from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.config.storage import check_options
-from kafkalike.replication.cluster.opening import open_several
+from kafkalike.replication.cluster.cluster_factory import open_several
 from tests.tools.object_servers import S3, running
 
 DEFAULTS = (10, 5)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from kafkalike.admin.record_lookup import find_records as find_records
     from kafkalike.consumer import ConsumerRebalanceListener as ConsumerRebalanceListener
     from kafkalike.consumer import KafkaConsumer as KafkaConsumer
-    from kafkalike.log.cuts.value import Snapshot as Snapshot
-    from kafkalike.log.cuts.value import TopicSnapshot as TopicSnapshot
     from kafkalike.log.group.assignors import PartitionAssignor as PartitionAssignor
+    from kafkalike.log.snapshots import Snapshot as Snapshot
+    from kafkalike.log.snapshots import TopicSnapshot as TopicSnapshot
     from kafkalike.maintenance.corrections.forget import forget as forget
     from kafkalike.maintenance.corrections.fork import Forked as Forked
     from kafkalike.maintenance.corrections.fork import fork as fork
@@ -91,8 +91,8 @@ _HOME = {
     "fork": "kafkalike.maintenance.corrections.fork",
     "forget": "kafkalike.maintenance.corrections.forget",
     "undo": "kafkalike.maintenance.corrections.undo",
-    "Snapshot": "kafkalike.log.cuts.value",
-    "TopicSnapshot": "kafkalike.log.cuts.value",
+    "Snapshot": "kafkalike.log.snapshots",
+    "TopicSnapshot": "kafkalike.log.snapshots",
     "snapshot": "kafkalike.maintenance.take_cut",
     "KeyRecords": "kafkalike.admin.record_lookup",
     "find_records": "kafkalike.admin.record_lookup",

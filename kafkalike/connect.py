@@ -110,7 +110,7 @@ def _somewhere(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa
         return root
     roots = _split(root)
     if len(roots) > 1 or _is_broker(root, options):
-        from kafkalike.replication.cluster.opening import open_several
+        from kafkalike.replication.cluster.cluster_factory import open_several
 
         return open_several(roots, storage_options=options)
     # Those of single roots may be of one that is to be added.
@@ -123,7 +123,7 @@ def _somewhere(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa
 
 
 def _add_root(root: str, options: StorageOptions | None, uri: str, rack: str | None, id: int | None) -> Broker:  # noqa: A002
-    from kafkalike.replication.cluster.growing import grow
+    from kafkalike.replication.cluster.add_brokers import grow
 
     return grow(root, uri, rack=rack, id=id, options=options)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafkalike.log.cluster.memory import MemoryCluster
+from kafkalike.log.cluster.memory_cluster import MemoryCluster
 
 __all__ = ["ManualClock", "MemoryCluster"]
 

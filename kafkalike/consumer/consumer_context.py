@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from kafkalike.consumer.logs import Logs
 from kafkalike.consumer.metrics import Metrics
 from kafkalike.consumer.subscription import Subscription
-from kafkalike.log.dead_letters.box import LetterBox
-from kafkalike.log.dead_letters.commits import LetterCommits
+from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
+from kafkalike.log.dead_letters.dead_letter_transaction import DeadLetterTransactions
 from kafkalike.log.group.assignors import DEFAULT_STRATEGY, schemes_of
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.member import GroupMember
@@ -33,9 +33,9 @@ class Context:
     offsets: GroupOffsets
     member: GroupMember | None
     """This consumer as a member of its group; None without `group_id`."""
-    letters: LetterBox | None = None
+    letters: DeadLetterBuffer | None = None
     """Records that could not be read and wait for a commit; None where none become dead letters."""
-    letter_commits: LetterCommits | None = None
+    letter_commits: DeadLetterTransactions | None = None
     """Commits them."""
     metrics: Metrics = field(default_factory=Metrics)
 
@@ -45,7 +45,7 @@ class Context:
         subscription = Subscription(exclude_internal=config.exclude_internal_topics, hidden=config.is_letters)
         letters = None
         if config.tolerant and config.group_id is not None and config.errors_deadletterqueue_topic_name != "":
-            letters = LetterBox(cluster, config.group_id, clock, lambda: subscription.held)
+            letters = DeadLetterBuffer(cluster, config.group_id, clock, lambda: subscription.held)
         return cls(
             cluster=cluster,
             config=config,
@@ -55,7 +55,9 @@ class Context:
             offsets=GroupOffsets.of(cluster, clock),
             member=_member(cluster, config, clock),
             letters=letters,
-            letter_commits=None if letters is None else LetterCommits(cluster, letters, config.client_id, clock),
+            letter_commits=None
+            if letters is None
+            else DeadLetterTransactions(cluster, letters, config.client_id, clock),
         )
 
 

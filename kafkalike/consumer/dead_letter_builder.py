@@ -14,7 +14,7 @@ from kafkalike.consumer.metrics import Metrics
 from kafkalike.consumer.poll_loop import record_builder
 from kafkalike.consumer.record_builders import deserialized, to_records
 from kafkalike.errors import KafkaError, RecordDeserializationError, UnknownTopicOrPartitionError
-from kafkalike.log.dead_letters.box import LetterBox
+from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
 from kafkalike.model.config.dead_letters import DeadLetterSettings
 from kafkalike.model.dead_letters.letters import (
     KEY_CONVERTER,
@@ -60,7 +60,7 @@ class TolerantBuilder:
 
     deserializers: Deserializers
     settings: DeadLetterSettings
-    box: LetterBox | None
+    box: DeadLetterBuffer | None
     """None without a group: records that cannot be read are passed over."""
     reader: Reader
     metrics: Metrics

@@ -16,7 +16,7 @@ from kafkalike.errors import (
     KafkaStorageError,
 )
 from kafkalike.log.cluster.cluster import request_metrics
-from kafkalike.log.dead_letters.box import MetadataWithLetters
+from kafkalike.log.dead_letters.dead_letter_buffer import MetadataWithLetters
 from kafkalike.log.group.topic_ids import MetadataOfReader
 from kafkalike.model.config.consumer import ConsumerConfig
 from kafkalike.model.names import check_topic_name

@@ -16,7 +16,7 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.dead_letters.box import plain
+from kafkalike.log.dead_letters.dead_letter_buffer import plain
 from kafkalike.log.group.group_offsets import Membership, check_position
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 

@@ -18,7 +18,7 @@ from kafkalike.cli.jobs.record_options import (
     snapshot_option,
 )
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.log.cuts.value import Snapshot
+from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.dead_letters import DeadLetterSettings
 from kafkalike.spark.batch import consume
 from kafkalike.spark.decoding import Decoding

@@ -12,7 +12,7 @@ import click
 from kafkalike.cli.jobs.job import cluster_of, report, run, session_of
 from kafkalike.cli.jobs.record_options import snapshot_option
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.log.cuts.value import Snapshot
+from kafkalike.log.snapshots import Snapshot
 from kafkalike.spark.files import MODES
 from kafkalike.spark.ranges import parse_offsets
 from kafkalike.spark.transfer import FORMATS, export_topic

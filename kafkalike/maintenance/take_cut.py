@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.cluster.past import cut_at
-from kafkalike.log.cuts.value import Snapshot, TopicSnapshot
+from kafkalike.log.cluster.as_of import cut_at
+from kafkalike.log.snapshots import Snapshot, TopicSnapshot
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline, utc_text
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.transactions.views import Cut

@@ -33,7 +33,7 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim, GroupOffsets, joined_lives
 
 if TYPE_CHECKING:
-    from kafkalike.log.dead_letters.box import LetterBox
+    from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
 
 
 class Phase(StrEnum):
@@ -97,7 +97,7 @@ class Standing:
     """What the open transaction commits for consumer groups, in the order of the calls."""
     lives: Mapping[str, str] = field(default_factory=dict)
     """Ids by name, of the topics that these offsets belong to."""
-    letters: Mapping[GroupClaim, LetterBox] = field(default_factory=dict)
+    letters: Mapping[GroupClaim, DeadLetterBuffer] = field(default_factory=dict)
     """Dead letters of the consumers whose offsets these are: those below the offsets are committed with them."""
     owner: object = None
     """Whose the open transaction is, where somebody said so."""
@@ -135,7 +135,7 @@ class Standing:
         self,
         group: GroupClaim,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        letters: LetterBox | None = None,
+        letters: DeadLetterBuffer | None = None,
         lives: Mapping[str, str] = NO_LIVES,
     ) -> Standing:
         """With offsets that the open transaction is to commit; a later one for a partition takes the place.

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.connect import connect
 from kafkalike.errors import DataLossError, IllegalArgumentError
-from kafkalike.log.cuts.value import Snapshot
 from kafkalike.log.group.exclusive_lock import held_alone
 from kafkalike.log.group.group_offsets import GroupOffsets
+from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.dead_letters import DeadLetterSettings
 from kafkalike.model.names import check_group_id

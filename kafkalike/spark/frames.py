@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.connect import check_founded, connect_delta
 from kafkalike.errors import IllegalArgumentError, LogCorruptError, UnknownTopicOrPartitionError
-from kafkalike.log.cuts.value import Snapshot
+from kafkalike.log.snapshots import Snapshot
 from kafkalike.maintenance.verify.readable import check_readable
 from kafkalike.model.brokers.reading import ReadFrom
 from kafkalike.model.names import check_topic_name

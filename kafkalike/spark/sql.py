@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from kafkalike.connect import check_founded, connect_delta
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
-from kafkalike.log.cuts.value import Snapshot
+from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.sql_names import own_names, table_view, view_names
 from kafkalike.model.topic import TopicInfo

@@ -19,7 +19,7 @@ from kafkalike.admin.group_lag import Lags
 from kafkalike.admin.group_lag import lag_history as moved
 from kafkalike.connect import check_founded, connect
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.cuts.value import Snapshot
+from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.storage import SentOptions
 from kafkalike.model.group_state import CommittedOffset

@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, Stru
 
 from kafkalike.connect import connect_delta, connect_to_write
 from kafkalike.errors import DataLossError, IllegalArgumentError
-from kafkalike.log.cuts.value import Snapshot
+from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.batch import Consumed, ends_of
 from kafkalike.spark.conditions import within

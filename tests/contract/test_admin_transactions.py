@@ -24,7 +24,7 @@ from kafkalike.log.runs.manifest import LAYOUT, Manifest, dump_manifest
 from kafkalike.log.runs.runs import Run
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.log.topic.waiting_batch import pack, partitions_in
-from kafkalike.log.transactions.staging import FilesToStage
+from kafkalike.log.transactions.transaction_files import FilesToStage
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.cuts.value import Snapshot
+from kafkalike.log.snapshots import Snapshot
 from kafkalike.maintenance.take_cut import snapshot
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata

@@ -18,7 +18,7 @@ from kafkalike.errors import (
     TransactionAbortableError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.dead_letters import box
+from kafkalike.log.dead_letters import dead_letter_buffer as box
 from kafkalike.model.dead_letters.letters import PREFIX
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer

@@ -11,7 +11,7 @@ from kafkalike.delta.actions import log_name
 from kafkalike.delta.layout import DELETED
 from kafkalike.errors import KafkaStorageError, TopicDeletedError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.cluster.topic_lives import UNDER_WAY_MS
+from kafkalike.log.cluster.topic_folders import UNDER_WAY_MS
 from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.upkeep.dead_tables import clear_dead_tables
 from kafkalike.model.brokers import ReplicatedTable

@@ -16,7 +16,7 @@ import pytest
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.config.storage import check_options
-from kafkalike.replication.cluster.opening import open_several
+from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.hanging import Hanging, need_hanging
 from tests.tools.object_servers import StoppableS3, by_root, stoppable

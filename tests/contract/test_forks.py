@@ -18,7 +18,7 @@ from kafkalike.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.cluster.copies import origins_of
+from kafkalike.log.cluster.topic_lineage import origins_of
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK

@@ -28,10 +28,10 @@ from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.replication import joining
 from kafkalike.model.replication.course import sealing
 from kafkalike.model.replication.values import Configuration, Registration, Replica
+from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.controller import MetadataController
-from kafkalike.replication.cluster.former import FormerReplicas
-from kafkalike.replication.cluster.opening import open_several
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
+from kafkalike.replication.cluster.retired_replicas import FormerReplicas
 from kafkalike.storage.local import LocalStore
 from tests.tools.away import away, back
 from tests.tools.consumer import texts
@@ -191,7 +191,7 @@ def test_a_run_that_ends_after_the_name_was_given_up_is_gone_on_with(
     roots: list[Path], cluster: ReplicatedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assign(cluster, 1, 2)
-    monkeypatch.setattr("kafkalike.replication.cluster.former._remove", lambda *_: 1 / 0)
+    monkeypatch.setattr("kafkalike.replication.cluster.retired_replicas._remove", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cluster.replication.clear_former()
     monkeypatch.undo()

@@ -19,7 +19,7 @@ from kafkalike.delta.replica_files import finish_notes
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.version_file import VersionFile
 from kafkalike.errors import UnknownOutcomeError
-from kafkalike.log.cluster.past import ends_at
+from kafkalike.log.cluster.as_of import ends_at
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.commits import list_commits
 from kafkalike.maintenance.verify.replica_check import check_replicas

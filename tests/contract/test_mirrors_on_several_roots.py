@@ -20,8 +20,8 @@ from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.verify.replica_check import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.replication.cluster.epoch_marker import seal_table
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
-from kafkalike.replication.cluster.sealing import seal_table
 from kafkalike.replication.mirrors.mirror_sync import MirrorSync
 from kafkalike.replication.mirrors.promotion import promoting
 from kafkalike.storage.local import LocalStore

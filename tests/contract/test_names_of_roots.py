@@ -12,7 +12,7 @@ from kafkalike.connect import connect_delta
 from kafkalike.errors import KafkaConfigurationError, LogCorruptError
 from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.structs import NewTopic
-from kafkalike.replication.cluster.opening import open_several
+from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.records import fill, open_log, records_of
 

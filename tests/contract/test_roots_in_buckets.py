@@ -19,7 +19,7 @@ from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.config.storage import check_options
-from kafkalike.replication.cluster.opening import open_several
+from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.away import away, back
 from tests.tools.consumer import texts

@@ -19,7 +19,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.dead_letters.topics import ensure
+from kafkalike.log.dead_letters.dead_letter_topic import ensure
 from kafkalike.maintenance.staging.lease import HeldFolder
 from kafkalike.model.config.server import ServerConfig
 from kafkalike.spark.writes.commit import Commit, commit_results

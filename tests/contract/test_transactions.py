@@ -28,7 +28,7 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.log.transactions.session import TransactionSession
-from kafkalike.log.transactions.staging import Staging
+from kafkalike.log.transactions.transaction_files import Staging
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model import faults
 from kafkalike.model.appends import Appended

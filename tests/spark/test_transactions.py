@@ -21,8 +21,8 @@ from kafkalike.errors import (
     TransactionAbortableError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.cuts.value import Snapshot
 from kafkalike.log.group.group_offsets import GroupOffsets
+from kafkalike.log.snapshots import Snapshot
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.spark.batch import consume

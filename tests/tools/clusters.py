@@ -36,7 +36,7 @@ class UnqueuedStore(LocalStore):
 def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> Cluster:
     """The cluster of a folder; of several, joined by commas; or of an object store, with the environment's options."""
     if "," in str(root):
-        from kafkalike.replication.cluster.opening import open_several
+        from kafkalike.replication.cluster.cluster_factory import open_several
 
         return open_several(str(root).split(","), **settings)
     if "://" in str(root):
@@ -51,7 +51,7 @@ def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> Cluster
 def on_three_disks(root: str | Path, **settings: str) -> ReplicatedCluster:
     """A cluster of three folders, in which new topics have three replicas; with server settings."""
     from kafkalike.model.config.server import ServerConfig
-    from kafkalike.replication.cluster.opening import open_several
+    from kafkalike.replication.cluster.cluster_factory import open_several
 
     server = {"default.replication.factor": "3", **settings}
     return open_several(three_disks(root).split(","), server=ServerConfig.from_properties(server))
@@ -75,7 +75,7 @@ def in_buckets(
     """
     from kafkalike.model.config.server import ServerConfig
     from kafkalike.model.config.storage import StorageOptions
-    from kafkalike.replication.cluster.opening import open_several
+    from kafkalike.replication.cluster.cluster_factory import open_several
 
     roots = [f"{base}/{n}" for n in (1, 2, 3)]
     if folder is not None:

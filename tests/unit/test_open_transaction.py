@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from kafkalike.log.transactions.driver import Held
 from kafkalike.log.transactions.open_transaction import OpenTransaction, Staged
+from kafkalike.log.transactions.transaction_effects import HeldTransaction
 from kafkalike.model.transactions.values import Attempt, StagedFile, Topic
 from tests.tools.instructions import interrupted_at
 
@@ -22,7 +22,7 @@ LAST = 200
 def test_a_file_is_taken_over_or_is_not() -> None:
     outcomes: list[int] = []
     for instruction in range(LAST):
-        transaction = OpenTransaction(ATTEMPT, 0.0, Held(attempt=ATTEMPT))
+        transaction = OpenTransaction(ATTEMPT, 0.0, HeldTransaction(attempt=ATTEMPT))
         code = OpenTransaction.note.__code__
         came = interrupted_at([code], instruction, partial(transaction.note, TOPIC, 0, STAGED))
         parts = transaction.parts() if transaction.takes("batches", TOPIC) else ()

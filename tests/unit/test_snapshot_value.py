@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.cuts.value import Snapshot, TopicSnapshot
+from kafkalike.log.snapshots import Snapshot, TopicSnapshot
 from kafkalike.model.group_state import CommittedOffset
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.past import Past, whole_versions

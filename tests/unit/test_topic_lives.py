@@ -2,8 +2,7 @@
 
 import pytest
 
-from kafkalike.log.cluster.topic_folders import location_of
-from kafkalike.log.cluster.topic_lives import UNDER_WAY_MS, Fate, Found, fate_of, may_be_dead
+from kafkalike.log.cluster.topic_folders import UNDER_WAY_MS, Fate, Found, fate_of, location_of, may_be_dead
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import topic_row
 from kafkalike.model.names import TopicId, TopicName

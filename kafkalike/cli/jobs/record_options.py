@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from kafkalike.log.cuts.value import Snapshot
+from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.dead_letters import DeadLetterSettings, settings_of
 from kafkalike.schemas import Schema
 from kafkalike.spark.decoding import KEY_FORMATS, TYPED, VALUE_FORMATS, Decoding

@@ -1,4 +1,4 @@
-"""Cluster: a storage root whose topics are Delta tables."""
+"""Cluster: a storage root with its topics, settings, groups and transactions; each topic is a Delta table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.control_logs import ControlLogs, GroupsLog, MetadataLog, SchemasLog
-from kafkalike.log.cluster.enclosing import check_not_enclosed
+from kafkalike.log.cluster.enclosing_root import check_not_enclosed
 from kafkalike.log.cluster.root_tables import OutdatedError, RootTables
 from kafkalike.log.cluster.server_defaults import ServerDefaults, ServerFiles, files_of_root, given
 from kafkalike.log.cluster.topic_folders import location_of
@@ -232,12 +232,14 @@ class Cluster:
     def transactions(self) -> Transactions:
         """Transactions over several topics and groups."""
         from kafkalike.log.topic.decided import DeltaDecided
-        from kafkalike.log.transactions.staging import Staging
-        from kafkalike.log.transactions.tables import Home
+        from kafkalike.log.transactions.transaction_effects import TransactionContext
+        from kafkalike.log.transactions.transaction_files import Staging
         from kafkalike.log.transactions.transactions import Transactions
 
         staging = Staging(self.store)
-        return Transactions(Home(cluster=self, decided=DeltaDecided, staging=staging, look_at_groups=self.groups.look))
+        return Transactions(
+            TransactionContext(cluster=self, decided=DeltaDecided, staging=staging, look_at_groups=self.groups.look)
+        )
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait until no thread of this process writes to the root on behalf of calls that are over.
@@ -467,7 +469,7 @@ class Cluster:
         wanted = set(names)
         if len(wanted) <= 1 or not self.store.far:
             return {}
-        from kafkalike.log.cluster.ahead import open_ahead
+        from kafkalike.log.cluster.prefetch import open_ahead
 
         known = self.topics()
         return open_ahead([known[name] for name in sorted(wanted & known.keys())], self._opened)
@@ -485,7 +487,7 @@ class Cluster:
         if not self.store.far:
             # Where a look costs nothing, neither may this.
             return SYSTEM_CLOCK.monotonic()
-        from kafkalike.log.cluster.ahead import look_ahead
+        from kafkalike.log.cluster.prefetch import look_ahead
 
         return look_ahead(self.store, logs, waiting=waiting)
 

@@ -17,12 +17,12 @@ from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.log.cluster.topic_folders import (
     check_first,
     is_later_life,
+    live_topic,
     put_aside,
     refuse_link,
     remove_folder,
     topic_table,
 )
-from kafkalike.log.cluster.topic_lives import live_topic
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline

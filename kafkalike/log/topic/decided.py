@@ -153,7 +153,7 @@ def name_of(seq: int, also: WriteName | None = None) -> TxnId:
 
 
 class DeltaDecided:
-    """Decisions in the table of a topic. See `kafkalike.log.transactions.tables.DecidedLog`.
+    """Decisions in the table of a topic. See `kafkalike.log.transactions.transaction_effects.DecidedLog`.
 
     Args:
         log: the topic.

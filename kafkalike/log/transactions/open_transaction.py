@@ -1,4 +1,4 @@
-"""Open transaction: what a session has staged of one transaction, and where that stands."""
+"""Open transaction: the staged files of one transaction of a session, and its state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final
 
 from kafkalike.log.topic.waiting_batch import Loose
-from kafkalike.log.transactions.driver import Held
+from kafkalike.log.transactions.transaction_effects import HeldTransaction
 from kafkalike.model.appends import Appended
 from kafkalike.model.transactions.groups import Groups
 from kafkalike.model.transactions.values import Attempt, Committed, Part, StagedFile, Topic
@@ -18,7 +18,7 @@ HELD_BYTES: Final = 16 * 1024 * 1024
 """Staged bytes of a transaction that its producer also holds in memory, so that it need not read them again."""
 
 
-class Outcome(Enum):
+class TransactionOutcome(Enum):
     """Where a transaction is."""
 
     OPEN = "open"
@@ -46,7 +46,7 @@ class OpenTransaction:
     attempt: Attempt
     began: float
     """By the monotonic clock, s."""
-    held: Held
+    held: HeldTransaction
     files: dict[Topic, dict[int, Staged]] = field(default_factory=dict)
     """By topic and number, what is staged."""
     layouts: dict[Topic, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class OpenTransaction:
     held_bytes: int = 0
     maybe: bool = False
     """Whether a decision was tried."""
-    outcome: Outcome = Outcome.OPEN
+    outcome: TransactionOutcome = TransactionOutcome.OPEN
     decision: tuple[Groups, Committed] | None = None
     places: Mapping[str, Appended] = field(default_factory=dict)
 
@@ -101,7 +101,7 @@ class OpenTransaction:
             self.held_bytes += size
             self.held.batches[staged.file.name] = batch
 
-    def holding(self) -> Held:
+    def holding(self) -> HeldTransaction:
         """What its producer has in hand, with the names of all files that may be staged."""
         self.held.names = [one.file.name for files in self.files.values() for one in files.values()] + self.others
         return self.held

@@ -1,4 +1,4 @@
-"""Session: one epoch of a transactional id; stages, commits and aborts its transactions."""
+"""TransactionSession: one epoch of a transactional id; stages, commits and aborts its transactions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kafkalike.errors import (
 )
 from kafkalike.log.topic.decided import DecidedRecords
 from kafkalike.log.topic.validate import check_batch, codec_for
-from kafkalike.log.transactions.driver import Driver, Held
-from kafkalike.log.transactions.open_transaction import OpenTransaction, Outcome, Staged
-from kafkalike.log.transactions.staging import TRIES, FilesToStage, Staging
+from kafkalike.log.transactions.open_transaction import OpenTransaction, Staged, TransactionOutcome
+from kafkalike.log.transactions.transaction_effects import Driver, HeldTransaction
+from kafkalike.log.transactions.transaction_files import TRIES, FilesToStage, Staging
 from kafkalike.model import faults
 from kafkalike.model.appends import Appended
 from kafkalike.model.batch import RecordBatch
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
 
 
-Drive = Callable[[Deadline, Held], Driver]
+Drive = Callable[[Deadline, HeldTransaction], Driver]
 
 
 class TransactionSession:
@@ -159,7 +159,7 @@ class TransactionSession:
         """The transaction, and a number for its next file. Caller: holds the lock."""
         current = self._begun(number)
         topic = Topic(log.info.name, log.info.topic_id)
-        if current.outcome is not Outcome.OPEN or current.maybe:
+        if current.outcome is not TransactionOutcome.OPEN or current.maybe:
             raise IllegalStateError(
                 f"transaction {number} of {self.transactional_id!r} takes no more records: it was ended"
             )
@@ -176,7 +176,7 @@ class TransactionSession:
         current = self._current
         if current is not None and current.attempt.number == number:
             return current
-        if current is not None and current.outcome in {Outcome.OPEN, Outcome.DECIDED}:
+        if current is not None and current.outcome in {TransactionOutcome.OPEN, TransactionOutcome.DECIDED}:
             before = current.attempt.number
             raise IllegalStateError(
                 f"transaction {before} of {self.transactional_id!r} is not over; {number} cannot begin"
@@ -184,7 +184,7 @@ class TransactionSession:
         if number < 1 or (current is not None and number < current.attempt.number):
             raise IllegalStateError(f"transaction {number} of {self.transactional_id!r} is over")
         attempt = Attempt(self.producer_id, self.epoch, number)
-        begun = OpenTransaction(attempt, self._clock.monotonic(), Held(attempt=attempt))
+        begun = OpenTransaction(attempt, self._clock.monotonic(), HeldTransaction(attempt=attempt))
         self._current = begun
         return begun
 
@@ -233,12 +233,12 @@ class TransactionSession:
         self._check_process()
         with self._lock:
             current = self._begun(number)
-        if current.outcome is Outcome.COMMITTED:
+        if current.outcome is TransactionOutcome.COMMITTED:
             return current.places
-        if current.outcome is Outcome.ABORTED:
+        if current.outcome is TransactionOutcome.ABORTED:
             raise InvalidTxnStateError(f"transaction {number} of {self.transactional_id!r} was aborted")
         if not current.files and not any(offsets.values()):
-            current.outcome = Outcome.COMMITTED
+            current.outcome = TransactionOutcome.COMMITTED
             return current.places
         held = self._held(current)
         held.payloads = payloads or {}
@@ -257,12 +257,12 @@ class TransactionSession:
             )
             current.maybe = True
             current.decision = driver.run(course.deciding(wanted))
-            current.outcome = Outcome.DECIDED
+            current.outcome = TransactionOutcome.DECIDED
         known, committed = current.decision
         places = driver.run(finishing(known, committed))
         self._settled, current.places = committed.seq, places
-        current.outcome = Outcome.COMMITTED
-        current.held = Held()
+        current.outcome = TransactionOutcome.COMMITTED
+        current.held = HeldTransaction()
         return current.places
 
     def decided(self, number: int) -> bool:
@@ -271,7 +271,7 @@ class TransactionSession:
         return (
             current is not None
             and current.attempt.number == number
-            and (current.decision is not None or current.outcome is Outcome.COMMITTED)
+            and (current.decision is not None or current.outcome is TransactionOutcome.COMMITTED)
         )
 
     def abort(self, number: int, deadline: Deadline) -> None:
@@ -285,9 +285,9 @@ class TransactionSession:
         self._check_process()
         with self._lock:
             current = self._begun(number)
-        if current.outcome is Outcome.ABORTED:
+        if current.outcome is TransactionOutcome.ABORTED:
             return
-        if current.decision is not None or current.outcome is Outcome.COMMITTED:
+        if current.decision is not None or current.outcome is TransactionOutcome.COMMITTED:
             raise InvalidTxnStateError(
                 f"transaction {number} of {self.transactional_id!r} is committed: commit it again"
             )
@@ -300,10 +300,10 @@ class TransactionSession:
                     course.aborting(self.transactional_id, current.attempt, settled=self._settled, in_doubt=was_maybe)
                 )
             except (ProducerFencedError, InvalidProducerEpochError):
-                current.outcome = Outcome.ABORTED
+                current.outcome = TransactionOutcome.ABORTED
                 raise
-        current.outcome = Outcome.ABORTED
-        current.held = Held()
+        current.outcome = TransactionOutcome.ABORTED
+        current.held = HeldTransaction()
 
     def forget(self, deadline: Deadline) -> None:
         """Forget the transactional id, which nobody uses again. Caller: has no transaction open.
@@ -312,9 +312,9 @@ class TransactionSession:
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; maintenance does it later.
         """
         self._check_process()
-        self._drive(deadline, Held()).run(course.forgetting(self.transactional_id, self._settled))
+        self._drive(deadline, HeldTransaction()).run(course.forgetting(self.transactional_id, self._settled))
 
-    def _held(self, current: OpenTransaction) -> Held:
+    def _held(self, current: OpenTransaction) -> HeldTransaction:
         with self._lock:
             return current.holding()
 

@@ -14,11 +14,9 @@ from kafkalike.errors import (
     InvalidTransactionTimeoutError,
     KafkaError,
 )
-from kafkalike.log.transactions.describing import describe
-from kafkalike.log.transactions.driver import Driver, Held
-from kafkalike.log.transactions.lost import lost_parts
 from kafkalike.log.transactions.session import TransactionSession
-from kafkalike.log.transactions.tables import Home
+from kafkalike.log.transactions.transaction_effects import Driver, HeldTransaction, TransactionContext
+from kafkalike.log.transactions.transaction_report import describe, lost_parts
 from kafkalike.model.clock import Deadline
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name, check_transactional_id, is_storable
@@ -62,7 +60,7 @@ class Transactions:
         home: topics, groups and staged files.
     """
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: TransactionContext) -> None:
         self._home = home
         self._cluster = home.cluster
         self._staging = home.staging
@@ -71,7 +69,7 @@ class Transactions:
         self._failed: dict[str, float] = {}
         """When a reader could not bring decisions into a topic, by its id."""
 
-    def _driver(self, deadline: Deadline, held: Held | None = None) -> Driver:
+    def _driver(self, deadline: Deadline, held: HeldTransaction | None = None) -> Driver:
         return Driver(self._home, deadline, held)
 
     # --- producers ---------------------------------------------------------------------------------
@@ -153,7 +151,7 @@ class Transactions:
 
     def _help(self, logs: Collection[TopicLog], known: GroupsState, deadline: Deadline) -> bool:
         late: dict[Topic, int] = {}
-        held = Held()
+        held = HeldTransaction()
         now_ms = self._cluster.clock.now_ms()
         for log in logs:
             topic_id = log.info.topic_id

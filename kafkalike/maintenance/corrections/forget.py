@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
-from kafkalike.log.cluster.copies import Relatives, relatives_of
+from kafkalike.log.cluster.topic_lineage import Relatives, relatives_of
 from kafkalike.maintenance.corrections.beside import lying_about
 from kafkalike.maintenance.corrections.choice import Choice
 from kafkalike.maintenance.corrections.elsewhere import open_ones, still_held, wait_for_open

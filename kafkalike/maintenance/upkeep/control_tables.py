@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalike.delta.layout import CLUSTER_METADATA, CONTROL_TABLES, DELETED, LOCKS, SCHEMAS, STAGING
 from kafkalike.delta.write_queue import turns_of
-from kafkalike.log.cluster.topic_folders import dead_folders, remove_folder, topic_id_of
-from kafkalike.log.cluster.topic_lives import live_topic
+from kafkalike.log.cluster.topic_folders import dead_folders, live_topic, remove_folder, topic_id_of
 from kafkalike.maintenance.upkeep.vacuum import Delays, leftovers, vacuum
 from kafkalike.model.clock import Deadline
 from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows

@@ -17,8 +17,15 @@ from kafkalike.delta.actions import version_of
 from kafkalike.delta.layout import DELETED, TOPIC_SCHEMA
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.log.cluster.topic_folders import VERSION_FILE
-from kafkalike.log.cluster.topic_lives import UNDER_WAY_MS, Fate, Found, fate_of, live_topic, may_be_dead
+from kafkalike.log.cluster.topic_folders import (
+    UNDER_WAY_MS,
+    VERSION_FILE,
+    Fate,
+    Found,
+    fate_of,
+    live_topic,
+    may_be_dead,
+)
 from kafkalike.maintenance.upkeep.vacuum import CHUNK
 from kafkalike.model import faults
 from kafkalike.storage.port import Entry

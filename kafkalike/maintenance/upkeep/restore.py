@@ -30,7 +30,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from kafkalike.log.cluster.copies import COPY_APP, ORIGIN_APP, origin_ids, origins_of
+from kafkalike.log.cluster.topic_lineage import COPY_APP, ORIGIN_APP, origin_ids, origins_of
 from kafkalike.log.topic.batch_payload import add_of
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.maintenance.upkeep.change import COMMIT_TIMEOUT_MS, Change, publish

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalike.delta.damage import storage_errors
 from kafkalike.delta.layout import BROKERS, CONTROL_TABLES, LEASES, LOCKS, is_folder_of
 from kafkalike.errors import CorruptRecordError, IllegalArgumentError
-from kafkalike.log.cluster.copies import relatives_of
+from kafkalike.log.cluster.topic_lineage import relatives_of
 from kafkalike.log.topic.segment_files import sha256_of
 from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.maintenance.verify.findings import Finding, Report

@@ -17,7 +17,7 @@ from kafkalike.errors import (
     PreferredLeaderNotAvailableError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.cluster.enclosing import check_not_enclosed
+from kafkalike.log.cluster.enclosing_root import check_not_enclosed
 from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
 from kafkalike.model.clock import Deadline
 from kafkalike.model.cluster_state import ClusterState
@@ -26,14 +26,14 @@ from kafkalike.model.replication.assignment import check_factor
 from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
 from kafkalike.replication.cluster.broker_store import sign_of
 from kafkalike.replication.cluster.controller import owner
-from kafkalike.replication.cluster.former import FormerReplicas
-from kafkalike.replication.cluster.founding import check_apart, is_cluster
-from kafkalike.replication.cluster.mirrored import mirror_at
+from kafkalike.replication.cluster.format_storage import check_apart, is_cluster
+from kafkalike.replication.cluster.mirror_store import mirror_at
 from kafkalike.replication.cluster.recovery import Recoveries
-from kafkalike.replication.cluster.tables import TableHelper
+from kafkalike.replication.cluster.replica_manager import ReplicaManager
+from kafkalike.replication.cluster.retired_replicas import FormerReplicas
 
 if TYPE_CHECKING:
-    from kafkalike.replication.cluster.home import BrokerHome
+    from kafkalike.replication.cluster.broker_context import BrokerContext
     from kafkalike.storage.port import Store
 
 
@@ -44,7 +44,7 @@ class Brokers:
         cluster: whose.
     """
 
-    def __init__(self, cluster: BrokerHome) -> None:
+    def __init__(self, cluster: BrokerContext) -> None:
         self._cluster = cluster
         self._store = cluster.store
 
@@ -120,7 +120,7 @@ class Brokers:
         in_sync = broker in table.isr
         if not self.alive(broker):
             return ReplicaEnd(broker=broker, in_sync=in_sync, version=None, bytes=None)
-        version, size, time_ms = TableHelper(self._cluster, table.location).end_of(broker)
+        version, size, time_ms = ReplicaManager(self._cluster, table.location).end_of(broker)
         return ReplicaEnd(broker=broker, in_sync=in_sync, version=version, bytes=size, time_ms=time_ms)
 
     # --- leaders -------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class Brokers:
         """Let another replica lead."""
         table = self._table(topic)
         self._check_no_mirror(self._cluster.metadata.state, table.location)
-        helper = TableHelper(self._cluster, table.location)
+        helper = ReplicaManager(self._cluster, table.location)
         if kind == "unclean":
             helper.elect_unclean(topic)
             return self.replicas(topic)
@@ -221,7 +221,7 @@ class Brokers:
             if mirror_at(self._cluster.metadata.state, before.location) is not None:
                 # It has one replica until it is promoted.
                 continue
-            failed += (f"{name}: {why}" for why in TableHelper(self._cluster, before.location).replicate())
+            failed += (f"{name}: {why}" for why in ReplicaManager(self._cluster, before.location).replicate())
             after = self._table(name)
             if come := sorted(set(after.isr) - set(before.isr)):
                 joined[name] = come
@@ -339,7 +339,7 @@ class Brokers:
                 raise PolicyViolationError(
                     f"broker {broker} has the only replica in sync of {owner(state, table.location)[0]}"
                 )
-            TableHelper(self._cluster, table.location).take_out(broker)
+            ReplicaManager(self._cluster, table.location).take_out(broker)
 
         def plan(state: ClusterState) -> Sequence[MetadataRow]:
             known, now = self._known(state, broker), self._cluster.clock.now_ms()

@@ -1,19 +1,28 @@
-"""Controller: what `__cluster_metadata` has registered of one table, changed by the compare-and-set that it has."""
+"""Controller: `__cluster_metadata` as the registry of replicas, changed by compare-and-set.
+
+Readers go on with the metadata that they have while the controller does not answer; changes are refused then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
+from kafkalike.delta.control_log import ControlLog
+from kafkalike.delta.log_cleaner import Helpers
+from kafkalike.delta.row_table import RowTable
 from kafkalike.errors import KafkaStorageError, UnknownTopicOrPartitionError
-from kafkalike.model.clock import Clock
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow, replicas_row
+from kafkalike.model.row_value import ControlState
 
 if TYPE_CHECKING:
     from kafkalike.model.brokers import ReplicatedTable
     from kafkalike.model.replication.values import Registration
-    from kafkalike.replication.cluster.metadata import PatientControlLog
+
 
 Place = Callable[[ClusterState, str], "ReplicatedTable"]
 """Says who shall have a control table that is to be made."""
@@ -52,7 +61,7 @@ class MetadataController:
     """
 
     def __init__(
-        self, metadata: PatientControlLog[ClusterState, MetadataRow], location: str, clock: Clock, place: Place | None
+        self, metadata: StaleReadControlLog[ClusterState, MetadataRow], location: str, clock: Clock, place: Place | None
     ) -> None:
         self._metadata = metadata
         self._location = location
@@ -148,3 +157,60 @@ def describe(before: Registration, after: Registration) -> str:
     if len(after.losses) > len(before.losses):
         words.append("unclean election")
     return ", ".join(words) or f"epoch {after.epoch}"
+
+
+S = TypeVar("S", bound=ControlState)
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+WARN_SECONDS = 30.0
+
+
+class StaleReadControlLog(ControlLog[S, R]):
+    """A control log whose root may be away: what was read before is what counts then. Changes are refused.
+
+    Args:
+        table: see `ControlLog`.
+        helpers: see `ControlLog`.
+        properties: see `ControlLog`.
+        before_change: see `ControlLog`.
+        before_look: called before each look; it may refuse it.
+    """
+
+    _warned = -math.inf
+
+    def __init__(
+        self,
+        table: RowTable[S, R],
+        *,
+        helpers: Helpers,
+        properties: Mapping[str, str],
+        before_change: Callable[[], object],
+        before_look: Callable[[], object],
+    ) -> None:
+        super().__init__(table, helpers=helpers, properties=properties, before_change=before_change)
+        self._before_look = before_look
+
+    def refresh(self, *, waiting: bool = False, since: float = math.inf, surely: bool = False) -> S:
+        """Apply rows that others added, where the root answers."""
+        self._before_look()
+        try:
+            return super().refresh(waiting=waiting, since=since, surely=surely)
+        except KafkaStorageError as cause:
+            if not self._table.loaded:
+                raise
+            now = SYSTEM_CLOCK.monotonic()
+            if now - self._warned > WARN_SECONDS:
+                self._warned = now
+                _log.warning("the controller gives no answer, what it said before counts: %s", cause)
+            return self._rows.state
+
+    def refresh_strictly(self) -> S:
+        """The same.
+
+        Raises:
+            KafkaStorageError: the root does not answer.
+        """
+        self._before_look()
+        return super().refresh()

@@ -27,10 +27,9 @@ from kafkalike.model.replication.takeover import OtherTakeoverError, Taken, Vote
 from kafkalike.model.replication.values import Registration, Replica
 from kafkalike.replication.cluster.broker_store import sign_of
 from kafkalike.replication.cluster.controller import registered_row
-from kafkalike.replication.cluster.mirrored import mirror_at
+from kafkalike.replication.cluster.epoch_marker import is_unregistered, state_in
+from kafkalike.replication.cluster.mirror_store import mirror_at
 from kafkalike.replication.cluster.roots import replica_in
-from kafkalike.replication.cluster.sealing import state_in
-from kafkalike.replication.cluster.unregistered import is_unregistered
 from kafkalike.replication.tables.voter_files import Voter
 from kafkalike.replication.tables.voter_roots import VoterRoots
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from kafkalike.model.brokers import ReplicatedTable
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.metadata_rows import MetadataRow
-    from kafkalike.replication.cluster.home import BrokerHome
+    from kafkalike.replication.cluster.broker_context import BrokerContext
     from kafkalike.replication.tables.quorum_store import QuorumStore
     from kafkalike.storage.port import Store
 
@@ -71,7 +70,7 @@ class Recoveries:
         cluster: whose.
     """
 
-    def __init__(self, cluster: BrokerHome) -> None:
+    def __init__(self, cluster: BrokerContext) -> None:
         self._cluster = cluster
         self._store: QuorumStore = cluster.store.metadata_root.table
         self._known = self._store.voters

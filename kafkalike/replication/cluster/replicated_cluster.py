@@ -33,17 +33,16 @@ from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, broker_row, replicas_row
 from kafkalike.model.names import TopicId, TopicName
+from kafkalike.replication.cluster.broker_context import BrokerContext
 from kafkalike.replication.cluster.broker_store import BrokerRoot, Founding, Sign
 from kafkalike.replication.cluster.brokers import Brokers
-from kafkalike.replication.cluster.controller import MetadataController, Place
-from kafkalike.replication.cluster.founding import find_cluster, found_cluster
-from kafkalike.replication.cluster.home import BrokerHome
-from kafkalike.replication.cluster.metadata import PatientControlLog
-from kafkalike.replication.cluster.mirrored import mirror_at, mirrors_broker
+from kafkalike.replication.cluster.controller import MetadataController, Place, StaleReadControlLog
+from kafkalike.replication.cluster.epoch_marker import configuration_in, seal_table
+from kafkalike.replication.cluster.format_storage import find_cluster, found_cluster
+from kafkalike.replication.cluster.mirror_store import mirror_at, mirrors_broker
 from kafkalike.replication.cluster.placement import Placement
-from kafkalike.replication.cluster.places import Places, is_folder
+from kafkalike.replication.cluster.root_resolver import RootResolver, is_folder
 from kafkalike.replication.cluster.roots import SeveralRoots
-from kafkalike.replication.cluster.sealing import configuration_in, seal_table
 from kafkalike.replication.cluster.topic_tables import RefusingRootError, TopicTables
 from kafkalike.replication.cluster.voters import first_voters, metadata_root
 from kafkalike.storage.timeouts import calls_of
@@ -73,7 +72,7 @@ class ReplicatedCluster(Cluster):
     """
 
     store: SeveralRoots
-    metadata: PatientControlLog[ClusterState, MetadataRow]
+    metadata: StaleReadControlLog[ClusterState, MetadataRow]
     metadata_properties = METADATA_TABLE_PROPERTIES | {ROOT_FORMAT: SEVERAL_ROOTS}
     several = True
 
@@ -82,7 +81,7 @@ class ReplicatedCluster(Cluster):
         roots: Mapping[int, str],
         founding: Founding,
         *,
-        places: Places,
+        places: RootResolver,
         reopen: Callable[[str, StorageOptions | None], Store],
         server: ServerConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -204,7 +203,7 @@ class ReplicatedCluster(Cluster):
         """Nothing is refused: the roots are signed before the first table is made."""
 
     def _metadata_log(self) -> ControlLog[ClusterState, MetadataRow]:
-        return PatientControlLog(
+        return StaleReadControlLog(
             self._control.metadata_rows(),
             helpers=self.helpers,
             properties=self.metadata_properties,
@@ -296,9 +295,9 @@ class ReplicatedCluster(Cluster):
         return Brokers(self.home)
 
     @property
-    def home(self) -> BrokerHome:
+    def home(self) -> BrokerContext:
         """What those who work for its brokers and replicas need of it."""
-        return BrokerHome(
+        return BrokerContext(
             root=self.root,
             store=self.store,
             places=self._places,

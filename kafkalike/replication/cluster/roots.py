@@ -32,7 +32,7 @@ from kafkalike.model.config.storage import SentOptions, StorageOptions
 from kafkalike.model.leases import Leases
 from kafkalike.model.replication.values import Replica
 from kafkalike.replication.cluster.broker_store import BrokerRoot
-from kafkalike.replication.cluster.mirrored import MirrorStore, mirror_at
+from kafkalike.replication.cluster.mirror_store import MirrorStore, mirror_at
 from kafkalike.replication.cluster.several_leases import SeveralLeases
 from kafkalike.replication.cluster.voters import Voters
 from kafkalike.replication.tables.controllers import TableController

@@ -21,7 +21,7 @@ from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.replication.cluster.bounded_store import LONG
 from kafkalike.replication.cluster.controller import FixedController
-from kafkalike.replication.cluster.places import is_folder
+from kafkalike.replication.cluster.root_resolver import is_folder
 from kafkalike.replication.cluster.roots import SeveralRoots, folder_of
 from kafkalike.replication.tables.table_replicas import TableReplicas
 from kafkalike.storage.timeouts import calls_of

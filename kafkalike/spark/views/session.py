@@ -24,7 +24,7 @@ from kafkalike.spark.tables import FORMAT, ClusterTables, offsets_then
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.log.cuts.value import Snapshot
+    from kafkalike.log.snapshots import Snapshot
     from kafkalike.model.topic import TopicInfo
 
 VIEWS_SETTING: Final = "spark.kafkalike.sql.views"

@@ -23,7 +23,7 @@ from kafkalike.errors import (
 from kafkalike.log.runs.manifest import LAYOUT, Manifest, dump_manifest, move_runs
 from kafkalike.log.runs.payload import DecidedRuns, Writing
 from kafkalike.log.runs.runs import LargeRun, Run
-from kafkalike.log.transactions.staging import FilesToStage
+from kafkalike.log.transactions.transaction_files import FilesToStage
 from kafkalike.model import faults
 from kafkalike.model.appends import Appended
 from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Deadline

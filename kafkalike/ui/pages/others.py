@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kafkalike.errors import IllegalArgumentError, KafkaError, SchemaRegistryError
-from kafkalike.log.dead_letters.stored import Filter
+from kafkalike.log.dead_letters.stored_letters import Filter
 from kafkalike.ui.jobs import Job
 from kafkalike.ui.request import asked, form, moved, page, paged, site
 

@@ -1,4 +1,4 @@
-"""Mirrored tables: where the mirrors of a cluster of several roots are: all at one root, without replicas.
+"""MirrorStore: where the mirrors of a cluster of several roots are: all at one root, without replicas.
 
 A mirror's log has the versions of its source, byte by byte, so no version there may be about replicas. When mirrors are
 promoted, their tables become tables with one replica, which others may join.

@@ -1,4 +1,4 @@
-"""Stored letters: a dead-letter topic's log in, its letters out; and which of them are meant."""
+"""Stored letters: read the letters of a dead-letter topic's log, and filter them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TableHelper: what a helper does for the replicas of one table: in, out, another leader, an unclean election."""
+"""ReplicaManager: replicas of one table: let in, taken out, another leader, an unclean election."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from kafkalike.model.replication.values import (
     UnreachableError,
     View,
 )
+from kafkalike.replication.cluster.epoch_marker import configuration_in
 from kafkalike.replication.cluster.roots import replica_in
-from kafkalike.replication.cluster.sealing import configuration_in
 
 if TYPE_CHECKING:
     from kafkalike.model.brokers import ReplicatedTable
-    from kafkalike.replication.cluster.home import BrokerHome
+    from kafkalike.replication.cluster.broker_context import BrokerContext
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class _End(NamedTuple):
     replica: Replica
 
 
-class TableHelper:
+class ReplicaManager:
     """Works for one table of a cluster.
 
     Args:
@@ -60,7 +60,7 @@ class TableHelper:
         location: the table's folder.
     """
 
-    def __init__(self, cluster: BrokerHome, location: str) -> None:
+    def __init__(self, cluster: BrokerContext, location: str) -> None:
         self._cluster = cluster
         self._location = location
         self._replicas = cluster.store.replicas(location)

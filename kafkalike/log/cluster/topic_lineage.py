@@ -1,4 +1,4 @@
-"""Copies: a topic in, the topics that were forked or restored from it, and those it comes from, out; as tables say."""
+"""Topic lineage: which topics were forked or restored from which, as their tables record it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Sealing: a folder with a table in; what its log says about replicas, and a seal that is put into it, out.
+"""Epoch marker: the version of a table at one root that names the replicas from there on.
 
-For who has the folder of one root in hand, and no replicas that could be asked.
+For callers that have the folder of one root in hand, and no replicas that could be asked.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from kafkalike.delta.layout import CONTROL_TABLES
 from kafkalike.delta.row_files import seq_segment
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.table_loader import load_table
-from kafkalike.delta.version_file import newest_configuration, seal
+from kafkalike.delta.version_file import APPLICATION, VersionFile, application, newest_configuration, seal
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model import faults
 
 if TYPE_CHECKING:
     from kafkalike.delta.table_state import TableState
     from kafkalike.model.clock import Clock
-    from kafkalike.model.replication.values import Configuration
+    from kafkalike.model.replication.values import Configuration, Replica
     from kafkalike.storage.port import Store
+
 
 TRIES: Final = 100
 """How often a version is put that others are faster with."""
@@ -81,3 +82,25 @@ def seal_table(files: Store, location: str, configuration: Configuration, clock:
         raise snapshot.damage.refuse()
     # Who opens the table begins there, and must see the seal.
     make_checkpoint(files, snapshot, clock.now_ms())
+
+
+def is_unregistered(files: Store, state: TableState, replica: Replica) -> bool:
+    """Whether a log ends with the seal that such an election puts before it is registered, and was never gone on with.
+
+    One that was registered, and then sealed again with the same chain, looks the same, and may have records: so whoever
+    asks looks for what it was made of, too.
+
+    Args:
+        files: the replica's.
+        state: its log, up to its end.
+        replica: whose.
+    """
+    newest = newest_configuration(state.txns)
+    if newest is None or newest.chain != (replica,):
+        return False
+    others = [name for name in state.txns if name.startswith(APPLICATION) and name != application(newest)]
+    named = (newest_configuration({name: 0}) for name in others)
+    if any(known is not None and replica in known.chain for known in named):
+        return False
+    last = files.look(log_name(state.version))
+    return last is not None and VersionFile(last).configuration == newest

@@ -1,4 +1,4 @@
-"""Opening: the roots that `bootstrap_servers` names in, the cluster that they are part of, or are to be, out."""
+"""Cluster factory: open the cluster that several roots are part of, or are to become."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.replication.cluster.broker_store import Founding, Sign
-from kafkalike.replication.cluster.founding import check_apart, check_unused, find_cluster
-from kafkalike.replication.cluster.places import Places, is_folder, real_name
+from kafkalike.replication.cluster.format_storage import check_apart, check_unused, find_cluster
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
+from kafkalike.replication.cluster.root_resolver import RootResolver, is_folder, real_name
 
 if TYPE_CHECKING:
     from kafkalike.model.config.server import ServerConfig
@@ -39,7 +39,7 @@ def open_several(
         KafkaConfigurationError: they are not of one cluster, or cannot be brokers.
         LogCorruptError: what one says of itself cannot be read.
     """
-    places = Places(storage_options, environ)
+    places = RootResolver(storage_options, environ)
     named = [places.named(root) for root in roots]
     real = [real_name(root) for root in named]
     doubled = next((root for root, path in zip(named, real, strict=True) if real.count(path) > 1), None)
@@ -60,7 +60,7 @@ def open_several(
 
 
 def _cluster(
-    places: Places, sign: Sign, founding: Founding, server: ServerConfig | None, clock: Clock
+    places: RootResolver, sign: Sign, founding: Founding, server: ServerConfig | None, clock: Clock
 ) -> ReplicatedCluster:
     roots = dict(sorted(sign.roots.items()))
     return ReplicatedCluster(roots, founding, places=places, reopen=reopened, server=server, clock=clock)

@@ -1,4 +1,4 @@
-"""Past: topics and a time in, versions of their tables that are one moment of all transactions out."""
+"""Versions of several topics' tables as of a time, which show of each transaction all or nothing."""
 
 from __future__ import annotations
 

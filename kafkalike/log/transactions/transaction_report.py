@@ -1,4 +1,4 @@
-"""Describing: how transactional ids stand and what is staged in, what people see of their transactions out."""
+"""Transaction report: the state of transactional ids for people, and decisions whose staged files are gone."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from kafkalike.log.transactions.driver import Driver
-from kafkalike.log.transactions.layouts import staged_counts
-from kafkalike.log.transactions.tables import Home
+from kafkalike.log.topic.decided import StagedFileError
+from kafkalike.log.transactions.transaction_effects import Driver, TransactionContext
+from kafkalike.log.transactions.transaction_files import check_part, staged_counts
 from kafkalike.model.clock import Deadline
 from kafkalike.model.transactions.rules import is_open
 from kafkalike.model.transactions.settling import looking
+from kafkalike.model.transactions.unsettled import Due
 from kafkalike.model.transactions.values import Folder, Standing, Why
-from kafkalike.model.transactions.views import TransactionDescription, TransactionState
+from kafkalike.model.transactions.views import LostPart, TransactionDescription, TransactionState
 
 
 def describe(
-    home: Home, wanted: Collection[str] | None = None, *, staged: bool = False
+    home: TransactionContext, wanted: Collection[str] | None = None, *, staged: bool = False
 ) -> dict[str, TransactionDescription]:
     """Descriptions by id; those that are not known are left out.
 
@@ -43,7 +44,7 @@ def describe(
 class _Describer:
     """Describes one id after the other, and looks at each topic once."""
 
-    def __init__(self, home: Home, *, staged: bool) -> None:
+    def __init__(self, home: TransactionContext, *, staged: bool) -> None:
         self._home = home
         self._staged = staged
         self._names: dict[str, str] = {
@@ -111,3 +112,42 @@ def _state(standing: Standing, unapplied: Sequence[str]) -> TransactionState:
     if standing.why is Why.COMMIT:
         return TransactionState.PREPARE_COMMIT if unapplied else TransactionState.COMPLETE_COMMIT
     return TransactionState.EMPTY if standing.why is Why.INIT else TransactionState.COMPLETE_ABORT
+
+
+def lost_parts(home: TransactionContext) -> Sequence[LostPart]:
+    """See `Transactions.damaged`.
+
+    Args:
+        home: topics, groups and staged files.
+    """
+    known = home.look_at_groups()[1]
+    driver = Driver(home, Deadline(home.cluster.clock, None))
+    found = []
+    for dues in known.unsettled.values():
+        # One look at each topic, however many ids have written to it.
+        topic = next(iter(dues)).part.topic
+        last: int | None = driver.run(looking(topic))
+        for due in () if last is None else dues.between(last, known.seq):
+            why = _why(home, driver, due)
+            if why is not None:
+                found.append(
+                    LostPart(
+                        transactional_id=due.transactional_id,
+                        seq=due.seq,
+                        topic=topic.name,
+                        topic_id=topic.topic_id,
+                        counts=due.part.counts,
+                        why=why,
+                    )
+                )
+    return sorted(found, key=lambda lost: (lost.seq, lost.topic))
+
+
+def _why(home: TransactionContext, driver: Driver, due: Due) -> str | None:
+    try:
+        check_part(home.staging, due.committed, due.part)
+    except StagedFileError as error:
+        last: int | None = driver.run(looking(due.part.topic))
+        # Somebody may have brought it in, and cleaned up, just now.
+        return None if last is None or last >= due.seq else str(error)
+    return None

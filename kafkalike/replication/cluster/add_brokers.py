@@ -1,4 +1,4 @@
-"""Growing: a cluster of one root in, the same as one that may have several roots out.
+"""Add brokers: turn a cluster of one root into one that may have several.
 
 Clients of a cluster of one root put versions where they belong; those of several ask who takes them first. So the
 first ones are kept out before anything else: the metadata say another format, which they look at before they write, and
@@ -39,11 +39,11 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
 from kafkalike.replication.cluster.broker_store import Founding, Sign, sign_of
-from kafkalike.replication.cluster.founding import check_apart, check_unused
-from kafkalike.replication.cluster.opening import open_several, reopened
-from kafkalike.replication.cluster.places import Places
+from kafkalike.replication.cluster.cluster_factory import open_several, reopened
+from kafkalike.replication.cluster.epoch_marker import TRIES, configuration_in, seal_table
+from kafkalike.replication.cluster.format_storage import check_apart, check_unused
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
-from kafkalike.replication.cluster.sealing import TRIES, configuration_in, seal_table
+from kafkalike.replication.cluster.root_resolver import RootResolver
 from kafkalike.replication.cluster.voters import found_voter
 from kafkalike.version import engine_info
 
@@ -77,7 +77,7 @@ def grow(
         KafkaConnectionError, KafkaStorageError: a root does not answer, or refuses; it is to be called again.
         LogCorruptError: a table is damaged, and is to be repaired first.
     """
-    places = Places(options)
+    places = RootResolver(options)
     only, new = places.named(root), places.named(uri)
     if only == new:
         raise KafkaConfigurationError(f"{uri} is the root that the cluster has")
@@ -137,7 +137,7 @@ def _sound(files: Store) -> Snapshot:
     return snapshot
 
 
-def _register(root: str, places: Places, clock: Clock) -> None:
+def _register(root: str, places: RootResolver, clock: Clock) -> None:
     """Seal the tables, and say that broker 1 has them."""
     founding = Founding(done=False, voters=(ONLY_BROKER,), growing=True)
     cluster = ReplicatedCluster({ONLY_BROKER: root}, founding, places=places, reopen=reopened, clock=clock)

@@ -1,4 +1,4 @@
-"""Founding: several unused roots in, the roots of one cluster out; and what roots say of themselves.
+"""Format storage: make unused roots the roots of one cluster, and read the signs by which roots tell their cluster.
 
 The roots are claimed in the order of their names. The first one is signed last: where it is signed, all others are. So
 one that has a claim and no sign is of a cluster whose making was cut off, and whoever comes next goes on with it.
@@ -13,16 +13,16 @@ from typing import NamedTuple
 from kafkalike.delta.layout import BROKERS, CLAIM, CLUSTER_METADATA, CONTROL_TABLES
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaError, LogCorruptError
-from kafkalike.log.cluster.enclosing import check_not_enclosed
+from kafkalike.log.cluster.enclosing_root import check_not_enclosed
 from kafkalike.model import faults
 from kafkalike.replication.cluster.broker_store import Sign
-from kafkalike.replication.cluster.places import Places, exists, real_name
+from kafkalike.replication.cluster.root_resolver import RootResolver, exists, real_name
 from kafkalike.replication.cluster.voters import found_voter
 from kafkalike.replication.tables.voter_files import QUORUM
 from kafkalike.storage.port import Store
 
 
-def said_by(places: Places, root: str) -> Sign | None:
+def said_by(places: RootResolver, root: str) -> Sign | None:
     """What a root says of itself; None where it says nothing, or gives no answer.
 
     Raises:
@@ -31,7 +31,7 @@ def said_by(places: Places, root: str) -> Sign | None:
     return _said(places, root, BROKERS)
 
 
-def _said(places: Places, root: str, name: str) -> Sign | None:
+def _said(places: RootResolver, root: str, name: str) -> Sign | None:
     try:
         return places.sign(root, name)
     except OSError:
@@ -49,7 +49,7 @@ class FoundCluster(NamedTuple):
     """Whether it was made; False where its making was cut off, or is under way."""
 
 
-def find_cluster(places: Places, named: Sequence[str]) -> FoundCluster | None:
+def find_cluster(places: RootResolver, named: Sequence[str]) -> FoundCluster | None:
     """Look which cluster roots belong to; None where none of them says anything.
 
     Args:
@@ -83,7 +83,7 @@ def _check_named(named: Sequence[str], claim: Sign) -> None:
         raise _other_roots(stranger, claim)
 
 
-def _signs(places: Places, named: Sequence[str]) -> tuple[dict[str, Sign], list[str]]:
+def _signs(places: RootResolver, named: Sequence[str]) -> tuple[dict[str, Sign], list[str]]:
     """What roots say of themselves, and those that answer and say nothing.
 
     One that is damaged counts as away, as long as another one says where it is.
@@ -140,7 +140,7 @@ def _stranger(root: str, signs: Mapping[str, Sign]) -> KafkaConfigurationError:
     return KafkaConfigurationError(message)
 
 
-def found_cluster(places: Places, roots: Mapping[int, str], voters: tuple[int, ...]) -> Sign:
+def found_cluster(places: RootResolver, roots: Mapping[int, str], voters: tuple[int, ...]) -> Sign:
     """Make roots those of one cluster. Whoever is first has it, with its broker ids; who was killed is followed.
 
     Whatever the roots said when they were opened, they are asked again: others may have made the cluster since.
@@ -179,7 +179,7 @@ def found_cluster(places: Places, roots: Mapping[int, str], voters: tuple[int, .
     return claim
 
 
-def _claimed(places: Places, roots: Mapping[int, str], voters: tuple[int, ...]) -> Sign:
+def _claimed(places: RootResolver, roots: Mapping[int, str], voters: tuple[int, ...]) -> Sign:
     """The claim at the first root, whoever has put it there.
 
     Its place does not depend on the order in which somebody names the roots: two who make the cluster at once meet.
@@ -188,7 +188,7 @@ def _claimed(places: Places, roots: Mapping[int, str], voters: tuple[int, ...]) 
     return _claim(places, roots[first], Sign(uuid.uuid4().hex, first, roots, voters))
 
 
-def _claim_all(places: Places, claim: Sign) -> None:
+def _claim_all(places: RootResolver, claim: Sign) -> None:
     """Claim the other roots, each in the order of its name: of two who want some of the same roots one gets all.
 
     Raises:
@@ -201,7 +201,7 @@ def _claim_all(places: Places, claim: Sign) -> None:
         check_unused(places, root)
 
 
-def _claim(places: Places, root: str, wanted: Sign) -> Sign:
+def _claim(places: RootResolver, root: str, wanted: Sign) -> Sign:
     store = places.open(root)
     try:
         store.make_folder("")
@@ -224,7 +224,7 @@ def _other_roots(root: str, claim: Sign) -> KafkaConfigurationError:
     )
 
 
-def _sign(places: Places, root: str, sign: Sign) -> None:
+def _sign(places: RootResolver, root: str, sign: Sign) -> None:
     store = places.open(root)
     try:
         store.make_folder("")
@@ -269,7 +269,7 @@ def check_apart(root: str, others: Iterable[str]) -> None:
                 )
 
 
-def check_unused(places: Places, root: str) -> None:
+def check_unused(places: RootResolver, root: str) -> None:
     """Refuse a root that is a cluster of its own, or lies in a Delta table or another cluster's root.
 
     Raises:

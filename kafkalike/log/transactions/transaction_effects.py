@@ -1,17 +1,16 @@
-"""Driver: the acts of a course in, done to tables and files; what came of them goes back into the course."""
+"""Transaction effects: carry the acts of the transaction protocol out on tables and staged files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.decided import DecidedRecords, StagedFileError
 from kafkalike.log.topic.waiting_batch import Loose
-from kafkalike.log.transactions.layouts import records_of
-from kafkalike.log.transactions.tables import DecidedLog, Home
+from kafkalike.log.transactions.transaction_files import records_of
 from kafkalike.model import faults
 from kafkalike.model.appends import Appended
 from kafkalike.model.clock import Deadline
@@ -22,7 +21,17 @@ from kafkalike.model.transactions.claims import GroupOffsets, check_partitions
 from kafkalike.model.transactions.values import Attempt, Committed, Part, StagedFile, Topic
 
 if TYPE_CHECKING:
+    from kafkalike.delta.control_log import ControlLog
+    from kafkalike.log.topic.decided import DecidedRecords
     from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.log.transactions.transaction_files import Staging
+    from kafkalike.model.clock import Clock, Deadline
+    from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.config.server import ServerConfig
+    from kafkalike.model.group_state import GroupRow, GroupsState
+    from kafkalike.model.metadata_rows import MetadataRow
+    from kafkalike.model.transactions.values import WriteName
+    from kafkalike.model.transactions.views import TopicCut
 
 
 SIDE_BY_SIDE: Final = 16
@@ -30,7 +39,7 @@ SIDE_BY_SIDE: Final = 16
 
 
 @dataclass
-class Held:
+class HeldTransaction:
     """What a producer knows of its open transaction, and nobody else."""
 
     logs: dict[str, TopicLog] = field(default_factory=dict)
@@ -70,7 +79,7 @@ class Driver:
         held: what the caller has in hand.
     """
 
-    def __init__(self, home: Home, deadline: Deadline, held: Held | None = None) -> None:
+    def __init__(self, home: TransactionContext, deadline: Deadline, held: HeldTransaction | None = None) -> None:
         self._cluster = home.cluster
         self._decided = home.decided
         self._staging = home.staging
@@ -78,7 +87,7 @@ class Driver:
         self.versions: dict[int, int] = {}
         """Versions of the groups' table that were seen, by the number of their last row."""
         self._deadline = deadline
-        self._held = held or Held()
+        self._held = held or HeldTransaction()
 
     def check_partitions(self, offsets: GroupOffsets) -> None:
         """See `kafkalike.model.transactions.claims.check_partitions`."""
@@ -222,3 +231,89 @@ class Driver:
             return self.run(todo)
         except KafkaError as error:
             return error
+
+
+class DecidedLog(Protocol):
+    """Decisions in one topic. All may raise `TopicDeletedError`."""
+
+    @property
+    def last(self) -> int:
+        """The last decision that it is known to have; 0 for none."""
+        ...
+
+    def look(self) -> int:
+        """The last decision that it has now."""
+        ...
+
+    def bring(self, seq: int, payload: DecidedRecords, deadline: Deadline, also: WriteName | None) -> Appended:
+        """Append a decision, unless the topic has it or a later one.
+
+        Args:
+            seq: its number.
+            payload: the records.
+            deadline: until when to try.
+            also: what its application calls it; the topic notes that, too.
+
+        Raises:
+            LogCorruptError: the payload cannot be read; nothing was written. And see `TopicLog.append`.
+        """
+        ...
+
+    def where(self, seq: int) -> Appended:
+        """Where the records of a decision are that the topic has; without ranges where its log has forgotten them."""
+        ...
+
+    def as_of(self, seq: int) -> TopicCut | None:
+        """The newest version without decisions after one; None when the log cannot say it any more."""
+        ...
+
+
+class TopicLogs(Protocol):
+    """A cluster."""
+
+    @property
+    def root(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def server(self) -> ServerConfig:
+        """Server defaults."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        ...
+
+    @property
+    def metadata(self) -> ControlLog[ClusterState, MetadataRow]:
+        """Topics."""
+        ...
+
+    @property
+    def groups(self) -> ControlLog[GroupsState, GroupRow]:
+        """Groups and transactions."""
+        ...
+
+    def log(self, name: str) -> TopicLog:
+        """Open the log of a topic."""
+        ...
+
+
+Decided = Callable[["TopicLog"], DecidedLog]
+"""The decisions of a topic, by its log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionContext:
+    """Where transactions take place."""
+
+    cluster: TopicLogs
+    """Topics and groups."""
+    decided: Decided
+    """Decisions of a topic."""
+    staging: Staging
+    """Staged files."""
+    look_at_groups: Callable[[], tuple[int, GroupsState]]
+    """Looks at the groups' table; its version, and its state."""

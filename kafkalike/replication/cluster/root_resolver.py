@@ -1,4 +1,4 @@
-"""Places: what users call roots in, stores out: folders of this machine and places in object stores."""
+"""RootResolver: opens the roots that users name: folders of this machine and places in object stores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kafkalike.storage.port import Store
 
 
-class Places:
+class RootResolver:
     """Opens roots.
 
     Args:

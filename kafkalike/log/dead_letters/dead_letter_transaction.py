@@ -1,4 +1,4 @@
-"""Commits: offsets of a consumer and the letters below them in, one transaction of the consumer's own out."""
+"""Dead-letter transactions: a consumer's offsets and the letters below them, committed by one decision."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kafkalike.errors import (
     TransactionAbortableError,
     UnknownOutcomeError,
 )
-from kafkalike.log.dead_letters.box import LetterBox, plain
-from kafkalike.log.dead_letters.posting import stage
+from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer, plain
+from kafkalike.log.dead_letters.dead_letter_topic import stage
 from kafkalike.log.group.membership import Membership
 from kafkalike.model import faults
 from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Clock, Deadline
@@ -37,7 +37,7 @@ OVER: Final = (InvalidProducerEpochError, ProducerFencedError, TransactionAborta
 """The transaction took so long that maintenance may have aborted it, or an administrator has: nothing was committed."""
 
 
-class LetterCommits:
+class DeadLetterTransactions:
     """Writes letters and offsets together, for a consumer that commits by itself. Belongs to its consumer's thread.
 
     An error or an interrupt at any line lets go of the session. The next commit begins with a new epoch of the same
@@ -50,7 +50,7 @@ class LetterCommits:
         clock: time.
     """
 
-    def __init__(self, cluster: Cluster, box: LetterBox, client_id: str, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, box: DeadLetterBuffer, client_id: str, clock: Clock) -> None:
         self._cluster = cluster
         self._box = box
         self._client_id = client_id

@@ -1,6 +1,6 @@
-"""Ahead: several topics in, looked at or opened side by side out; where each one waits for a network.
+"""Prefetch: look at several topics, or open their logs, in parallel, where each look waits for a network.
 
-Nothing rests on it: what goes wrong, or is interrupted, is met again by who looks at one topic or opens it.
+Nothing rests on it: an error or an interrupt here is met again by the caller who looks at one topic or opens it.
 """
 
 from __future__ import annotations

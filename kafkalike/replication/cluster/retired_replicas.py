@@ -1,4 +1,4 @@
-"""Former replicas: those that are out of their tables in; their data files removed, out. Their logs stay.
+"""Retired replicas: remove the data files that replicas left where their table no longer has them. Their logs stay.
 
 Kafka removes what a reassigned replica has left, too. Here the log of versions stays, as it keeps out writers that have
 slept since the replica was in the chain.
@@ -17,11 +17,11 @@ from kafkalike.model.brokers.rows import REPLICAS
 from kafkalike.model.metadata_rows import parse_row
 from kafkalike.model.replication.joining import giving_up
 from kafkalike.model.replication.values import Replica, ReplicaError
+from kafkalike.replication.cluster.epoch_marker import configuration_in
 from kafkalike.replication.cluster.roots import replica_in
-from kafkalike.replication.cluster.sealing import configuration_in
 
 if TYPE_CHECKING:
-    from kafkalike.replication.cluster.home import BrokerHome
+    from kafkalike.replication.cluster.broker_context import BrokerContext
     from kafkalike.storage.port import Store
 
 DELAY: Final = "kafkalike.replaced.file.delay.ms"
@@ -42,7 +42,7 @@ class FormerReplicas:
         cluster: whose.
     """
 
-    def __init__(self, cluster: BrokerHome) -> None:
+    def __init__(self, cluster: BrokerContext) -> None:
         self._cluster = cluster
 
     def clear(self) -> int:

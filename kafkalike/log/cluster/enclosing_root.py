@@ -1,8 +1,4 @@
-"""Enclosing: a root that is to be made in; the Delta table or the cluster that it would lie in, out.
-
-What lies in a Delta table belongs to that table: a VACUUM of it deletes every file that its log does not name. What
-lies in a cluster's root belongs to that cluster, and its maintenance takes it for the folder of a topic.
-"""
+"""Enclosing root: the Delta table or the cluster that a new root would lie in, which is refused."""
 
 from __future__ import annotations
 

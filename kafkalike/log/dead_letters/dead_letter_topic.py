@@ -1,12 +1,13 @@
-"""Dead-letter topics: made when the first letter comes, so that they take whatever their source took."""
+"""Dead-letter topics: created when the first letter comes, and letters staged for them within a transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import TopicAlreadyExistsError
+from kafkalike.model import faults
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.config.dead_letters import topic_settings
 from kafkalike.model.dead_letters.letters import Letter
@@ -14,6 +15,8 @@ from kafkalike.model.dead_letters.letters import Letter
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.log.transactions.session import TransactionSession
+    from kafkalike.model.clock import Deadline
 
 
 def ensure(cluster: Cluster, name: str, source: str) -> TopicLog:
@@ -50,3 +53,34 @@ def batch_of(letters: Sequence[Letter], num_partitions: int) -> RecordBatch:
             letter.origin.partition % num_partitions, letter.key, letter.value, letter.timestamp_ms, letter.headers
         )
     return batch
+
+
+ONCE: Final = "dead letters"
+"""Under this name a transaction has the letters of a topic once, also when a call that was cut off is made again."""
+
+
+def stage(  # noqa: PLR0917 - what, where to, until when
+    cluster: Cluster, session: TransactionSession, number: int, letters: Sequence[Letter], deadline: Deadline, once: str
+) -> None:
+    """Make letters a part of a transaction. Made again, it adds nothing.
+
+    Args:
+        cluster: where the dead-letter topics are.
+        session: the transaction's.
+        number: the transaction.
+        letters: what `DeadLetterBuffer.due` gave.
+        deadline: until when to try.
+        once: whose letters they are, within the transaction.
+
+    Raises:
+        KafkaError: a dead-letter topic is missing and must not be created, or refuses a letter; and see
+            `TransactionSession.stage`.
+    """
+    by_topic: dict[str, list[Letter]] = {}
+    for letter in letters:
+        by_topic.setdefault(letter.topic, []).append(letter)
+    for topic, some in by_topic.items():
+        log = ensure(cluster, topic, some[0].origin.topic)
+        batch = batch_of(some, log.info.num_partitions)
+        session.stage(number, log, batch, deadline=deadline, once=f"{ONCE} {once}")
+        faults.point("dead_letters.staged")

@@ -1,4 +1,4 @@
-"""Home: what those who work for the brokers and replicas of a cluster need of it."""
+"""BrokerContext: the parts of a cluster that its brokers, replicas and recoveries work with."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.metadata_rows import MetadataRow
-from kafkalike.replication.cluster.controller import MetadataController
-from kafkalike.replication.cluster.metadata import PatientControlLog
-from kafkalike.replication.cluster.places import Places
+from kafkalike.replication.cluster.controller import MetadataController, StaleReadControlLog
+from kafkalike.replication.cluster.root_resolver import RootResolver
 from kafkalike.replication.cluster.roots import SeveralRoots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerHome:
+class BrokerContext:
     """A cluster of several roots."""
 
     root: str
     """What it is called."""
     store: SeveralRoots
-    places: Places
+    places: RootResolver
     """Opens roots."""
-    metadata: PatientControlLog[ClusterState, MetadataRow]
+    metadata: StaleReadControlLog[ClusterState, MetadataRow]
     defaults: ServerDefaults
     clock: Clock
     usable: Callable[[ClusterState], dict[int, str | None]]

@@ -1,4 +1,4 @@
-"""Box: what a consumer could not read in, held until a commit writes it; who commits asks it what is due."""
+"""Dead-letter buffer: records that a consumer could not read, held until a commit writes them as letters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import IllegalStateError
-from kafkalike.log.dead_letters.topics import batch_of, ensure
+from kafkalike.log.dead_letters.dead_letter_topic import batch_of, ensure
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.topic_ids import MetadataOfReader
 from kafkalike.log.topic.validate import check_batch
@@ -29,7 +29,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-class LetterBox:
+class DeadLetterBuffer:
     """Letters of one consumer. The consumer puts them in; a transaction's producer, maybe in another thread, asks too.
 
     Args:
@@ -138,10 +138,10 @@ class MetadataWithLetters(MetadataOfReader):
     commits the offsets writes them. A copy in another process has no letters.
     """
 
-    box: LetterBox
+    box: DeadLetterBuffer
 
     @classmethod
-    def of(cls, known: MetadataOfReader, box: LetterBox) -> MetadataWithLetters:
+    def of(cls, known: MetadataOfReader, box: DeadLetterBuffer) -> MetadataWithLetters:
         """The same, with the letters."""
         made = cls(*known)
         made.topic_ids, made.box = known.topic_ids, box

@@ -1,1 +1,0 @@
-"""Snapshots of several topics and groups: what they say, and how they are taken."""
