@@ -29,7 +29,7 @@ def connect(
 ) -> Cluster:
     """Open the cluster that `bootstrap_servers` names; no folder is made before the first write.
 
-    An object store is tried out the first time that this process connects to it: see `Store.try_out`.
+    An object store is tried out the first time that this process connects to it: see `Storage.try_out`.
 
     Args:
         bootstrap_servers: a path or URI (`./kafkalike-data`, `s3a://bucket/log`); several of them as a list, or with

@@ -18,7 +18,7 @@ from kafkalike.delta.log_files import LAST_CHECKPOINT
 from kafkalike.delta.log_retention import DELETED_FILES_STAY, duration_ms
 from kafkalike.delta.snapshot import Snapshot
 from kafkalike.storage.arrays import binaries, held_numbers
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 INTERVAL: Final = 100
 """Fewest commits between two checkpoints; the tables' own `delta.checkpointInterval`."""
@@ -52,7 +52,7 @@ def checkpoint_name(version: int) -> str:
     return f"_delta_log/{version:020d}.checkpoint.parquet"
 
 
-def make_checkpoint(store: Store, snapshot: Snapshot, now_ms: int) -> None:
+def make_checkpoint(store: Storage, snapshot: Snapshot, now_ms: int) -> None:
     """Write a checkpoint.
 
     Args:
@@ -83,7 +83,7 @@ def checkpoint_of(snapshot: Snapshot, now_ms: int) -> tuple[bytes, int]:
     return buffer.getvalue().to_pybytes(), table.num_rows
 
 
-def name_last(store: Store, version: int, actions: int) -> None:
+def name_last(store: Storage, version: int, actions: int) -> None:
     """Name a checkpoint as the last one, where readers of Delta begin.
 
     Args:

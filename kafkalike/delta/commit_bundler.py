@@ -10,7 +10,7 @@ from typing import Final
 from kafkalike.delta.actions import log_name, parse_commit
 from kafkalike.delta.commit_bundles import MOST_BYTES, BundleHeader, CommitFiles, pressed
 from kafkalike.delta.log_files import LogFiles, block_of, joined_name
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 _FEWEST: Final = 2
 """Commits that are worth a file."""
@@ -79,7 +79,7 @@ class CommitBundler:
         every: see `CommitFiles`.
     """
 
-    def __init__(self, store: Store, every: int) -> None:
+    def __init__(self, store: Storage, every: int) -> None:
         self._store = store
         self._every = every
         self._mutex = threading.Lock()

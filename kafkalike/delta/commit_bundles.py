@@ -17,7 +17,7 @@ from typing import Any, Final
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.checksummed import opened, sealed
 from kafkalike.delta.log_files import READ_BESIDE, LogFiles, block_of, joined_name
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Bytes of commits that one file holds at most, before they are compressed; a hundred commits of one data file each
@@ -189,7 +189,7 @@ class CommitFiles:
         every: `EVERY` or `EACH`, as the table's writers have it: what is not joined yet is read beside what is.
     """
 
-    def __init__(self, store: Store, files: LogFiles, *, joined: bool = True, every: int = EVERY) -> None:
+    def __init__(self, store: Storage, files: LogFiles, *, joined: bool = True, every: int = EVERY) -> None:
         self._store = store
         self._files = files
         self._joined = joined and store.far and store.combines

@@ -1,6 +1,6 @@
 """Commit outcome: whether the file of a version is there, also where the storage gives no clear answer.
 
-`Store.put_if_absent` of the file is the compare-and-set on which offsets rest. What it leaves in doubt is settled by
+`Storage.put_if_absent` of the file is the compare-and-set on which offsets rest. What it leaves in doubt is settled by
 the id of the change, which stands in the file.
 """
 
@@ -15,7 +15,7 @@ from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.table_state import FENCE
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
 from kafkalike.model.clock import Clock
-from kafkalike.storage.port import NotStoredError, Store
+from kafkalike.storage.port import NotStoredError, Storage
 
 BACKOFF_SECONDS: Final = 0.05
 """Longest first wait after a concurrent writer's commit, or a failed call of the storage; doubles with each try."""
@@ -33,7 +33,7 @@ class CommitPuts:
         jitter: random number from 0 to 1, for the wait after a failed call.
     """
 
-    def __init__(self, store: Store, clock: Clock, jitter: Callable[[], float]) -> None:
+    def __init__(self, store: Storage, clock: Clock, jitter: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
         self._jitter = jitter

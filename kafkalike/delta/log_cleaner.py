@@ -27,7 +27,7 @@ from kafkalike.delta.write_queue import cleaning_turn
 from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.latch import Latch
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 CLEANUP_INTERVAL: Final = 10 * INTERVAL
 """Commits between two clean-ups of the log by writers: each lists the whole folder for what is an hour or a day old."""
@@ -86,7 +86,7 @@ class LogCleaner:
         rare: whether few commits are made to it: then each is joined at once, with the data files.
     """
 
-    def __init__(self, root: Store, location: str, helpers: Helpers, clock: Clock, *, rare: bool = False) -> None:
+    def __init__(self, root: Storage, location: str, helpers: Helpers, clock: Clock, *, rare: bool = False) -> None:
         self._root = root
         self._location = location
         self._files = root.at(location)
@@ -153,7 +153,7 @@ class LogCleaner:
         done = [self._cleaned_copy(files, version, table_id, known) for files in self._files.copies()]
         return all(done)
 
-    def _cleaned_copy(self, files: Store, version: int | None, table_id: str, known: list[Snapshot]) -> bool:
+    def _cleaned_copy(self, files: Storage, version: int | None, table_id: str, known: list[Snapshot]) -> bool:
         """Clean up one replica's log, or the only one.
 
         Args:
@@ -189,14 +189,14 @@ class LogCleaner:
         return True
 
 
-def _note_cleaned(replica: Store, below: int) -> None:
+def _note_cleaned(replica: Storage, below: int) -> None:
     # A process of a single root does not load this.
     from kafkalike.delta.replica_files import note_cleaned
 
     note_cleaned(replica, below)
 
 
-def _made(files: Store, said: int, newest: int) -> int:
+def _made(files: Storage, said: int, newest: int) -> int:
     """Version of the last checkpoint, -1 for none.
 
     Another process may have made one above the newest version that is known here. But a log whose end was taken away,

@@ -11,7 +11,7 @@ from typing import Final
 from kafkalike.delta.actions import version_of
 from kafkalike.model.replication.counting import Span, holding
 from kafkalike.model.row_value import UNREADABLE
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 READ_BESIDE: Final = 16
 """Files of a table that are read side by side, where that is a request each."""
@@ -86,7 +86,7 @@ class LogFiles:
         return sorted((*self.commits, *self.left_over)) if self.left_over else self.commits
 
     @classmethod
-    def listed(cls, store: Store, since: int = 0) -> LogFiles:
+    def listed(cls, store: Storage, since: int = 0) -> LogFiles:
         """List the folder: for opening, recovery and maintenance; not for the hot path.
 
         Args:
@@ -103,7 +103,7 @@ class LogFiles:
         return replace(second, commits=tuple(v for v in second.commits if v <= first.commits[-1]))
 
     @classmethod
-    def _listed(cls, store: Store, since: int) -> LogFiles:
+    def _listed(cls, store: Storage, since: int) -> LogFiles:
         modified: dict[int, int] = {}
         sizes: dict[int, int] = {}
         tags: dict[int, str] = {}
@@ -157,7 +157,7 @@ def first_missing(commits: Sequence[int], base: int, target: int) -> int | None:
     return next(v for v in range(base + 1, target + 1) if v not in there)
 
 
-def last_checkpoint(store: Store) -> int:
+def last_checkpoint(store: Storage) -> int:
     """Version of the last checkpoint; -1 when there is none, or none that can be found out."""
     try:
         return int(json.loads(store.read(LAST_CHECKPOINT))["version"])

@@ -7,7 +7,7 @@ from typing import Final
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.log_files import BLOCK, LogFiles, joined_name
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 KEPT: Final = 2
 """Checkpoints that stay although a newer one has all that they have: readers may be at them."""
@@ -37,7 +37,7 @@ DURATIONS: Final = {LOG_STAYS: 30 * 24 * HOUR_MS, DELETED_FILES_STAY: 7 * 24 * H
 
 
 def clean_log(
-    store: Store, now_ms: int, properties: Mapping[str, str], note: Callable[[int], object] | None = None
+    store: Storage, now_ms: int, properties: Mapping[str, str], note: Callable[[int], object] | None = None
 ) -> int:
     """Remove commits past the table's `delta.logRetentionDuration`, and checkpoints that newer ones make unnecessary.
 

@@ -15,13 +15,13 @@ from kafkalike.model.replication.counting import Span, begun, compared, holding
 
 if TYPE_CHECKING:
     from kafkalike.model.replication.values import Replica
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 MARK: Final = f"{LOG}/_replica"
 """A file that each replica has: where it is missing, nothing else that is missing means anything."""
 
 
-def mark_replica(files: Store, replica: Replica) -> None:
+def mark_replica(files: Storage, replica: Replica) -> None:
     """Make the place of a replica, unless it is there.
 
     Raises:
@@ -31,7 +31,7 @@ def mark_replica(files: Store, replica: Replica) -> None:
     files.put_if_absent(MARK, str(tuple(replica)).encode())
 
 
-def notes(store: Store) -> list[Span]:
+def notes(store: Storage) -> list[Span]:
     """What was noted of a replica's log.
 
     Raises:
@@ -43,7 +43,7 @@ def notes(store: Store) -> list[Span]:
     return [span for span in found if span is not None]
 
 
-def note_beginning(store: Store, checkpoint: int) -> None:
+def note_beginning(store: Storage, checkpoint: int) -> None:
     """Note which of a replica's own versions may not count once it has got a checkpoint, which comes after that.
 
     Raises:
@@ -55,7 +55,7 @@ def note_beginning(store: Store, checkpoint: int) -> None:
         store.put_if_absent(note_name(span), b"", durable=True)
 
 
-def note_cleaned(store: Store, below: int) -> None:
+def note_cleaned(store: Storage, below: int) -> None:
     """Note that of a replica's own versions those below a checkpoint do not count, which are removed after that.
 
     Args:
@@ -76,7 +76,7 @@ def note_cleaned(store: Store, below: int) -> None:
             store.discard(note_name(span))
 
 
-def finish_notes(store: Store, source: Store) -> None:
+def finish_notes(store: Storage, source: Storage) -> None:
     """Find out where the versions of a replica that came back cease to count, if that was not done.
 
     Nothing is removed: whoever has slept since before may find the place empty, and believe that nobody was there.
@@ -110,7 +110,7 @@ def finish_notes(store: Store, source: Store) -> None:
             store.put_if_absent(note_name(span), b"", durable=True)
 
 
-def _right_at(source: Store) -> frozenset[int]:
+def _right_at(source: Storage) -> frozenset[int]:
     """Versions that a replica has itself and that were published, whether it is in sync or not."""
     files = LogFiles.listed(source)
     # A folder that is gone lists nothing.

@@ -27,7 +27,7 @@ from kafkalike.model.control_rows import files_to_merge
 from kafkalike.model.segments import Segment
 from kafkalike.storage.arrays import binaries, whole_numbers
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet, sound
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 ROWS: Final = 0
 """The partition that all rows belong to; their numbers are its offsets."""
@@ -54,7 +54,7 @@ class RowFiles(Generic[R]):
         clock: the time.
     """
 
-    def __init__(self, files: Store, schema: pa.Schema, row_type: type[R], clock: Clock) -> None:
+    def __init__(self, files: Storage, schema: pa.Schema, row_type: type[R], clock: Clock) -> None:
         self._files = files
         self._schema = schema
         self._row_type = row_type
@@ -167,7 +167,7 @@ class RowFiles(Generic[R]):
         )
 
 
-def seq_segment(add: Add, files: Store) -> Segment:
+def seq_segment(add: Add, files: Storage) -> Segment:
     """A data file of a control table as a segment: a run of row numbers.
 
     Raises:
@@ -220,7 +220,7 @@ def _to_rows(table: pa.Table, row_type: type[R]) -> list[R]:
     return [row_type(**dict(zip(names, row, strict=True))) for row in zip(*lists, strict=True)]
 
 
-def _read(files: Store, path: str) -> pa.Table:
+def _read(files: Storage, path: str) -> pa.Table:
     # Such a file is small: where each request takes long, it comes in one.
     with open_parquet(files, path, whole=files.far) as file:
         return file.read(use_threads=False)

@@ -27,7 +27,7 @@ from kafkalike.delta.table_state import REPLICAS, SEAL, TableState
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.row_value import ControlState
-from kafkalike.storage.port import NOW, Pace, Store
+from kafkalike.storage.port import NOW, Pace, Storage
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class RowTable(Generic[S, R]):
 
     def __init__(
         self,
-        root: Store,
+        root: Storage,
         location: str,
         schema: pa.Schema,
         row_type: type[R],

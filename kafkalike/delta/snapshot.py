@@ -30,7 +30,7 @@ from kafkalike.delta.log_files import LogFiles, base_of, block_of, first_missing
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.storage.arrays import without_nulls
 from kafkalike.storage.parquet import is_storage_error, sound
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Snapshot:
             yield add_of(*row)
 
 
-def load_snapshot(store: Store, version: int | None = None, *, rare: bool = False) -> Snapshot:
+def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = False) -> Snapshot:
     """Read a table's log.
 
     A checkpoint that cannot be read is passed over for an older one, with a warning, as long as the commits since then
@@ -136,7 +136,7 @@ def load_snapshot(store: Store, version: int | None = None, *, rare: bool = Fals
     raise AssertionError(store.uri)
 
 
-def _from_last_checkpoint(store: Store) -> Snapshot | None:
+def _from_last_checkpoint(store: Storage) -> Snapshot | None:
     """The newest version by the checkpoint that the log names, without a list of all that lies below it.
 
     None where that does not give a sound one: then the whole log has to be looked at.
@@ -155,7 +155,7 @@ def _from_last_checkpoint(store: Store) -> Snapshot | None:
     return found if found.damage is None and found.version >= last else None
 
 
-def _read(store: Store, files: LogFiles, version: int | None, *, every: int = EVERY) -> Snapshot:
+def _read(store: Storage, files: LogFiles, version: int | None, *, every: int = EVERY) -> Snapshot:
     newest = max([*files.commits[-1:], *files.checkpoints])
     target = newest if version is None else version
     problems: list[str] = []
@@ -188,7 +188,7 @@ def _read(store: Store, files: LogFiles, version: int | None, *, every: int = EV
 
 
 def _with_commits(
-    store: Store, snapshot: Snapshot, contents: CommitFiles, versions: Sequence[int], *, cut_end: bool
+    store: Storage, snapshot: Snapshot, contents: CommitFiles, versions: Sequence[int], *, cut_end: bool
 ) -> Snapshot:
     """A checkpoint, and the commits above it, up to the first of a damaged end.
 
@@ -217,7 +217,7 @@ def _with_commits(
     return snapshot
 
 
-def all_damaged(store: Store, versions: Sequence[int]) -> bool:
+def all_damaged(store: Storage, versions: Sequence[int]) -> bool:
     """Whether none of these commits can be read.
 
     Raises:
@@ -239,12 +239,12 @@ def why_damaged(cause: LogCorruptError) -> str:
     return str(cause).partition(".json ")[2].removeprefix("is damaged: ") or str(cause)
 
 
-def _checkpoint(store: Store, names: Sequence[str]) -> dict[str, pa.StructArray]:
+def _checkpoint(store: Storage, names: Sequence[str]) -> dict[str, pa.StructArray]:
     """The same, of any replica that has it whole: those of one version say the same."""
     return sound(store, f"_delta_log/{names[0]}", lambda copy: read_checkpoint(copy, names))
 
 
-def read_checkpoint(store: Store, names: Sequence[str]) -> dict[str, pa.StructArray]:
+def read_checkpoint(store: Storage, names: Sequence[str]) -> dict[str, pa.StructArray]:
     """The actions of a checkpoint by kind.
 
     Raises:

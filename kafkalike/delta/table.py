@@ -1,6 +1,6 @@
 """Table: a Delta table of a store, and the one loop that changes it.
 
-A change is planned on a state, and lands as the next version of the log or not at all: `Store.put_if_absent` of the
+A change is planned on a state, and lands as the next version of the log or not at all: `Storage.put_if_absent` of the
 version's file is the compare-and-set on which offsets rest. What a change was planned on is said by its requirements,
 so a version that somebody else has made in between costs a new plan only where it broke one of them.
 """
@@ -30,7 +30,7 @@ from kafkalike.errors import (
 )
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline, within
-from kafkalike.storage.port import NOW, Pace, Store
+from kafkalike.storage.port import NOW, Pace, Storage
 
 MAX_BACKOFF_SECONDS: Final = 2.0
 """Longest wait after a concurrent writer's commit, however often that happens."""
@@ -67,11 +67,11 @@ class Table(TailedTable):
 
     def __init__(
         self,
-        store: Store,
+        store: Storage,
         clock: Clock,
         *,
         to_segment: ToSegment,
-        look_back: Callable[[TableState, int, Store], None] | None = None,
+        look_back: Callable[[TableState, int, Storage], None] | None = None,
         follower: Follower | None = None,
         jitter: Callable[[], float] = random.random,
         durable: bool = False,
@@ -115,7 +115,7 @@ class Table(TailedTable):
         Look, plan, make the data files durable if need be, put the next version if absent, settle what is in doubt;
         wait and begin again when a concurrent writer was faster, with the same change unless a requirement of it broke.
 
-        Where a look takes long (`Store.far`, `Store.combines`) and `questions` are given, the first plan is made of
+        Where a look takes long (`Storage.far`, `Storage.combines`) and `questions` are given, the first plan is made of
         what is known, beside the look; what the look has found must agree with its requirements, or it is made anew.
 
         Args:

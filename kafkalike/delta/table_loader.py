@@ -12,13 +12,13 @@ from kafkalike.delta.table_state import TableState
 from kafkalike.errors import LogCorruptError
 from kafkalike.model.row_value import UNREADABLE
 from kafkalike.model.segments import Segment, SegmentIndex
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
-ToSegment = Callable[[Add, Store], Segment]
+ToSegment = Callable[[Add, Storage], Segment]
 """What a data file of a table covers; reads the file where the log does not say it."""
 
 
-def load_table(store: Store, to_segment: ToSegment, version: int | None = None) -> TableState:
+def load_table(store: Storage, to_segment: ToSegment, version: int | None = None) -> TableState:
     """The state of a table at a version.
 
     Args:
@@ -34,7 +34,7 @@ def load_table(store: Store, to_segment: ToSegment, version: int | None = None) 
 
 
 def load_with_base(
-    store: Store, to_segment: ToSegment, version: int | None = None, *, rare: bool = False
+    store: Storage, to_segment: ToSegment, version: int | None = None, *, rare: bool = False
 ) -> tuple[TableState, Snapshot]:
     """The same, and the snapshot that the state was made from. See `load_snapshot`."""
     snapshot = load_snapshot(store, version, rare=rare)
@@ -59,14 +59,14 @@ def load_with_base(
     return state, snapshot
 
 
-def _adds(snapshot: Snapshot, store: Store) -> Iterator[Add]:
+def _adds(snapshot: Snapshot, store: Storage) -> Iterator[Add]:
     """The checkpoint's data files, one after the other: what is said of all of them is much."""
     with _damaged_checkpoint(snapshot.version, store):
         yield from snapshot.adds()
 
 
 @contextmanager
-def _damaged_checkpoint(version: int, store: Store) -> Iterator[None]:
+def _damaged_checkpoint(version: int, store: Storage) -> Iterator[None]:
     try:
         yield
     except UNREADABLE as cause:
@@ -76,7 +76,7 @@ def _damaged_checkpoint(version: int, store: Store) -> Iterator[None]:
 
 
 def last_good(
-    store: Store,
+    store: Storage,
     to_segment: ToSegment,
     accept: Callable[[TableState], None],
     newest: TableState,
@@ -124,7 +124,7 @@ def last_good(
         return older
 
 
-def _added_at(store: Store, path: str, version: int) -> int:
+def _added_at(store: Storage, path: str, version: int) -> int:
     """The version that added a data file, from a version on downwards; 0 when the log no longer says."""
     for at in range(version, -1, -1):
         try:
@@ -136,7 +136,7 @@ def _added_at(store: Store, path: str, version: int) -> int:
     return 0
 
 
-def size_of(store: Store, name: str) -> int:
+def size_of(store: Storage, name: str) -> int:
     """Bytes of a file; -1 when they cannot be found out."""
     try:
         return store.size(name)

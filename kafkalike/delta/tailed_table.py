@@ -19,7 +19,7 @@ from kafkalike.delta.table_loader import ToSegment, last_good, load_with_base, s
 from kafkalike.delta.table_state import REPAIR, TableState
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.storage.port import NOW, Pace, Store
+from kafkalike.storage.port import NOW, Pace, Storage
 
 RECHECK_SECONDS: Final = 10.0
 """How often a reader that sees nothing new makes sure that its version was not cleaned out of the log."""
@@ -62,11 +62,11 @@ class TailedTable:
 
     def __init__(
         self,
-        store: Store,
+        store: Storage,
         clock: Clock,
         *,
         to_segment: ToSegment,
-        look_back: Callable[[TableState, int, Store], None] | None = None,
+        look_back: Callable[[TableState, int, Storage], None] | None = None,
         follower: Follower | None = None,
         rare: bool = False,
     ) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class WriteQueue:
 
     def __init__(
         self,
-        root: Store,
+        root: Storage,
         location: str,
         clock: Clock,
         patience: float | None,

@@ -24,7 +24,7 @@ from kafkalike.log.topic.data_file import Reading
 from kafkalike.log.topic.segment_rows import MissingInsideError, SegmentRows
 from kafkalike.model.segments import Segment
 from kafkalike.storage.arrays import repeated
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -66,13 +66,13 @@ CONSTANT: Final = ("topic", "partition")
 class RangePlan:
     """A run of offsets and the files that hold it. Can be pickled."""
 
-    root: Store
+    root: Storage
     """The cluster's."""
     topic: str
     topic_id: str
     uri: str
     """The topic's table."""
-    files: Store
+    files: Storage
     """Its files."""
     partition: int
     offsets: range
@@ -81,7 +81,7 @@ class RangePlan:
     """Offset below which one without a record is no loss, as compaction may have taken it."""
 
 
-def plan_range(log: TopicLog, root: Store, partition: int, offsets: range) -> RangePlan:
+def plan_range(log: TopicLog, root: Storage, partition: int, offsets: range) -> RangePlan:
     """Name the files that hold a run of offsets, as of the log's last `refresh`; `root` is the cluster's."""
     segments = tuple(log.segments_within(partition, offsets))
     return RangePlan(

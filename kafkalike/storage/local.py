@@ -1,4 +1,4 @@
-"""LocalStore: a folder of a local disk as a store."""
+"""LocalStorage: a folder of a local disk as a store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kafkalike.storage.footers.ends import LocalFile
 from kafkalike.storage.leases import LocalLeases
 from kafkalike.storage.locks.lock import TableLock
 from kafkalike.storage.near import NearStore
-from kafkalike.storage.port import Entry, NotStoredError, Reach, Store
+from kafkalike.storage.port import Entry, NotStoredError, Reach, Storage
 from kafkalike.storage.roots import allowed_network
 from kafkalike.storage.timeouts import PART_BYTES, extend_timeout, write_parts
 
@@ -70,8 +70,8 @@ class _Root:
     """Folders whose own names, up to the root, were made to survive a power failure."""
 
 
-class LocalStore(NearStore):
-    """A folder of a local disk; `Store` says what each method guarantees.
+class LocalStorage(NearStore):
+    """A folder of a local disk; `Storage` says what each method guarantees.
 
     Args:
         uri: its absolute path.
@@ -86,7 +86,7 @@ class LocalStore(NearStore):
 
     def __repr__(self) -> str:
         """For error messages."""
-        return f"LocalStore({self.uri!r})"
+        return f"LocalStorage({self.uri!r})"
 
     @property
     def reach(self) -> Reach:
@@ -102,11 +102,11 @@ class LocalStore(NearStore):
             probe_folder(self.uri)
             _tried.add(self.uri)
 
-    def at(self, folder: str) -> LocalStore:
+    def at(self, folder: str) -> LocalStorage:
         """The store of a folder below."""
-        return LocalStore(f"{self.uri}/{folder}", self._root)
+        return LocalStorage(f"{self.uri}/{folder}", self._root)
 
-    def for_tasks(self) -> LocalStore:
+    def for_tasks(self) -> LocalStorage:
         """Whoever may read the folder needs nothing else."""
         return self
 
@@ -255,13 +255,13 @@ class LocalStore(NearStore):
         self._root.synced.discard(self.path(folder))
         os.makedirs(self.path(folder) if folder else self.uri, mode=0o700, exist_ok=True)  # noqa: PTH103
 
-    def copy(self, source: str, target: Store, name: str) -> bool:
+    def copy(self, source: str, target: Storage, name: str) -> bool:
         """Share a file by a hard link where the disk allows it, else copy it; a whole one that is there stays.
 
         The name appears with the whole file, or not at all: what a killed copy leaves is a temporary file. A file of
         another size under that name is half of an older copy, and is replaced.
         """
-        if not isinstance(target, LocalStore):
+        if not isinstance(target, LocalStorage):
             with target.open_output(name) as stream:
                 stream.write(self.read(source))
             return False

@@ -1,4 +1,4 @@
-"""MemoryStore: a dictionary as a store, for tests and simulations."""
+"""MemoryStorage: a dictionary as a store, for tests and simulations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kafkalike.model.config.storage import SentOptions
 from kafkalike.model.leases import Leases
 from kafkalike.storage.leases import MemoryLeases
 from kafkalike.storage.near import NearStore
-from kafkalike.storage.port import Entry, Reach, Store
+from kafkalike.storage.port import Entry, Reach, Storage
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
@@ -36,8 +36,8 @@ class _Disk:
     turns: dict[str, threading.RLock] = field(default_factory=dict)
 
 
-class MemoryStore(NearStore):
-    """Files in memory, seen by this process alone; `Store` says what each method guarantees.
+class MemoryStorage(NearStore):
+    """Files in memory, seen by this process alone; `Storage` says what each method guarantees.
 
     Args:
         uri: what the root is called in messages.
@@ -61,14 +61,14 @@ class MemoryStore(NearStore):
     def try_out(self) -> None:
         """What is known of it beforehand is enough."""
 
-    def at(self, folder: str) -> MemoryStore:
+    def at(self, folder: str) -> MemoryStorage:
         """The store of a folder below."""
         below = copy.copy(self)
         below.uri = f"{self.uri}/{folder}"
         below._prefix = f"{self._prefix}{folder}/"  # noqa: SLF001 - another of the same class
         return below
 
-    def for_tasks(self) -> MemoryStore:
+    def for_tasks(self) -> MemoryStorage:
         """It does not leave the process."""
         return self
 
@@ -140,7 +140,7 @@ class MemoryStore(NearStore):
     def make_folder(self, folder: str) -> None:
         """There are no folders."""
 
-    def copy(self, source: str, target: Store, name: str) -> bool:
+    def copy(self, source: str, target: Storage, name: str) -> bool:
         """Copy a file."""
         target.replace(name, self.read(source))
         return False
@@ -196,7 +196,7 @@ def _tag(content: bytes) -> str:
 class _Output(io.BytesIO):
     """A file that is being written."""
 
-    def __init__(self, store: MemoryStore, name: str) -> None:
+    def __init__(self, store: MemoryStorage, name: str) -> None:
         super().__init__()
         self._store = store
         self._name = name

@@ -9,13 +9,13 @@ from kafkalike.storage.port import NOW, Pace
 from kafkalike.storage.unbounded import UnboundedStore
 
 if TYPE_CHECKING:
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 T = TypeVar("T")
 
 
 class NearStore(UnboundedStore):
-    """The part of `Store` that is the same for all storages that need not be spared."""
+    """The part of `Storage` that is the same for all storages that need not be spared."""
 
     @property
     def far(self) -> bool:
@@ -32,11 +32,11 @@ class NearStore(UnboundedStore):
         """None that anybody counts."""
         return {}
 
-    def copies(self) -> Sequence[Store]:
+    def copies(self) -> Sequence[Storage]:
         """This one."""
-        return [cast("Store", self)]
+        return [cast("Storage", self)]
 
-    def elsewhere(self) -> Sequence[Store]:
+    def elsewhere(self) -> Sequence[Storage]:
         """Nowhere."""
         return ()
 
@@ -46,7 +46,7 @@ class NearStore(UnboundedStore):
         return make()
 
     def read(self, name: str) -> bytes:
-        """See `Store.read`."""
+        """See `Storage.read`."""
         raise NotImplementedError
 
     def look(self, name: str, pace: Pace = NOW) -> bytes | None:

@@ -1,4 +1,4 @@
-"""ObjectStore: a place in an object store as a store. Written to only once it was tried out, see `probe`.
+"""ObjectStorage: a place in an object store as a store. Written to only once it was tried out, see `probe`.
 
 There are no locks. What keeps writers apart is the conditional put alone; threads of one process queue, so that they
 do not race each other.
@@ -22,7 +22,7 @@ from kafkalike.storage.hadoop import hadoop_settings
 from kafkalike.storage.object_client import check_process
 from kafkalike.storage.object_files import RangeFile, UploadFile
 from kafkalike.storage.object_root import named_root, object_root
-from kafkalike.storage.port import NOW, TABLE_LOG, Entry, NotStoredError, Pace, Reach, Store
+from kafkalike.storage.port import NOW, TABLE_LOG, Entry, NotStoredError, Pace, Reach, Storage
 from kafkalike.storage.shared_root import SharedRoot, shared_root
 from kafkalike.storage.unbounded import UnboundedStore
 
@@ -38,7 +38,7 @@ def open_objects(
     environ: Mapping[str, str] | None = None,
     *,
     impatient: bool = False,
-) -> ObjectStore | None:
+) -> ObjectStorage | None:
     """The store of a place in an object store; None for a URI that names none. Makes no request.
 
     Args:
@@ -58,10 +58,12 @@ def open_objects(
     check_process()
     options = resolve_options(root.provider, given and given.of_root(named_root(root, given.roots)), environ)
     root = root.in_account(options)
-    return ObjectStore(shared_root(root, options, impatient=impatient), root.uri)
+    return ObjectStorage(shared_root(root, options, impatient=impatient), root.uri)
 
 
-def _reopened(uri: str, folder: str, options: StorageOptions | None = None, *, impatient: bool = False) -> ObjectStore:
+def _reopened(
+    uri: str, folder: str, options: StorageOptions | None = None, *, impatient: bool = False
+) -> ObjectStorage:
     """On another machine the storage is opened with that machine's environment, or with what was sent along."""
     # What was sent is all: a session token of this machine must not be added to a key of the other one.
     store = open_objects(uri, options, None if options is None else {}, impatient=impatient)
@@ -71,8 +73,8 @@ def _reopened(uri: str, folder: str, options: StorageOptions | None = None, *, i
     return store.at(folder) if folder else store
 
 
-class ObjectStore(UnboundedStore):
-    """Objects below a root, by `open_objects`; `Store` says what each method guarantees.
+class ObjectStorage(UnboundedStore):
+    """Objects below a root, by `open_objects`; `Storage` says what each method guarantees.
 
     Args:
         root: what the root's stores share.
@@ -91,9 +93,9 @@ class ObjectStore(UnboundedStore):
 
     def __repr__(self) -> str:
         """For error messages: never with options."""
-        return f"ObjectStore({self.uri!r})"
+        return f"ObjectStorage({self.uri!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., ObjectStore], tuple[str, str, StorageOptions | None]]:
+    def __reduce__(self) -> tuple[Callable[..., ObjectStorage], tuple[str, str, StorageOptions | None]]:
         """Options hold secrets, so they go along only where somebody has asked for it."""
         opened = partial(_reopened, impatient=True) if self._root.impatient else _reopened
         return opened, (self._root_uri, self._folder, self._root.options.for_tasks() if self._sent else None)
@@ -118,12 +120,12 @@ class ObjectStore(UnboundedStore):
         """Those of this process at this root."""
         return self._root.client.counts
 
-    def elsewhere(self) -> Sequence[Store]:
+    def elsewhere(self) -> Sequence[Storage]:
         """Nowhere."""
         return ()
 
     def shared(self, name: Hashable, make: Callable[[], T]) -> T:
-        """See `Store.shared`."""
+        """See `Storage.shared`."""
         return self._root.shared((self._root_uri, name), make)
 
     def check_writable(self) -> None:
@@ -138,11 +140,11 @@ class ObjectStore(UnboundedStore):
         with contextlib.suppress(PermissionError):
             self._root.prove()
 
-    def at(self, folder: str) -> ObjectStore:
+    def at(self, folder: str) -> ObjectStorage:
         """The store of a folder below."""
-        return ObjectStore(self._root, self._root_uri, self._prefix + folder, sent=self._sent)
+        return ObjectStorage(self._root, self._root_uri, self._prefix + folder, sent=self._sent)
 
-    def above(self) -> Iterator[ObjectStore]:
+    def above(self) -> Iterator[ObjectStorage]:
         """The places above the root, from the nearest one up to the bucket, asked with the root's options.
 
         Requests there count as this root's, when the next place is taken.
@@ -151,7 +153,7 @@ class ObjectStore(UnboundedStore):
         while path:
             path = path.rpartition("/")[0]
             place = replace(self._root.place, path=path)
-            store = ObjectStore(shared_root(place, self._root.options, impatient=self._root.impatient), place.uri)
+            store = ObjectStorage(shared_root(place, self._root.options, impatient=self._root.impatient), place.uri)
             before = store.requests.get("list", 0)
             yield store
             self._root.client.count("list", store.requests.get("list", 0) - before)
@@ -164,13 +166,13 @@ class ObjectStore(UnboundedStore):
         """
         return self._root.client.holds(self._prefix + folder)
 
-    def copies(self) -> Sequence[Store]:
+    def copies(self) -> Sequence[Storage]:
         """This one."""
         return [self]
 
-    def for_tasks(self) -> ObjectStore:
+    def for_tasks(self) -> ObjectStorage:
         """The same, whose options go along."""
-        return ObjectStore(self._root, self._root_uri, self._folder, sent=True)
+        return ObjectStorage(self._root, self._root_uri, self._folder, sent=True)
 
     def sent_options(self) -> SentOptions | None:
         """What its client was made with."""
@@ -289,9 +291,9 @@ class ObjectStore(UnboundedStore):
     def make_folder(self, folder: str) -> None:
         """There are no folders."""
 
-    def copy(self, source: str, target: Store, name: str) -> bool:
+    def copy(self, source: str, target: Storage, name: str) -> bool:
         """Copy an object within the store."""
-        if not isinstance(target, ObjectStore) or target._root is not self._root:  # noqa: SLF001
+        if not isinstance(target, ObjectStorage) or target._root is not self._root:  # noqa: SLF001
             target.replace(name, self.read(source))
             return False
         self._root.client.copy(self._prefix + source, target._prefix + name)  # noqa: SLF001 - another of the same class

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from kafkalike.storage.footers.encodings import without_counts
 from kafkalike.storage.footers.ends import HeldEnd, LocalFile
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class _OwnFile(pq.ParquetFile):  # type: ignore[misc] # pyarrow has no types
         super().close(force)
 
 
-def open_parquet(store: Store, name: str, buffer_size: int = 0, *, whole: bool = False) -> pq.ParquetFile:
+def open_parquet(store: Storage, name: str, buffer_size: int = 0, *, whole: bool = False) -> pq.ParquetFile:
     """Open a Parquet file of a store.
 
     Times in INT96, as a Spark without kafkalike's settings writes them, are read as microseconds: as nanoseconds, the
@@ -96,7 +96,7 @@ def is_storage_error(cause: BaseException) -> bool:
 
 
 def sound(
-    store: Store, name: str, read: Callable[[Store], T], failed: tuple[type[BaseException], ...] = UNREADABLE
+    store: Storage, name: str, read: Callable[[Storage], T], failed: tuple[type[BaseException], ...] = UNREADABLE
 ) -> T:
     """Read a file; where that fails, read it at each replica that has it, one after the other.
 
@@ -124,7 +124,7 @@ def sound(
         raise
 
 
-def put_parquet(store: Store, name: str, table: pa.Table, codec: str) -> int:
+def put_parquet(store: Storage, name: str, table: pa.Table, codec: str) -> int:
     """Write rows as a new Parquet file of a store.
 
     Args:

@@ -1,4 +1,4 @@
-"""Store: names below a root in, bytes out; the only place that knows what a storage can do.
+"""Storage: names below a root in, bytes out; the only place that knows what a storage can do.
 
 `put_if_absent` is the one compare-and-set of the whole project: all that must not happen twice rests on it. Everything
 else here is reading, writing under new names, and fairness.
@@ -75,7 +75,7 @@ SURELY: Final = Pace(surely=True)
 """The storage is asked, and silence is no answer."""
 
 
-class Store(Protocol):
+class Storage(Protocol):
     """Files below a root. Names are relative to it, with `/` between folders. Thread-safe.
 
     A method that raises `FileNotFoundError` has found nothing under the name. Any other `OSError` means that the
@@ -143,22 +143,22 @@ class Store(Protocol):
         """
         ...
 
-    def at(self, folder: str) -> Store:
+    def at(self, folder: str) -> Storage:
         """The store of a folder below this one; neither has to exist."""
         ...
 
-    def copies(self) -> Sequence[Store]:
+    def copies(self) -> Sequence[Storage]:
         """The stores that have all that is here, each for itself, and answer: this one, or the replicas of a table.
 
         What is each replica's own, such as checkpoints, is written to each of them.
         """
         ...
 
-    def elsewhere(self) -> Sequence[Store]:
+    def elsewhere(self) -> Sequence[Storage]:
         """Where a file can be read that cannot be read here: each replica for itself; empty where there is none."""
         ...
 
-    def for_tasks(self) -> Store:
+    def for_tasks(self) -> Storage:
         """This store, to be sent to the processes of a Spark job: when it is pickled, what asks the storage goes along.
 
         Any other store that is pickled is opened with what the environment of the other process says.
@@ -355,7 +355,7 @@ class Store(Protocol):
         """Make a folder, and those above it; it may exist. Does nothing where there are no folders."""
         ...
 
-    def copy(self, source: str, target: Store, name: str) -> bool:
+    def copy(self, source: str, target: Storage, name: str) -> bool:
         """Give a file of this store to another one of the same cluster, without reading it if that is possible.
 
         Args:

@@ -12,7 +12,7 @@ from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.producer import KafkaProducer
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStorage
 from tests.tools.clusters import in_buckets, on_disk, on_three_disks, three_disks
 from tests.tools.kinds import BUCKETS, DISK, MIXED, OBJECT_STORES, SEVERAL, THREE_BUCKETS, THREE_ROOTS
 from tests.tools.object_servers import KINDS, S3, ObjectServer, in_environment, running
@@ -97,7 +97,7 @@ def _opener(kind: str, root: str, object_server: Servers) -> Opener:  # noqa: PL
         return lambda **_: on_three_disks(root)
     if kind == "delta without lock":
         return lambda **_: on_disk(root, queue=False)
-    store = MemoryStore()
+    store = MemoryStorage()
     return lambda **_: Cluster(store)
 
 

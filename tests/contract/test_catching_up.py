@@ -9,7 +9,7 @@ import pytest
 
 from kafkalike.model.replication import course, joining
 from kafkalike.replication.tables import published_log
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from tests.tools.clusters import on_three_disks
 from tests.tools.consumer import texts
 from tests.tools.records import batch_now
@@ -19,13 +19,13 @@ from tests.tools.records import batch_now
 def lists(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The folders that were listed."""
     seen: list[str] = []
-    real = LocalStore.list
+    real = LocalStorage.list
 
-    def list_(self: LocalStore, folder: str = "", **rest: Any) -> Any:
+    def list_(self: LocalStorage, folder: str = "", **rest: Any) -> Any:
         seen.append(f"{self.uri}/{folder}")
         return real(self, folder, **rest)
 
-    monkeypatch.setattr(LocalStore, "list", list_)
+    monkeypatch.setattr(LocalStorage, "list", list_)
     return seen
 
 

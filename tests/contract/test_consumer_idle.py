@@ -20,7 +20,7 @@ from kafkalike.model import clock
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from tests.tools.clusters import on_disk
 from tests.tools.upkeep import AT_ONCE
 
@@ -132,9 +132,9 @@ def test_an_idle_poll_looks_at_the_metadata_as_often_for_many_topics_as_for_one(
     for name in names:
         cluster.create_topic(name, 1, {})
     looked: list[str] = []
-    read = LocalStore.read
+    read = LocalStorage.read
 
-    def counted(store: LocalStore, name: str) -> bytes:
+    def counted(store: LocalStorage, name: str) -> bytes:
         looked.append(Path(store.uri).name)
         return read(store, name)
 
@@ -144,7 +144,7 @@ def test_an_idle_poll_looks_at_the_metadata_as_often_for_many_topics_as_for_one(
             consumer.poll()
             consumer.poll()
             with monkeypatch.context() as patched:
-                patched.setattr(LocalStore, "read", counted)
+                patched.setattr(LocalStorage, "read", counted)
                 looked.clear()
                 consumer.poll()
                 found.append((looked.count(CLUSTER_METADATA), [looked.count(name) for name in subscribed]))

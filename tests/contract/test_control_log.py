@@ -22,8 +22,8 @@ from kafkalike.model.metadata_rows import topic_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo
-from kafkalike.storage.local import LocalStore
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.memory import MemoryStorage
 from tests.tools.clusters import on_disk
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def test_a_state_that_was_handed_out_does_not_change(open_control: Callable[[], 
 def test_merging_files_changes_no_state(root: str, kind: str) -> None:
     """Neither for a handle that ran all the time nor for one that comes later; and few files are left."""
 
-    memory = MemoryStore()
+    memory = MemoryStorage()
 
     def open_cluster() -> Cluster:
         return on_disk(root) if kind == "delta" else Cluster(memory)
@@ -215,7 +215,7 @@ def test_merging_files_changes_no_state(root: str, kind: str) -> None:
 
 
 @pytest.mark.slow
-class ObservedStore(LocalStore):
+class ObservedStore(LocalStorage):
     """A folder that notes which files are opened for reading."""
 
     opened: ClassVar[list[str]] = []
@@ -238,7 +238,7 @@ def test_merge_after_own_commits_reads_no_file(root: str) -> None:
 
     assert len(cluster.groups.live_files()) < MERGE_INTERVAL
     assert ObservedStore.opened == []
-    assert [r.offset for r in Cluster(LocalStore(root)).groups.rows] == list(range(2 * MERGE_INTERVAL + 1))
+    assert [r.offset for r in Cluster(LocalStorage(root)).groups.rows] == list(range(2 * MERGE_INTERVAL + 1))
 
 
 def test_reloading_reads_every_file(root: str) -> None:

@@ -27,7 +27,7 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.spark.range_reader import FIELDS, plan_range, read_range
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from tests.tools.findings import errors_of
 from tests.tools.interrupts import Interrupt, visits
 from tests.tools.records import NOW_MS, all_records, batch, make_topic, open_log
@@ -295,7 +295,7 @@ def consumed(root: str) -> list[tuple[object, ...]]:
 def ranged(root: str) -> list[object]:
     """What Spark's tasks get."""
     log = open_log(connect(root))
-    plan = plan_range(log, LocalStore(root), 0, range(log.log_end(0)))
+    plan = plan_range(log, LocalStorage(root), 0, range(log.log_end(0)))
     return [row for part in read_range(plan, list(FIELDS)) for row in part.to_pylist()]
 
 

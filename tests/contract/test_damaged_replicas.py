@@ -12,7 +12,7 @@ from kafkalike.delta.layout import CLUSTER_METADATA, CONSUMER_OFFSETS
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.maintenance.verify.replica_repair import repair_replicas
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from tests.tools.clusters import on_three_disks
 from tests.tools.records import batch, records_of
 
@@ -129,7 +129,7 @@ def test_a_checkpoint(roots: list[Path]) -> None:
     for n in range(3, 15):
         log.append(batch(f"value {n}"))
     for root in roots:
-        store = LocalStore(str(root / folder.name))
+        store = LocalStorage(str(root / folder.name))
         make_checkpoint(store, load_snapshot(store), 1)
     (path,) = folder.glob("_delta_log/*.checkpoint.parquet")
     spoil(path, "cut off")

@@ -20,7 +20,7 @@ from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from tests.tools.cli import call
 from tests.tools.damage import DAMAGES, checkpointed, commits, cut_off, data_file_of, empty, flip, place_hole
 from tests.tools.effort import examples
@@ -233,7 +233,7 @@ def test_a_flipped_bit_of_a_checkpoint_changes_nothing_or_is_told(cluster: Clust
     checkpoint = checkpointed(root, "last", 2)
     for commit_file in commits(root, "last"):
         commit_file.unlink()
-    store = LocalStore(root).at("last")
+    store = LocalStorage(root).at("last")
     content = checkpoint.read_bytes()
     right = said_of(load_table(store, segment_of))
     believed = []

@@ -17,8 +17,8 @@ from kafkalike.maintenance.upkeep.dead_tables import clear_dead_tables
 from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.storage.memory import MemoryStore
-from kafkalike.storage.port import Store
+from kafkalike.storage.memory import MemoryStorage
+from kafkalike.storage.port import Storage
 from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import ObjectServer
 from tests.tools.records import batch, everything, open_log
@@ -41,12 +41,12 @@ def ages() -> Ages:
 
 
 @pytest.fixture
-def store(ages: Ages) -> MemoryStore:
-    return MemoryStore(now_ns=ages.now_ns)
+def store(ages: Ages) -> MemoryStorage:
+    return MemoryStorage(now_ns=ages.now_ns)
 
 
 @pytest.fixture
-def cluster(store: MemoryStore) -> Cluster:
+def cluster(store: MemoryStorage) -> Cluster:
     return Cluster(store)
 
 
@@ -59,7 +59,7 @@ def filled(cluster: Cluster, name: str, records: int = 3) -> str:
     return info.location
 
 
-def names_of(store: Store) -> set[str]:
+def names_of(store: Storage) -> set[str]:
     """Folders of the root that hold anything but the control tables."""
     return {name for name in store.folders() if not name.startswith("__")}
 
@@ -68,7 +68,7 @@ def names_of(store: Store) -> set[str]:
 def opener(request: pytest.FixtureRequest, object_server: Callable[[str], ObjectServer]) -> Callable[[], Cluster]:
     """Opens the same root again and again."""
     if request.param == "memory":
-        shared = MemoryStore()
+        shared = MemoryStorage()
         return lambda: Cluster(shared)
     server = object_server(request.param)
     root = server.new_root()
@@ -100,7 +100,7 @@ def test_the_files_of_a_deleted_topic_go_and_the_report_says_so(opener: Callable
     assert maintain(opener(), clock=SYSTEM_CLOCK, works=["control"]).cleared_folders == 0
 
 
-def test_a_run_that_is_killed_is_finished_by_the_next(cluster: Cluster, store: MemoryStore) -> None:
+def test_a_run_that_is_killed_is_finished_by_the_next(cluster: Cluster, store: MemoryStorage) -> None:
     """After each single file."""
     location = filled(cluster, "t", records=12)
     cluster.delete_topic("t")
@@ -113,7 +113,7 @@ def test_a_run_that_is_killed_is_finished_by_the_next(cluster: Cluster, store: M
 
     for kills_at in range(left):
 
-        class Killing(MemoryStore):
+        class Killing(MemoryStorage):
             def remove(self, name: str) -> None:
                 super().remove(name)
                 removed.append(name)
@@ -132,7 +132,7 @@ def test_a_run_that_is_killed_is_finished_by_the_next(cluster: Cluster, store: M
     assert clear_dead_tables(Cluster(store)) == 0
 
 
-def test_a_mark_goes_when_a_day_has_passed(cluster: Cluster, store: MemoryStore, ages: Ages) -> None:
+def test_a_mark_goes_when_a_day_has_passed(cluster: Cluster, store: MemoryStorage, ages: Ages) -> None:
     """Until then a late writer may leave something."""
     filled(cluster, "t")
     cluster.delete_topic("t")
@@ -147,7 +147,7 @@ def test_a_mark_goes_when_a_day_has_passed(cluster: Cluster, store: MemoryStore,
 
 
 def test_a_deletion_that_was_killed_before_its_row_has_deleted_nothing(
-    cluster: Cluster, store: MemoryStore, ages: Ages
+    cluster: Cluster, store: MemoryStorage, ages: Ages
 ) -> None:
     location = filled(cluster, "t")
     store.replace(f"{DELETED}/{cluster.topic('t').topic_id}", location.encode())
@@ -165,7 +165,7 @@ def test_a_deletion_that_cannot_be_marked_is_none() -> None:
     filled(cluster, "t")
     topic_id = cluster.topic("t").topic_id
 
-    class Refusing(MemoryStore):
+    class Refusing(MemoryStorage):
         def replace(self, name: str, content: bytes) -> None:
             if name == f"{DELETED}/{topic_id}":
                 raise OSError("no answer")
@@ -181,7 +181,7 @@ def test_a_deletion_that_cannot_be_marked_is_none() -> None:
 
 
 def test_a_killed_creation_goes_after_a_day_and_a_fence(
-    cluster: Cluster, store: MemoryStore, ages: Ages, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, store: MemoryStorage, ages: Ages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A creator that was stopped with the table in hand makes another one, which has the topic."""
     filled(cluster, "t")
@@ -208,12 +208,12 @@ def test_a_killed_creation_goes_after_a_day_and_a_fence(
     assert names_of(store) == {info.location}
 
 
-def test_a_late_writer_of_a_removed_table_is_told_so(cluster: Cluster, store: MemoryStore, ages: Ages) -> None:
+def test_a_late_writer_of_a_removed_table_is_told_so(cluster: Cluster, store: MemoryStorage, ages: Ages) -> None:
     """It was stopped between its look and its commit, for as long as the table took to go. It leaves nothing behind."""
     location = filled(cluster, "t")
     version = open_log(cluster, "t").version
 
-    class Late(MemoryStore):
+    class Late(MemoryStorage):
         stopped = False
 
         def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
@@ -237,7 +237,7 @@ def test_a_late_writer_of_a_removed_table_is_told_so(cluster: Cluster, store: Me
     assert location not in store.folders()
 
 
-def test_old_files_of_late_writers_go_and_foreign_ones_stay(cluster: Cluster, store: MemoryStore, ages: Ages) -> None:
+def test_old_files_of_late_writers_go_and_foreign_ones_stay(cluster: Cluster, store: MemoryStorage, ages: Ages) -> None:
     location = filled(cluster, "t")
     cluster.delete_topic("t")
     store.replace(f"{location}/notes.txt", b"somebody's")
@@ -255,12 +255,12 @@ def test_old_files_of_late_writers_go_and_foreign_ones_stay(cluster: Cluster, st
     assert said == [f"{location}: 1 files that kafkalike did not make stay"] * 2
 
 
-def test_a_storage_that_does_not_answer_is_no_missing_table(cluster: Cluster, store: MemoryStore) -> None:
+def test_a_storage_that_does_not_answer_is_no_missing_table(cluster: Cluster, store: MemoryStorage) -> None:
     """Nothing is removed on the word of an error."""
     location = filled(cluster, "t")
     cluster.delete_topic("t")
 
-    class Silent(MemoryStore):
+    class Silent(MemoryStorage):
         def read(self, name: str) -> bytes:
             if self._prefix.startswith(f"{location}/"):
                 raise OSError("no answer")

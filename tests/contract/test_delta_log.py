@@ -31,7 +31,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK, SystemClock
 from kafkalike.model.names import TopicName
 from kafkalike.producer import KafkaProducer
 from kafkalike.storage.locks.lock import TableLock
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStorage
 from kafkalike.storage.parquet import open_parquet
 from tests.tools.clusters import on_disk
 from tests.tools.partitions import partition_values
@@ -325,7 +325,7 @@ def test_a_leftover_folder_of_a_killed_creation_is_no_hindrance(root: str) -> No
 
 def test_a_leftover_table_in_an_object_store_is_taken_over(root: str) -> None:
     """The same where folders cannot be locked."""
-    remote = Cluster(MemoryStore())
+    remote = Cluster(MemoryStorage())
     leftover = remote._create_table(TopicName("orders"), "orders")
 
     assert remote.create_topic("orders", 1, {}).topic_id == leftover

@@ -26,7 +26,7 @@ from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.storage import roots
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStorage
 from tests.tools.clusters import on_three_disks
 from tests.tools.instructions import interrupted_at
 
@@ -206,7 +206,7 @@ def test_network_file_system_is_not_watched(
 
 def test_cluster_without_folders_costs_no_descriptor(watch: FolderWatch) -> None:
     """In memory and in object stores there is nothing to watch."""
-    cluster = Cluster(MemoryStore())
+    cluster = Cluster(MemoryStorage())
     cluster.create_topic("orders", 1, {})
     before = inotify_descriptors()
 

@@ -22,7 +22,7 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.range_reader import plan_range, read_range
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.parquet import open_parquet
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.partitions import READ_BYTES
@@ -137,7 +137,7 @@ def test_sparks_reader_gives_each_range_in_order(root: str, log: TopicLog, rewri
     log.refresh()
 
     for begin, end in ((0, RECORDS), (3, 60), (44, 47), (60, RECORDS)):
-        batches = list(read_range(plan_range(log, LocalStore(root), 0, range(begin, end)), ["value", "offset"]))
+        batches = list(read_range(plan_range(log, LocalStorage(root), 0, range(begin, end)), ["value", "offset"]))
         rows = [(r["offset"], r["value"].decode()) for b in batches for r in b.to_pylist()]
         assert rows == WHOLE[begin:end]
 
@@ -206,7 +206,7 @@ def test_deleted_records_are_named_before_and_after_an_optimize(root: str, log: 
             all_records(root)
         log.refresh()
         with pytest.raises(DataLossError):
-            list(read_range(plan_range(log, LocalStore(root), 0, range(RECORDS)), ["offset"]))
+            list(read_range(plan_range(log, LocalStorage(root), 0, range(RECORDS)), ["offset"]))
         assert errors_of(root) != []
         optimize(root)
 
@@ -230,7 +230,7 @@ def test_sparks_reader_skips_deleted_records_where_that_is_asked_for(root: str, 
     table(root).delete("offset = 20 OR offset = 24")
     log.refresh()
 
-    plan = plan_range(log, LocalStore(root), 0, range(RECORDS))
+    plan = plan_range(log, LocalStorage(root), 0, range(RECORDS))
     batches = list(read_range(plan, ["offset"], fail_on_data_loss=False))
 
     found = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
@@ -248,7 +248,7 @@ def test_an_offset_in_two_files_is_refused_by_every_reader(root: str, log: Topic
     reads: list[Callable[[], object]] = [
         lambda: log.reader(0, 0).read(READ_BYTES),
         lambda: log.reader(0, 3).read(READ_BYTES),
-        lambda: list(read_range(plan_range(log, LocalStore(root), 0, range(RECORDS)), ["offset"])),
+        lambda: list(read_range(plan_range(log, LocalStorage(root), 0, range(RECORDS)), ["offset"])),
         lambda: log.offset_for_time(0, NOW_MS),
     ]
     for read in reads:
@@ -276,7 +276,7 @@ def test_another_file_of_the_topic_in_the_place_of_one_is_noticed(root: str, log
             with pytest.raises(CorruptRecordError, match=r"should hold \[5, 45\), but"):
                 reader.read(READ_BYTES)
         with pytest.raises(KafkaError):
-            list(read_range(plan_range(log, LocalStore(root), 0, range(RECORDS)), ["offset"]))
+            list(read_range(plan_range(log, LocalStorage(root), 0, range(RECORDS)), ["offset"]))
         assert errors_of(root) != []
         assert [topic.status for topic in maintain(connect(root), clock=SYSTEM_CLOCK).topics] == ["failed"]
 

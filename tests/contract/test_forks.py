@@ -22,7 +22,7 @@ from kafkalike.log.cluster.topic_lineage import origins_of
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from tests.tools.findings import errors_of
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch
@@ -79,7 +79,7 @@ def test_where_a_disk_has_no_links_files_are_copied_and_it_says_so(
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(os, "link", none)
-    files = [LocalStore(f"{root}/t").copy(s.path, LocalStore(root), "copied") for s in log.segments(1)]
+    files = [LocalStorage(f"{root}/t").copy(s.path, LocalStorage(root), "copied") for s in log.segments(1)]
 
     assert files == [False]
 
@@ -175,14 +175,14 @@ def test_what_is_sent_to_a_fork_that_is_being_made_stays_and_the_fork_is_refused
     root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its offsets are those of the source's records."""
-    copy = LocalStore.copy
+    copy = LocalStorage.copy
 
     def sending(*args: Any) -> bool:
         if open_cluster(root).log("new").log_end(0) == 0:
             open_cluster(root).log("new").append(batch((0, "early"), at_ms=NOW))
         return copy(*args)
 
-    monkeypatch.setattr(LocalStore, "copy", sending)
+    monkeypatch.setattr(LocalStorage, "copy", sending)
     with pytest.raises(KafkaStorageError, match="left with what was sent"):
         fork("t", "new", root)
 

@@ -32,7 +32,7 @@ from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.controller import MetadataController
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.cluster.retired_replicas import FormerReplicas
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from tests.tools.away import away, back
 from tests.tools.consumer import texts
 from tests.tools.records import batch_now
@@ -399,14 +399,14 @@ def test_a_root_that_refuses_removals_keeps_no_other_one_full(
     cluster.replication.reassign("u", (2, 3))
     assign(cluster, 1, 2)
     assert not cluster.replication.replicate().failed
-    remove = LocalStore.remove
+    remove = LocalStorage.remove
 
-    def refused(self: LocalStore, name: str) -> None:
+    def refused(self: LocalStorage, name: str) -> None:
         if str(roots[0]) in self.uri and name.endswith(".parquet"):
             raise OSError(errno.EROFS, "Read-only file system")
         remove(self, name)
 
-    monkeypatch.setattr(LocalStore, "remove", refused)
+    monkeypatch.setattr(LocalStorage, "remove", refused)
 
     with pytest.raises(OSError, match="Read-only file system"):
         opened(roots).replication.clear_former()

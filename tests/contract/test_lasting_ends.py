@@ -14,7 +14,7 @@ from kafkalike.errors import DataLossError, IllegalArgumentError, LogCorruptErro
 from kafkalike.log.topic.look_back import LOOK_BACK, look_back
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model.appends import TxnId
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch, make_topic, open_log
 
@@ -127,7 +127,7 @@ def test_a_deletion_above_a_checkpoint_leaves_the_end_that_the_checkpoint_tells(
     assert open_log(connect(root)).append(batch((0, "new"))).ranges == {0: range(2, 3)}
 
 
-class NotedStore(LocalStore):
+class NotedStore(LocalStorage):
     """Knows what was read of it."""
 
     def __init__(self, uri: str) -> None:

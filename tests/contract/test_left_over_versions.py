@@ -33,8 +33,8 @@ from kafkalike.model.replication.values import FellBehindError, Replica, Replica
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.tables import replica_logs
 from kafkalike.replication.tables.replicated_store import ReplicatedStore
-from kafkalike.storage.local import LocalStore
-from kafkalike.storage.port import Store
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.port import Storage
 from tests.tools.away import away, back
 from tests.tools.records import batch_now, records_of
 from tests.tools.replicated import Brokers, Client
@@ -343,7 +343,7 @@ def test_a_damaged_version_says_nothing_about_others(tmp_path: Path, damaged: in
     assert torn.exists()
 
 
-def counts_at(store: Store, version: int) -> bool:
+def counts_at(store: Storage, version: int) -> bool:
     """Whether a version that a replica has counts."""
     return version not in LogFiles.listed(store).left_over
 
@@ -616,6 +616,6 @@ def test_a_former_head_gets_no_checkpoint_of_what_it_does_not_have(
         log.clean_log()
     assert slept
 
-    made = LogFiles.listed(LocalStore(str(roots.of_head(version).parent.parent))).checkpoints
+    made = LogFiles.listed(LocalStorage(str(roots.of_head(version).parent.parent))).checkpoints
 
     assert max(made, default=-1) < version

@@ -24,7 +24,7 @@ from kafkalike.replication.cluster.epoch_marker import seal_table
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.mirrors.mirror_sync import MirrorSync
 from kafkalike.replication.mirrors.promotion import promoting
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from tests.tools.away import away, back
 from tests.tools.clusters import on_disk
 from tests.tools.consumer import texts
@@ -364,9 +364,9 @@ def test_the_first_mirror_passes_over_a_root_that_does_not_take_it(
     source: Cluster, roots: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a new topic does."""
-    put, refused = LocalStore.put_if_absent, set[str]()
+    put, refused = LocalStorage.put_if_absent, set[str]()
 
-    def full(self: LocalStore, name: str, content: bytes, *, durable: bool = False) -> bool:
+    def full(self: LocalStorage, name: str, content: bytes, *, durable: bool = False) -> bool:
         first = next((root for root in roots if f"{root}/a~" in f"{self.uri}/{name}"), None)
         if first is not None and (not refused or str(first) in refused):
             refused.add(str(first))
@@ -374,7 +374,7 @@ def test_the_first_mirror_passes_over_a_root_that_does_not_take_it(
         return put(self, name, content, durable=durable)
 
     opened(roots).create_topic("own", 1, {})
-    monkeypatch.setattr(LocalStore, "put_if_absent", full)
+    monkeypatch.setattr(LocalStorage, "put_if_absent", full)
 
     mirror(source, roots)
 

@@ -23,7 +23,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.batch_payload import segment_stats
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.looks import QUIET_SECONDS
 from kafkalike.storage.object_client import KINDS
 from kafkalike.storage.pace import SHORTEST_SECONDS
@@ -184,7 +184,7 @@ def long_log(server: ObjectServer, cluster: Cluster, commits: int, after: int) -
     assert server.folder is not None
     info = cluster.topic("t")
     root = server.folder / "data" / BUCKET / cluster.root.removeprefix(f"s3://{BUCKET}/")
-    files = LocalStore(str(root)).at(info.location)
+    files = LocalStorage(str(root)).at(info.location)
 
     def commit(version: int) -> None:
         add = Add(
@@ -209,7 +209,7 @@ def long_log(server: ObjectServer, cluster: Cluster, commits: int, after: int) -
     for version in range(1, commits + 1):
         commit(version)
     helpers = Helpers()
-    assert LogCleaner(LocalStore(str(root)), info.location, helpers, ManualClock()).clean(info.topic_id)
+    assert LogCleaner(LocalStorage(str(root)), info.location, helpers, ManualClock()).clean(info.topic_id)
     assert "_last_checkpoint" in {entry.name for entry in files.list("_delta_log")}
     for version in range(commits + 1, commits + after + 1):
         commit(version)

@@ -28,7 +28,7 @@ from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.metadata_rows import topic_row
 from kafkalike.storage.object_files import PART_BYTES
-from kafkalike.storage.objects import ObjectStore
+from kafkalike.storage.objects import ObjectStorage
 from tests.tools.clusters import object_store
 from tests.tools.fault_proxy import FAULTS, FaultProxy, fault_proxy
 from tests.tools.findings import errors_of
@@ -414,4 +414,4 @@ def test_the_store_of_such_a_cluster_is_one_of_objects(server: ObjectServer) -> 
     cluster = connect(server.new_root(), server.options)
 
     assert isinstance(cluster, Cluster)
-    assert isinstance(cluster.store, ObjectStore)
+    assert isinstance(cluster.store, ObjectStorage)

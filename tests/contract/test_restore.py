@@ -11,8 +11,8 @@ from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention.report import BUSY
 from kafkalike.maintenance.upkeep.restore import restore_as
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.storage.local import LocalStore
-from kafkalike.storage.port import Store
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.port import Storage
 from tests.tools.findings import errors_of
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records, batch
@@ -62,12 +62,12 @@ def test_a_maintenance_run_beside_it_takes_no_file_that_is_being_shared(
         os.utime(path, (NOW / 1000 - 7200, NOW / 1000 - 7200))
     statuses: list[str] = []
 
-    def maintain_and_share(files: LocalStore, source: str, target: Store, name: str) -> None:
+    def maintain_and_share(files: LocalStorage, source: str, target: Storage, name: str) -> None:
         share(files, source, target, name)
         statuses.append(upkeep(root, "back").status)
 
-    share = LocalStore.copy
-    monkeypatch.setattr(LocalStore, "copy", maintain_and_share)
+    share = LocalStorage.copy
+    monkeypatch.setattr(LocalStorage, "copy", maintain_and_share)
     restore_as(open_cluster(root), "t", log.version, "back", "run-1")
 
     assert set(statuses) == {BUSY}
@@ -83,12 +83,12 @@ def test_a_maintenance_run_cannot_take_the_files_meanwhile(
     upkeep(root, works=["retention"])
     statuses: list[str] = []
 
-    def maintain_and_share(files: LocalStore, source: str, target: Store, name: str) -> None:
+    def maintain_and_share(files: LocalStorage, source: str, target: Storage, name: str) -> None:
         statuses.append(upkeep(root, works=["vacuum"]).status)
         share(files, source, target, name)
 
-    share = LocalStore.copy
-    monkeypatch.setattr(LocalStore, "copy", maintain_and_share)
+    share = LocalStorage.copy
+    monkeypatch.setattr(LocalStorage, "copy", maintain_and_share)
     restore_as(open_cluster(root), "t", log.version, "back", "run-1")
 
     assert set(statuses) == {BUSY}
@@ -101,13 +101,13 @@ def test_files_that_go_while_they_are_shared_leave_no_half_made_topic(
 ) -> None:
     """Here the topic is deleted meanwhile."""
 
-    def delete_and_share(files: LocalStore, source: str, target: Store, name: str) -> None:
+    def delete_and_share(files: LocalStorage, source: str, target: Storage, name: str) -> None:
         if "t" in open_cluster(root).topics():
             open_cluster(root).delete_topic("t")
         share(files, source, target, name)
 
-    share = LocalStore.copy
-    monkeypatch.setattr(LocalStore, "copy", delete_and_share)
+    share = LocalStorage.copy
+    monkeypatch.setattr(LocalStorage, "copy", delete_and_share)
 
     with pytest.raises(KafkaStorageError, match="cannot be taken over, nothing was made"):
         restore_as(open_cluster(root), "t", log.version, "back", "run-1")

@@ -21,7 +21,7 @@ from kafkalike.maintenance.verify.history import topic_history
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Roster, roster_row
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.locks.lock import TableLock
 from kafkalike.storage.parquet import open_parquet
 from tests.tools.findings import errors_of, kinds_of
@@ -195,16 +195,16 @@ def test_a_topic_that_is_deleted_while_its_files_are_merged_leaves_nothing(
     root: str, many: TopicLog, monkeypatch: pytest.MonkeyPatch, again: int
 ) -> None:
     """Its folder does not come back, and one that was made anew meanwhile gets no file."""
-    opened = LocalStore.open_output
+    opened = LocalStorage.open_output
 
-    def late(files: LocalStore, name: str) -> object:
-        monkeypatch.setattr(LocalStore, "open_output", opened)
+    def late(files: LocalStorage, name: str) -> object:
+        monkeypatch.setattr(LocalStorage, "open_output", opened)
         open_cluster(root).delete_topic("t")
         if again:
             open_cluster(root).create_topic("t", 2, {})
         return opened(files, name)
 
-    monkeypatch.setattr(LocalStore, "open_output", late)
+    monkeypatch.setattr(LocalStorage, "open_output", late)
 
     assert upkeep(root).status == GONE
     if not again:

@@ -21,18 +21,18 @@ from kafkalike.maintenance.upkeep.restore import restore_as
 from kafkalike.maintenance.verify.verify import known_topics, verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import OFFSET, GroupRow
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 from tests.tools.records import batch, everything, open_log
 
 Opener = Callable[[], Cluster]
 
 
-def metadata_of(cluster: Cluster) -> Store:
+def metadata_of(cluster: Cluster) -> Storage:
     assert isinstance(cluster, Cluster)
     return cluster.store.at(CLUSTER_METADATA)
 
 
-def first_actions(files: Store) -> list[dict[str, Any]]:
+def first_actions(files: Storage) -> list[dict[str, Any]]:
     return [json.loads(line) for line in files.read(log_name(0)).splitlines()]
 
 

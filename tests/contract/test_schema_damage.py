@@ -12,7 +12,7 @@ from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.errors import LogCorruptError, SchemaRegistryError
 from kafkalike.maintenance.verify.flaws import find_flaws
 from kafkalike.schemas import Registry, Schema
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStorage
 from kafkalike.storage.port import Entry
 from tests.tools.cli import call
 from tests.tools.damage import commits, cut_off, data_file_of, flip
@@ -75,7 +75,7 @@ def test_after_a_damaged_file_is_repaired_its_ids_are_not_given_again(root: str,
 def test_a_checkpoint_that_is_made_while_somebody_looks_is_no_damage() -> None:
     """The pointer to it comes after it, and both after the files were listed."""
 
-    class Busy(MemoryStore):
+    class Busy(MemoryStorage):
         """Its table gets a checkpoint as soon as its log was listed."""
 
         listed = 0
@@ -90,6 +90,6 @@ def test_a_checkpoint_that_is_made_while_somebody_looks_is_no_damage() -> None:
 
     store = Busy()
     store.replace(f"_delta_log/{0:020d}.json", b'{"commitInfo":{}}\n')
-    assert LogFiles.listed(MemoryStore()).checkpoints == {}
+    assert LogFiles.listed(MemoryStorage()).checkpoints == {}
 
     assert find_flaws(store, control=False) == []

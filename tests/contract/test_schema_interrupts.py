@@ -10,7 +10,7 @@ from kafkalike.errors import SchemaRegistryError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.schemas import Registry, Schema
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStorage
 from tests.tools.effort import examples
 from tests.tools.interrupts import sweep
 
@@ -23,7 +23,7 @@ class OnRegistry:
     """A registry in which another client has changed something since it looked."""
 
     def __init__(self) -> None:
-        self.store = MemoryStore()
+        self.store = MemoryStorage()
         self.registry = self.opened()
         self.registry.register_schema("s", V1)
         other = self.opened()
@@ -98,7 +98,7 @@ class Import(OnRegistry):
 
     def __init__(self) -> None:
         super().__init__()
-        other = Registry(Cluster(MemoryStore()))
+        other = Registry(Cluster(MemoryStorage()))
         for number in range(5):
             other.register_schema(f"u{number}", Schema(f'{{"type":"enum","name":"E{number}","symbols":["A"]}}'))
         self.lines = [line.replace('"id":', '"id":10') for line in other.export_records()]

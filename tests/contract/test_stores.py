@@ -1,4 +1,4 @@
-"""What `Store` promises: the same over a folder, memory, S3 and Azure."""
+"""What `Storage` promises: the same over a folder, memory, S3 and Azure."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ import pytest
 
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.storage.local import LocalStore
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.memory import MemoryStorage
 from kafkalike.storage.object_files import FIRST_BYTES, PART_BYTES
 from kafkalike.storage.parquet import open_parquet, put_parquet
-from kafkalike.storage.port import Pace, Store
+from kafkalike.storage.port import Pace, Storage
 from tests.tools.clusters import object_store
 from tests.tools.kinds import ALL_STORES
 
 
 @pytest.fixture(params=ALL_STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path, object_server: Callable[[str], object]) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path, object_server: Callable[[str], object]) -> Storage:
     """An empty store."""
     if request.param == "memory":
-        return MemoryStore()
+        return MemoryStorage()
     if request.param == "local":
         (tmp_path / "root").mkdir()
-        return LocalStore(str(tmp_path / "root"))
+        return LocalStorage(str(tmp_path / "root"))
     return object_store(object_server(request.param))  # type: ignore[arg-type]
 
 
-def test_a_name_that_is_not_there_is_not_found(store: Store) -> None:
+def test_a_name_that_is_not_there_is_not_found(store: Storage) -> None:
     for ask in (store.read, store.size, store.open_input):
         with pytest.raises(FileNotFoundError):
             ask("nothing")
@@ -44,7 +44,7 @@ def test_a_name_that_is_not_there_is_not_found(store: Store) -> None:
     assert store.list("nowhere", deep=True) == []
 
 
-def test_a_second_put_if_absent_changes_nothing(store: Store) -> None:
+def test_a_second_put_if_absent_changes_nothing(store: Storage) -> None:
     assert store.put_if_absent("a", b"first")
     assert not store.put_if_absent("a", b"second")
     assert not store.put_if_absent("a", b"first")
@@ -53,7 +53,7 @@ def test_a_second_put_if_absent_changes_nothing(store: Store) -> None:
 
 
 @pytest.mark.slow
-def test_of_many_puts_of_one_name_one_wins(store: Store) -> None:
+def test_of_many_puts_of_one_name_one_wins(store: Storage) -> None:
     """Sixteen at the same moment, again and again; the content is the winner's."""
     for turn in range(30):
         begin = threading.Barrier(16)
@@ -69,7 +69,7 @@ def test_of_many_puts_of_one_name_one_wins(store: Store) -> None:
         assert store.read(f"race-{turn}") == b"%d" % won.index(True)
 
 
-def test_replace_writes_over_what_is_there(store: Store) -> None:
+def test_replace_writes_over_what_is_there(store: Storage) -> None:
     store.replace("a", b"first")
     store.replace("a", b"second")
 
@@ -77,7 +77,7 @@ def test_replace_writes_over_what_is_there(store: Store) -> None:
     assert store.size("a") == 6
 
 
-def test_a_store_below_has_its_own_names(store: Store) -> None:
+def test_a_store_below_has_its_own_names(store: Storage) -> None:
     below = store.at("t")
     below.make_folder("_delta_log")
     below.put_if_absent("_delta_log/0.json", b"x")
@@ -87,7 +87,7 @@ def test_a_store_below_has_its_own_names(store: Store) -> None:
     assert below.uri == f"{store.uri}/t"
 
 
-def test_a_listing_says_names_sizes_and_times(store: Store) -> None:
+def test_a_listing_says_names_sizes_and_times(store: Storage) -> None:
     """The times by the storage's own clock, which tells whole seconds in an object store."""
     before = store.now_ns() // 1_000_000
     table = store.at("t")
@@ -109,7 +109,7 @@ def test_a_listing_says_names_sizes_and_times(store: Store) -> None:
     assert all(before - 2_000 <= e.modified_ms <= after + 2_000 for e in table.list(deep=True))
 
 
-def test_a_listing_may_begin_after_a_name(store: Store) -> None:
+def test_a_listing_may_begin_after_a_name(store: Storage) -> None:
     """Of folders below there are no names, unless they are asked for."""
     store.make_folder("log")
     store.make_folder("log/below")
@@ -121,7 +121,7 @@ def test_a_listing_may_begin_after_a_name(store: Store) -> None:
     assert store.list("log", after="z") == []
 
 
-def test_a_look_finds_a_file_once_it_is_there(store: Store) -> None:
+def test_a_look_finds_a_file_once_it_is_there(store: Storage) -> None:
     """Whoever waits hears of what this process puts at once."""
     waiting = Pace(longest=60.0)
 
@@ -135,7 +135,7 @@ def test_a_look_finds_a_file_once_it_is_there(store: Store) -> None:
     assert [store.look("a"), store.look("a", waiting)] == [None] * 2
 
 
-def test_calls_beside_each_other_give_their_results_in_order_and_have_ended_when_one_fails(store: Store) -> None:
+def test_calls_beside_each_other_give_their_results_in_order_and_have_ended_when_one_fails(store: Storage) -> None:
     """The first one is made by the caller's thread."""
     ended: list[int] = []
 
@@ -154,7 +154,7 @@ def test_calls_beside_each_other_give_their_results_in_order_and_have_ended_when
     assert sorted(ended) == ([0, 1, 2] if store.far else [1])
 
 
-def test_folders_whose_names_begin_alike_are_told_apart(store: Store) -> None:
+def test_folders_whose_names_begin_alike_are_told_apart(store: Storage) -> None:
     for folder in ("t", "tt", "t~1"):
         store.at(folder).make_folder("")
         store.at(folder).replace("x", folder.encode())
@@ -163,7 +163,7 @@ def test_folders_whose_names_begin_alike_are_told_apart(store: Store) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, FIRST_BYTES - 1, FIRST_BYTES, FIRST_BYTES + 1, PART_BYTES * 2 + 3])
-def test_a_file_is_read_as_it_was_written(store: Store, size: int) -> None:
+def test_a_file_is_read_as_it_was_written(store: Storage, size: int) -> None:
     """Of any size, in one go, from any place, and to its end."""
     content = (bytes(range(251)) * (size // 251 + 1))[:size]
     with store.open_output("f") as stream:
@@ -183,7 +183,7 @@ def test_a_file_is_read_as_it_was_written(store: Store, size: int) -> None:
                 assert file.tell() == min(size, at + 7)
 
 
-def test_a_parquet_file_comes_back(store: Store) -> None:
+def test_a_parquet_file_comes_back(store: Storage) -> None:
     table = pa.table({"n": pa.array(range(200_000), pa.int64()), "v": [b"%d" % n for n in range(200_000)]})
 
     size = put_parquet(store, "f.parquet", table, "none")
@@ -195,7 +195,7 @@ def test_a_parquet_file_comes_back(store: Store) -> None:
         assert file.read_row_group(1, ["n"]).equals(table.select(["n"]).slice(100_000)), "groups are even"
 
 
-def test_a_copy_is_another_file(store: Store) -> None:
+def test_a_copy_is_another_file(store: Storage) -> None:
     source, target = store.at("a"), store.at("b")
     for below in (source, target):
         below.make_folder("")
@@ -217,9 +217,9 @@ def no_hard_links(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", refused)
 
 
-def two_folders(root: Path, content: bytes) -> tuple[LocalStore, LocalStore]:
+def two_folders(root: Path, content: bytes) -> tuple[LocalStorage, LocalStorage]:
     """A folder with a file `x`, and an empty one."""
-    made = LocalStore(str(root / "a")), LocalStore(str(root / "b"))
+    made = LocalStorage(str(root / "a")), LocalStorage(str(root / "b"))
     for store in made:
         store.make_folder("")
     made[0].replace("x", content)
@@ -270,7 +270,7 @@ def test_copy_leaves_a_whole_file_as_it_is(tmp_path: Path) -> None:
     assert Path(target.path("y")).stat().st_ino == before
 
 
-def test_what_is_removed_is_gone_and_may_be_removed_again(store: Store) -> None:
+def test_what_is_removed_is_gone_and_may_be_removed_again(store: Storage) -> None:
     store.replace("a", b"1")
     store.replace("b", b"1")
 
@@ -281,7 +281,7 @@ def test_what_is_removed_is_gone_and_may_be_removed_again(store: Store) -> None:
     assert store.list() == []
 
 
-def test_turns_come_in_order_and_end_with_the_deadline(store: Store) -> None:
+def test_turns_come_in_order_and_end_with_the_deadline(store: Storage) -> None:
     """Another thread waits, does something meanwhile, and gives up in time."""
     looked: list[int] = []
 
@@ -300,7 +300,7 @@ def test_turns_come_in_order_and_end_with_the_deadline(store: Store) -> None:
     assert looked[-1] == 2
 
 
-def test_the_first_turns_of_two_threads_meet(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_turns_of_two_threads_meet(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """One has looked for the folder of locks, in vain; before it goes on another one makes it."""
     looks = os.path.isdir
 
@@ -319,7 +319,7 @@ def test_the_first_turns_of_two_threads_meet(store: Store, monkeypatch: pytest.M
     take("t")
 
 
-def test_each_heartbeat_is_told_from_the_last_one(store: Store) -> None:
+def test_each_heartbeat_is_told_from_the_last_one(store: Storage) -> None:
     """Also two within a second; by the storage's time, so that silence can be measured."""
     leases = store.leases()
     before = store.now_ns()

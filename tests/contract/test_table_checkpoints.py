@@ -33,9 +33,9 @@ from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.maintenance.verify.flaws import find_flaws
 from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.storage.local import LocalStore
-from kafkalike.storage.memory import MemoryStore
-from kafkalike.storage.port import Entry, Store
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.memory import MemoryStorage
+from kafkalike.storage.port import Entry, Storage
 from tests.tools.effort import examples
 from tests.tools.records import batch, everything, make_topic
 
@@ -75,7 +75,7 @@ class History:
     """A table to which a test commits, hour by hour, and what each version has to be."""
 
     def __init__(
-        self, store: Store, clock: ManualClock | None = None, properties: Mapping[str, str] = PROPERTIES
+        self, store: Storage, clock: ManualClock | None = None, properties: Mapping[str, str] = PROPERTIES
     ) -> None:
         self.store = store
         self.properties = properties
@@ -99,7 +99,7 @@ class History:
     def _put(self, content: bytes) -> None:
         name = log_name(len(self.times))
         assert self.store.put_if_absent(name, content)
-        if isinstance(self.store, LocalStore):
+        if isinstance(self.store, LocalStorage):
             os.utime(Path(self.store.uri, name), (self.now_ms / 1000, self.now_ms / 1000))
         self.times.append(self.now_ms)
         # The commits alone are the truth: a state that goes from one to the next without any checkpoint.
@@ -209,7 +209,7 @@ def play(history: History, taken: list[tuple[str, Any]], *, foreign: bool) -> No
 def test_every_version_is_the_same_with_checkpoints_and_a_shorter_log(taken: list[tuple[str, Any]]) -> None:
     """In memory; a version within the log's retention stays readable, whatever was made and cleaned up."""
     clock = ManualClock(BEGIN_MS / 1000)
-    history = History(MemoryStore(now_ns=lambda: clock.now_ms() * 1_000_000), clock)
+    history = History(MemoryStorage(now_ns=lambda: clock.now_ms() * 1_000_000), clock)
 
     play(history, taken, foreign=False)
 
@@ -222,7 +222,7 @@ def test_every_version_is_the_same_with_checkpoints_and_a_shorter_log(taken: lis
 def test_every_version_is_what_deltalake_reads(taken: list[tuple[str, Any]]) -> None:
     """On disk, with checkpoints of deltalake between ours; both read the same of every version."""
     with tempfile.TemporaryDirectory() as folder:
-        history = History(LocalStore(folder))
+        history = History(LocalStorage(folder))
 
         play(history, taken, foreign=True)
 
@@ -234,7 +234,7 @@ def test_all_checkpoints_together_grow_with_the_table_and_not_with_its_square() 
     """C5: 3,000 commits of one file each; what was ever written for checkpoints, and what stays of it."""
     written: list[int] = []
 
-    class Counting(MemoryStore):
+    class Counting(MemoryStorage):
         def replace(self, name: str, content: bytes) -> None:
             written.append(len(content) if "checkpoint.parquet" in name else 0)
             super().replace(name, content)
@@ -260,7 +260,7 @@ def test_all_checkpoints_together_grow_with_the_table_and_not_with_its_square() 
 def test_a_log_is_shortened_unless_its_table_forbids_it(properties: dict[str, str], *, kept: bool) -> None:
     """`delta.enableExpiredLogCleanup=false` keeps all commits and checkpoints, whatever is expired."""
     clock = ManualClock(BEGIN_MS / 1000)
-    root = MemoryStore(now_ns=lambda: clock.now_ms() * 1_000_000)
+    root = MemoryStorage(now_ns=lambda: clock.now_ms() * 1_000_000)
     history = History(root.at("t"), clock, properties)
     for version in range(1, 13):
         history.commit(adds=1, partition=0, removes=0, special=False)
@@ -322,7 +322,7 @@ def test_a_topic_with_a_checkpoint_takes_appends_of_deltalakes_readers_and_ours(
 @pytest.fixture(params=["memory", "local"])
 def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
     """A table with versions 0 to 6, and checkpoints at 2 and 4."""
-    made = History(MemoryStore() if request.param == "memory" else LocalStore(str(tmp_path)))
+    made = History(MemoryStorage() if request.param == "memory" else LocalStorage(str(tmp_path)))
     for version in range(1, 7):
         made.commit(adds=1, partition=0, removes=0, special=False)
         if version in {2, 4}:
@@ -339,7 +339,7 @@ def test_a_hole_in_the_log_is_named(history: History) -> None:
     assert known(load_table(history.store, segment_of, 4)) == history.versions[4]
 
 
-class ListedWhileWritten(LocalStore):
+class ListedWhileWritten(LocalStorage):
     """A folder whose lists take long: two more commits come while one is made, and it has the second one only."""
 
     history: History | None = None
@@ -442,7 +442,7 @@ def test_a_version_above_the_newest_one_is_refused(history: History) -> None:
 
 def test_no_log_is_no_table(tmp_path: Path) -> None:
     """Which is something else than a damaged one."""
-    for store in (MemoryStore(), LocalStore(str(tmp_path))):
+    for store in (MemoryStorage(), LocalStorage(str(tmp_path))):
         store.make_folder("_delta_log")
         with pytest.raises(FileNotFoundError):
             load_snapshot(store)

@@ -30,7 +30,7 @@ from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 from tests.tools.clusters import UnqueuedStore, on_disk
 from tests.tools.effort import seeds
 from tests.tools.records import NOW_MS
@@ -204,7 +204,7 @@ class Hooked(UnqueuedStore):
         self._passes("put")
         return super().put_if_absent(name, content, durable=durable)
 
-    def copy(self, source: str, target: Store, name: str) -> bool:
+    def copy(self, source: str, target: Storage, name: str) -> bool:
         shared = super().copy(source, target, name)
         self._passes("copy")
         return shared

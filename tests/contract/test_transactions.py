@@ -39,8 +39,8 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.claims import GroupClaim
 from kafkalike.model.transactions.values import Attempt, StagedFile
 from kafkalike.model.transactions.views import TransactionState
-from kafkalike.storage.local import LocalStore
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.memory import MemoryStorage
 from tests.tools.clusters import on_disk
 from tests.tools.partitions import partition_records
 from tests.tools.records import batch, fill
@@ -260,17 +260,17 @@ def test_a_folder_that_a_killed_producer_left_empty_goes(tmp_path: Path) -> None
     staged, empty, foreign = (Path(tmp_path, "__transactions", name) for name in ("9-0-1", "8-0-1", "other"))
     for folder in (staged, empty, foreign):
         folder.mkdir()
-    put = LocalStore.put_if_absent
+    put = LocalStorage.put_if_absent
     tried: list[str] = []
 
-    def swept(store: LocalStore, name: str, content: bytes) -> bool:
+    def swept(store: LocalStorage, name: str, content: bytes) -> bool:
         if not tried and name.endswith(a.info.topic_id):
             tried.append(name)
             cluster.transactions.maintain(soon())
         return put(store, name, content)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalStore, "put_if_absent", swept)
+        patch.setattr(LocalStorage, "put_if_absent", swept)
         mine.stage(2, a, batch("new"))
     mine.commit(2, NONE, soon())
 
@@ -674,7 +674,7 @@ def test_a_clock_that_was_ahead_hides_no_decision_from_readers(monkeypatch: pyte
 def test_a_staged_file_that_meets_itself_is_staged() -> None:
     """Storages retry: the one who put it is told that it exists."""
 
-    class Retrying(MemoryStore):
+    class Retrying(MemoryStorage):
         def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
             made = super().put_if_absent(name, content, durable=durable)
             return made and super().put_if_absent(name, content, durable=durable)

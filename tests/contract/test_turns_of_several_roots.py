@@ -20,7 +20,7 @@ import pytest
 from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.replication.cluster.broker_store import BrokerRoot
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.locks.lock import TableLock
 from kafkalike.storage.locks.try_lock import try_lock
 from kafkalike.storage.port import NotStoredError, Pace
@@ -287,9 +287,9 @@ def test_a_put_that_was_given_up_and_lands_is_an_unknown_outcome(
     log.append(batch_now("before"))
     puts: list[str] = []
     given_up, landed = threading.Event(), threading.Event()
-    real_put, real_error = LocalStore.put_if_absent, TimedCalls.timed_out
+    real_put, real_error = LocalStorage.put_if_absent, TimedCalls.timed_out
 
-    def put(self: LocalStore, name: str, content: bytes, *, durable: bool = False) -> bool:
+    def put(self: LocalStorage, name: str, content: bytes, *, durable: bool = False) -> bool:
         if not self.uri.endswith(log.info.location) or not name.endswith(".json"):
             return real_put(self, name, content, durable=durable)
         puts.append(self.uri)
@@ -307,7 +307,7 @@ def test_a_put_that_was_given_up_and_lands_is_an_unknown_outcome(
 
     for folder in cluster.store.roots.values():
         monkeypatch.setattr(calls_of(folder.uri), "seconds", 0.1)
-    monkeypatch.setattr(LocalStore, "put_if_absent", put)
+    monkeypatch.setattr(LocalStorage, "put_if_absent", put)
     monkeypatch.setattr(TimedCalls, "timed_out", error)
 
     with pytest.raises(UnknownOutcomeError):

@@ -13,12 +13,12 @@ from kafkalike.connect import connect
 from kafkalike.delta.commit_outcome import SETTLE_TRIES
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from tests.tools.clusters import on_disk
 from tests.tools.records import all_records, batch, open_log
 
 Put = Callable[..., bool]
-_PUT: Put = LocalStore.put_if_absent
+_PUT: Put = LocalStorage.put_if_absent
 FENCE = b'"operation":"FENCE"'
 
 
@@ -26,15 +26,15 @@ class Storage:
     """A disk whose puts of commits go wrong as a network's may, but for those of fences."""
 
     def __init__(self, patch: pytest.MonkeyPatch, first: Put) -> None:
-        self.late: list[tuple[LocalStore, str, bytes]] = []
+        self.late: list[tuple[LocalStorage, str, bytes]] = []
         """Puts that are still under way."""
 
-        def put(files: LocalStore, name: str, content: bytes, *, durable: bool = False) -> bool:
+        def put(files: LocalStorage, name: str, content: bytes, *, durable: bool = False) -> bool:
             if FENCE in content:
                 return _PUT(files, name, content, durable=durable)
             return first(files, name, content)
 
-        patch.setattr(LocalStore, "put_if_absent", put)
+        patch.setattr(LocalStorage, "put_if_absent", put)
 
     def land(self) -> list[bool]:
         """Let the puts under way arrive; returns which of them made a file."""
@@ -78,7 +78,7 @@ def test_a_file_that_is_said_to_exist_and_cannot_be_read_ends_unclear(
 ) -> None:
     """Nobody knows whose it is, so no data file is removed."""
 
-    def half(files: LocalStore, name: str, _content: bytes) -> bool:
+    def half(files: LocalStorage, name: str, _content: bytes) -> bool:
         Path(files.path(name)).write_bytes(b"")
         return False
 
@@ -95,7 +95,7 @@ def test_a_failed_put_that_lands_later_finds_its_version_taken(
 ) -> None:
     """What was reported as not written must never be there; the version is closed by an empty commit first."""
 
-    def lost(files: LocalStore, name: str, content: bytes) -> bool:
+    def lost(files: LocalStorage, name: str, content: bytes) -> bool:
         storage.late.append((files, name, content))
         raise OSError(errno.EIO, "the answer is lost")
 
@@ -117,19 +117,19 @@ def test_a_failed_put_that_lands_before_the_fence_is_a_success(
 ) -> None:
     """The fence finds its place taken, and by whom."""
 
-    def lost(files: LocalStore, name: str, content: bytes) -> bool:
+    def lost(files: LocalStorage, name: str, content: bytes) -> bool:
         storage.late.append((files, name, content))
         raise OSError(errno.EIO, "the answer is lost")
 
     storage = Storage(monkeypatch, lost)
-    put = LocalStore.put_if_absent
+    put = LocalStorage.put_if_absent
 
-    def land_first(files: LocalStore, name: str, content: bytes, *, durable: bool = False) -> bool:
+    def land_first(files: LocalStorage, name: str, content: bytes, *, durable: bool = False) -> bool:
         if FENCE in content:
             storage.land()
         return put(files, name, content, durable=durable)
 
-    monkeypatch.setattr(LocalStore, "put_if_absent", land_first)
+    monkeypatch.setattr(LocalStorage, "put_if_absent", land_first)
 
     done = log.append(batch((0, "second")))
 
@@ -141,15 +141,15 @@ def test_when_the_fence_fails_too_the_outcome_is_unclear(
     root: str, log: TopicLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The data files stay, since the put may still land."""
-    held: list[tuple[LocalStore, str, bytes]] = []
+    held: list[tuple[LocalStorage, str, bytes]] = []
 
-    def broken(files: LocalStore, name: str, content: bytes, *, durable: bool = False) -> bool:
+    def broken(files: LocalStorage, name: str, content: bytes, *, durable: bool = False) -> bool:
         del durable
         held.append((files, name, content))
         raise OSError(errno.EIO, "no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStore, "put_if_absent", broken)
+        patch.setattr(LocalStorage, "put_if_absent", broken)
         with pytest.raises(UnknownOutcomeError):
             log.append(batch((0, "second")))
 
@@ -176,7 +176,7 @@ def test_a_put_without_an_answer_is_tried_again(root: str, log: TopicLog, monkey
     """Which is harmless: the second one finds the place free, or its own commit."""
     tries: list[bytes] = []
 
-    def lost_once(files: LocalStore, name: str, content: bytes) -> bool:
+    def lost_once(files: LocalStorage, name: str, content: bytes) -> bool:
         tries.append(content)
         if len(tries) == 1:
             storage.late.append((files, name, content))
@@ -198,7 +198,7 @@ def test_a_control_row_whose_put_lands_later_is_not_there_twice(root: str, monke
     cluster = on_disk(root, clock=ManualClock(1_700_000_000))
     cluster.create_topic("a", 1, {})
 
-    def lost(files: LocalStore, name: str, content: bytes) -> bool:
+    def lost(files: LocalStorage, name: str, content: bytes) -> bool:
         storage.late.append((files, name, content))
         raise OSError(errno.EIO, "the answer is lost")
 

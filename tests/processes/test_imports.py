@@ -71,12 +71,12 @@ def test_a_thread_that_makes_a_checkpoint_does_not_import_pandas(root: str) -> N
     code = """
 import sys
 from kafkalike import KafkaProducer
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.snapshot import load_snapshot
 with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
     producer.send("orders", b"v").get(60)
-store = LocalStore(sys.argv[1]).at("orders")
+store = LocalStorage(sys.argv[1]).at("orders")
 for _ in range(2):
     make_checkpoint(store, load_snapshot(store), 1)
 assert store.read("_delta_log/_last_checkpoint")

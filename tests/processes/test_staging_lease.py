@@ -13,7 +13,7 @@ from kafkalike.admin.testing import ManualClock
 from kafkalike.maintenance.staging.folder import clear_staging
 from kafkalike.maintenance.staging.lease import LEASE_MS, OWNER, RENEWAL_SECONDS, START_MS, Driver, JobFolder, Lease
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 
 SOON = Deadline(SYSTEM_CLOCK, 60_000)
 
@@ -44,7 +44,7 @@ def test_the_folder_of_a_live_driver_stays_however_long_it_is_silent(
     """Its tasks may wait for a machine for days."""
     job = folder(tmp_path, Driver.of(process.pid))
 
-    assert clear_staging(LocalStore(str(tmp_path)), SOON, after(10 * LEASE_MS)) == 0
+    assert clear_staging(LocalStorage(str(tmp_path)), SOON, after(10 * LEASE_MS)) == 0
     assert Path(job.path, "run.arrow").exists()
 
 
@@ -54,9 +54,9 @@ def test_the_folder_of_a_killed_driver_goes_at_once(tmp_path: Path, process: sub
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
-    assert clear_staging(LocalStore(str(tmp_path / "a")), SOON) == 1
+    assert clear_staging(LocalStorage(str(tmp_path / "a")), SOON) == 1
     process.wait()
-    assert clear_staging(LocalStore(str(tmp_path / "b")), SOON) == 1
+    assert clear_staging(LocalStorage(str(tmp_path / "b")), SOON) == 1
     assert not Path(killed.path).exists()
     assert not Path(gone.path).exists()
 
@@ -67,7 +67,7 @@ def test_another_process_under_the_number_of_the_driver_is_not_the_driver(tmp_pa
     assert own is not None
     folder(tmp_path, replace(own, started=own.started - 1))
 
-    assert clear_staging(LocalStore(str(tmp_path)), SOON) == 1
+    assert clear_staging(LocalStorage(str(tmp_path)), SOON) == 1
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -77,16 +77,16 @@ def test_a_driver_that_cannot_be_looked_for_has_a_lease(tmp_path: Path, *, known
     assert own is not None
     folder(tmp_path, replace(own, machine="another") if known else None)
 
-    assert clear_staging(LocalStore(str(tmp_path)), SOON, after(LEASE_MS - 60_000)) == 0
-    assert clear_staging(LocalStore(str(tmp_path)), SOON, after(LEASE_MS + 60_000)) == 1
+    assert clear_staging(LocalStorage(str(tmp_path)), SOON, after(LEASE_MS - 60_000)) == 0
+    assert clear_staging(LocalStorage(str(tmp_path)), SOON, after(LEASE_MS + 60_000)) == 1
 
 
 def test_a_job_without_a_task_yet_has_a_longer_lease(tmp_path: Path) -> None:
     """Its first stages may take days."""
     JobFolder(str(tmp_path), "job", None).make()
 
-    assert clear_staging(LocalStore(str(tmp_path)), SOON, after(START_MS + LEASE_MS - 60_000)) == 0
-    assert clear_staging(LocalStore(str(tmp_path)), SOON, after(START_MS + LEASE_MS + 60_000)) == 1
+    assert clear_staging(LocalStorage(str(tmp_path)), SOON, after(START_MS + LEASE_MS - 60_000)) == 0
+    assert clear_staging(LocalStorage(str(tmp_path)), SOON, after(START_MS + LEASE_MS + 60_000)) == 1
 
 
 def test_a_task_that_outlives_its_job_leaves_nothing(tmp_path: Path) -> None:

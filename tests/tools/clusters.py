@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import Deadline
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 
 if TYPE_CHECKING:
     from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
-    from kafkalike.storage.objects import ObjectStore
+    from kafkalike.storage.objects import ObjectStorage
     from tests.tools.object_servers import ObjectServer
 
 
-class UnqueuedStore(LocalStore):
+class UnqueuedStore(LocalStorage):
     """A folder whose writers take no turns: what holds then rests on compare-and-set alone."""
 
     def at(self, folder: str) -> UnqueuedStore:
@@ -45,7 +45,7 @@ def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> Cluster
         store = open_objects(str(root))
         assert store is not None
         return Cluster(store, **settings)
-    return Cluster(LocalStore(str(root)) if queue else UnqueuedStore(str(root)), **settings)
+    return Cluster(LocalStorage(str(root)) if queue else UnqueuedStore(str(root)), **settings)
 
 
 def on_three_disks(root: str | Path, **settings: str) -> ReplicatedCluster:
@@ -84,7 +84,7 @@ def in_buckets(
     return open_several(roots, server=settings, storage_options=StorageOptions({**server.options, **(options or {})}))
 
 
-def object_store(server: ObjectServer, root: str | None = None) -> ObjectStore:
+def object_store(server: ObjectServer, root: str | None = None) -> ObjectStorage:
     """A place in a real object store that nobody has used; or another handle on one."""
     from kafkalike.model.config.storage import StorageOptions
     from kafkalike.storage.objects import open_objects

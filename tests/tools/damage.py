@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.snapshot import load_snapshot
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 
 
 def commits(root: str, table: str) -> list[Path]:
@@ -25,7 +25,7 @@ def data_file_of(root: str, table: str, commit: Path) -> Path:
 
 def checkpointed(root: str, table: str, version: int) -> Path:
     """Make a checkpoint of a version; returns its file."""
-    store = LocalStore(root).at(table)
+    store = LocalStorage(root).at(table)
     make_checkpoint(store, load_snapshot(store, version), 0)
     return Path(root, table, "_delta_log", f"{version:020d}.checkpoint.parquet")
 

@@ -12,7 +12,7 @@ from typing import Literal
 from kafkalike.delta.layout import TRANSACTIONS
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.model.clock import Deadline
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStorage
 from kafkalike.storage.port import Entry, NotStoredError
 
 
@@ -86,7 +86,7 @@ class Mood:
         self.late.clear()
 
 
-class EverywhereStore(MemoryStore):
+class EverywhereStore(MemoryStorage):
     """Files that every machine is said to see, and no turns. Trouble befalls tables' logs, what waits beside them, and
     where it is meant, what is staged for transactions.
 
@@ -144,7 +144,7 @@ class EverywhereStore(MemoryStore):
         if kind == "before":
             raise OSError("not done")
         if kind.startswith("late"):
-            self.mood.late += [lambda: MemoryStore.put_if_absent(self, name, content)] * (1 + kind.endswith("twice"))
+            self.mood.late += [lambda: MemoryStorage.put_if_absent(self, name, content)] * (1 + kind.endswith("twice"))
             raise OSError("still under way")
         made = super().put_if_absent(name, content)
         if kind == "lost":
@@ -155,7 +155,7 @@ class EverywhereStore(MemoryStore):
         if self._meant(name) and (content == b"withdrawn\n" or name.endswith(".commits")):
             self.mood.between(f"replace {name}")
             if self.mood.broken():
-                self.mood.late.append(lambda: MemoryStore.replace(self, name, content))
+                self.mood.late.append(lambda: MemoryStorage.replace(self, name, content))
                 raise OSError("still under way")
         super().replace(name, content)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Literal
 
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStorage
 from kafkalike.storage.port import Entry
 
 
@@ -14,7 +14,7 @@ def tag_of(content: bytes) -> str:
     return f"{zlib.crc32(content):08x}"
 
 
-class FarStore(MemoryStore):
+class FarStore(MemoryStorage):
     """Files that every machine is said to see."""
 
     def __init__(self) -> None:

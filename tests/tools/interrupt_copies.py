@@ -17,7 +17,7 @@ from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStorage
 from tests.tools.away import away, back
 from tests.tools.clusters import on_three_disks
 from tests.tools.interrupt_world import PATIENCE_MS, view_of
@@ -31,7 +31,7 @@ class Mirroring(Case):
     """A mirror that has made one pass, and a source that has gone on since."""
 
     def __init__(self) -> None:
-        self.store, self.source = MemoryStore("memory://target"), Cluster(MemoryStore("memory://source"))
+        self.store, self.source = MemoryStorage("memory://target"), Cluster(MemoryStorage("memory://source"))
         self.source.create_topic("m", 2, {"retention.ms": "-1"})
         self.write("a", 1)
         self.target = Cluster(self.store)
@@ -94,7 +94,7 @@ class MirrorAnew(Mirroring):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = MemoryStore("memory://other")
+        self.store = MemoryStorage("memory://other")
         self.target = Cluster(self.store)
 
 

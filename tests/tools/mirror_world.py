@@ -26,7 +26,7 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.replication.mirrors.mirror_sync import MirrorSync, SyncResult
 from kafkalike.replication.mirrors.promotion import promote, promoting
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStorage
 from tests.tools.clusters import on_three_disks
 from tests.tools.records import batch
 from tests.tools.transactional import values
@@ -36,9 +36,9 @@ NAMES: Final = ("a", "b", "c")
 TX: Final = TopicPartition("a", 0)
 
 
-def copy_of(store: MemoryStore) -> MemoryStore:
+def copy_of(store: MemoryStorage) -> MemoryStorage:
     """Another root with the same files."""
-    made = MemoryStore(store.uri)
+    made = MemoryStorage(store.uri)
     made._disk.files.update(store._disk.files)
     return made
 
@@ -54,8 +54,8 @@ class MirrorWorld:
 
     seed: int
     roots: Path | None = None
-    source: MemoryStore = field(default_factory=lambda: MemoryStore("memory://source"))
-    target: MemoryStore = field(default_factory=lambda: MemoryStore("memory://target"))
+    source: MemoryStorage = field(default_factory=lambda: MemoryStorage("memory://source"))
+    target: MemoryStorage = field(default_factory=lambda: MemoryStorage("memory://target"))
     written: dict[tuple[str, int, int], str | None] = field(default_factory=dict)
     """Value by topic, partition and offset, of all records that there ever were."""
 

@@ -30,8 +30,8 @@ from kafkalike.model.replication.values import (
     View,
 )
 from kafkalike.replication.tables.roots import ReplicaRoots
-from kafkalike.storage.local import LocalStore
-from kafkalike.storage.port import Store
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.port import Storage
 from tests.tools.away import away, back
 
 SCHEMA = pa.schema([("partition", pa.int32()), ("word", pa.string())])
@@ -42,7 +42,7 @@ class FolderController:
 
     def __init__(self, folder: Path, first: Registration | None = None) -> None:
         folder.mkdir(exist_ok=True)
-        self.store = LocalStore(str(folder))
+        self.store = LocalStorage(str(folder))
         if first is not None:
             assert self.store.put_if_absent("0", _written(first))
 
@@ -74,7 +74,7 @@ def _read(content: bytes) -> Registration:
     )
 
 
-class Disk(LocalStore):
+class Disk(LocalStorage):
     """A broker's folder, which nobody makes anew while it is away."""
 
     def at(self, folder: str) -> Disk:
@@ -106,7 +106,7 @@ class Brokers:
             assert store.put_if_absent(log_name(0), created)
             assert store.put_if_absent(log_name(1), first.data)
 
-    def store_of(self, replica: Replica) -> Store:
+    def store_of(self, replica: Replica) -> Storage:
         return Disk(str(self.folder / str(replica.broker))).at(f"t~{replica.life}" if replica.life else "t")
 
     def client(self, lag_ms: int = 0) -> Client:

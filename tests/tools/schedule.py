@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.storage.local import LocalStore
-from kafkalike.storage.port import Entry, Store
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.port import Entry, Storage
 
 STEP_SECONDS: Final = 0.0001
 """What one step takes by the schedule's clock."""
@@ -104,7 +104,7 @@ class Schedule:
         return Cluster(ScheduledStore(root, self), clock=self)
 
 
-class ScheduledStore(LocalStore):
+class ScheduledStore(LocalStorage):
     """A folder whose calls are steps of a schedule, and whose writers take no turns."""
 
     def __init__(self, uri: str, schedule: Schedule, root: Any = None) -> None:
@@ -153,7 +153,7 @@ class ScheduledStore(LocalStore):
         self._schedule.step()
         super().make_folder(folder)
 
-    def copy(self, source: str, target: Store, name: str) -> bool:
+    def copy(self, source: str, target: Storage, name: str) -> bool:
         self._schedule.step()
         return super().copy(source, target, name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStorage
 
 
 class SleptClock:
@@ -27,7 +27,7 @@ Step = Exception | Callable[[], object] | None
 """How one call goes: an error instead of it, something that happens before it, or None: as it should."""
 
 
-class ScriptedStore(MemoryStore):
+class ScriptedStore(MemoryStorage):
     """Takes the next step of a list for each call; as it should when the list is at its end."""
 
     def __init__(self) -> None:

@@ -22,8 +22,8 @@ from kafkalike.model.topic import TopicInfo
 from kafkalike.replication.cluster.voters import found_voter
 from kafkalike.replication.tables.quorum_store import QuorumStore
 from kafkalike.replication.tables.voter_files import Voter
-from kafkalike.storage.local import LocalStore
-from kafkalike.storage.port import NotStoredError, Store
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.port import NotStoredError, Storage
 
 
 class KilledError(BaseException):
@@ -47,7 +47,7 @@ class Life:
         return request()
 
 
-class QuickStore(LocalStore):
+class QuickStore(LocalStorage):
     """A folder that need not survive a power failure."""
 
     def at(self, folder: str) -> QuickStore:
@@ -99,7 +99,7 @@ class FullStore(QuickStore):
         raise OSError(errno.ENOSPC, "No space left on device", name)
 
 
-class MortalStore(LocalStore):
+class MortalStore(LocalStorage):
     """A folder that a process asks for as long as it lives."""
 
     def __init__(self, uri: str, life: Life, root: Any = None) -> None:
@@ -140,7 +140,7 @@ class MortalStore(LocalStore):
 class VoterClient:
     """A process that changes the metadata."""
 
-    def __init__(self, roots: Mapping[int, Store], clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, roots: Mapping[int, Storage], clock: Clock = SYSTEM_CLOCK) -> None:
         folders = {broker: root.at(CLUSTER_METADATA) for broker, root in roots.items()}
         self.store = QuorumStore(folders, lambda voter: QuickStore(voter.uri).at(CLUSTER_METADATA), clock)
         table: RowTable[ClusterState, MetadataRow] = RowTable(
@@ -175,17 +175,17 @@ class VoterFolders:
         self.path = path
         self.uris = {broker: str(path / f"root{broker}") for broker in (1, 2, 3)}
         for broker, uri in () if made else self.uris.items():
-            found_voter(LocalStore(uri), broker, self.uris, list(self.uris))
+            found_voter(LocalStorage(uri), broker, self.uris, list(self.uris))
 
     def client(self) -> VoterClient:
         return VoterClient({broker: QuickStore(uri) for broker, uri in self.uris.items()})
 
     def with_full(self, broker: int) -> VoterClient:
-        roots: dict[int, Store] = {n: QuickStore(uri) for n, uri in self.uris.items()}
+        roots: dict[int, Storage] = {n: QuickStore(uri) for n, uri in self.uris.items()}
         return VoterClient({**roots, broker: FullStore(self.uris[broker])})
 
     def with_slow(self, broker: int, clock: ManualClock, seconds: float) -> VoterClient:
-        roots: dict[int, Store] = {n: QuickStore(uri) for n, uri in self.uris.items()}
+        roots: dict[int, Storage] = {n: QuickStore(uri) for n, uri in self.uris.items()}
         return VoterClient({**roots, broker: SlowStore(self.uris[broker], clock, seconds)}, clock)
 
     def mortal(self, requests: int, *, last_happens: bool) -> VoterClient:
@@ -214,7 +214,7 @@ class VoterFolders:
         return Voter(broker, f"{epoch}.{broker}", self.uris[broker])
 
 
-class _Root(LocalStore):
+class _Root(LocalStorage):
     """A root whose metadata are elsewhere."""
 
     def __init__(self, table: QuorumStore) -> None:

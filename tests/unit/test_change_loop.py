@@ -20,8 +20,8 @@ from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.offsets import gaps_and_overlaps
 from kafkalike.model.segments import Segment
-from kafkalike.storage.memory import MemoryStore
-from kafkalike.storage.port import NotStoredError, Store
+from kafkalike.storage.memory import MemoryStorage
+from kafkalike.storage.port import NotStoredError, Storage
 from tests.tools.effort import examples, seeds
 from tests.tools.everywhere import SimulatedClock
 
@@ -29,7 +29,7 @@ SCHEDULES = int(os.environ.get("KAFKALIKE_SCHEDULES", examples(1500, 300)))
 """In all, a third of them with each amount of trouble; KAFKALIKE_SEEDS names others."""
 
 
-class LyingStore(MemoryStore):
+class LyingStore(MemoryStorage):
     """Loses answers, lets puts land late, says "exists" to whoever was first, and lets others act between its calls."""
 
     def __init__(self, rng: random.Random, trouble: float) -> None:
@@ -96,7 +96,7 @@ class LyingStore(MemoryStore):
         self.late.clear()
 
 
-def segment_of(add: Add, _: Store) -> Segment:
+def segment_of(add: Add, _: Storage) -> Segment:
     start, stop = add.stats["run"]
     return Segment(add.partition or 0, start, stop, stop - start, 0, 0, add.size, add.path)
 
@@ -166,11 +166,11 @@ class Writer:
             self.busy = False
 
 
-def open_table(store: Store, clock: SimulatedClock, rng: random.Random, kind: type[Table] = Table) -> Table:
+def open_table(store: Storage, clock: SimulatedClock, rng: random.Random, kind: type[Table] = Table) -> Table:
     return kind(store, clock, to_segment=segment_of, jitter=rng.random)
 
 
-def made(store: MemoryStore) -> None:
+def made(store: MemoryStorage) -> None:
     table = open_table(store, SimulatedClock(), random.Random(0))
     assert table.create(
         creation("id", {"type": "struct", "fields": []}, partition_by=["partition"], properties={}, time_ms=0)
@@ -233,7 +233,7 @@ class PutsAsSaid(Table):
 
     puts: type[CommitPuts]
 
-    def __init__(self, store: Store, clock: Clock, **others: Any) -> None:
+    def __init__(self, store: Storage, clock: Clock, **others: Any) -> None:
         super().__init__(store, clock, **others)
         self._puts = self.puts(store, clock, self._jitter)
 

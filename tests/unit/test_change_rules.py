@@ -16,13 +16,13 @@ from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaStorageError, PolicyViolationError
 from kafkalike.model.clock import Deadline
 from kafkalike.model.segments import Segment
-from kafkalike.storage.memory import MemoryStore
-from kafkalike.storage.port import Pace, Store
+from kafkalike.storage.memory import MemoryStorage
+from kafkalike.storage.port import Pace, Storage
 
 SCHEMA = {"type": "struct", "fields": []}
 
 
-class SyncedStore(MemoryStore):
+class SyncedStore(MemoryStorage):
     """Knows which files were made durable; refuses where a disk would be full."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class SyncedStore(MemoryStore):
         self.synced.append(name)
 
 
-def segment_of(add: Add, _: Store) -> Segment:
+def segment_of(add: Add, _: Storage) -> Segment:
     return Segment(add.partition or 0, 0, 1, 1, 0, 0, add.size, add.path)
 
 

@@ -18,7 +18,7 @@ from kafkalike.delta.commit_bundles import EACH, EVERY, MOST_BYTES, CommitBundle
 from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.log_files import BLOCK, LogFiles, block_of, joined_name
 from kafkalike.errors import LogCorruptError
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStorage
 from tests.tools.effort import examples
 from tests.tools.far import FarStore, tag_of
 
@@ -43,7 +43,7 @@ def log_of(store: FarStore, versions: range, by: str = "w") -> None:
 
 def joined(store: FarStore, versions: range, table_id: str = TABLE, by: str | None = None) -> None:
     """As a writer does that has read the commits, or with others."""
-    there = {v: MemoryStore.read(store, log_name(v)) if by is None else commit(v, by) for v in versions}
+    there = {v: MemoryStorage.read(store, log_name(v)) if by is None else commit(v, by) for v in versions}
     found = of(list(there.values()), table_id, versions.start)
     store.replace(joined_name(block_of(versions.start)), found.packed())
 
@@ -58,7 +58,7 @@ def read(store: FarStore, versions: range) -> dict[int, bytes]:
 
 
 def the_truth(store: FarStore, versions: range) -> dict[int, bytes]:
-    return {version: MemoryStore.read(store, log_name(version)) for version in versions}
+    return {version: MemoryStorage.read(store, log_name(version)) for version in versions}
 
 
 # --- the file ------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_joined_files_of_another_table_mislead() -> None:
 
 
 def test_where_no_request_is_to_be_spared_joined_files_are_not_looked_at() -> None:
-    store = MemoryStore()
+    store = MemoryStorage()
     for version in range(1, 20):
         store.replace(log_name(version), commit(version))
     store.replace(joined_name(0), of([commit(1, "x")]).packed())

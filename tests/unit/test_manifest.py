@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.runs.manifest import Manifest, dump_manifest, in_order, load_manifest, move_runs
 from kafkalike.log.runs.runs import LargeRun, Run
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStorage
 
 numbers = st.integers(0, 2**62)
 files = st.sampled_from(["a.arrows", "b.arrows", "c.parquet"])
@@ -70,7 +70,7 @@ def test_a_damaged_manifest_or_one_of_a_later_version_is_named(content: bytes) -
 
 
 def test_moved_runs_outlive_the_folder_of_their_job() -> None:
-    root = MemoryStore()
+    root = MemoryStorage()
     job, place = root.at("job"), root.at("place")
     job.replace("a.arrows", b"records")
     manifest = Manifest(runs=(Run(0, "a.arrows", 0, 7, 0, 1, 7),), codec="none", time_ms=5)
@@ -83,7 +83,7 @@ def test_moved_runs_outlive_the_folder_of_their_job() -> None:
 
 def test_runs_that_are_gone_are_not_named() -> None:
     """Nothing may be decided then."""
-    root = MemoryStore()
+    root = MemoryStorage()
     manifest = Manifest(runs=(Run(0, "a.arrows", 0, 7, 0, 1, 7),), codec="none", time_ms=5)
 
     with pytest.raises(FileNotFoundError):

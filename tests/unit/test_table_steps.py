@@ -29,11 +29,11 @@ from kafkalike.errors import (
 )
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.segments import Segment
-from kafkalike.storage.port import Entry, NotStoredError, Pace, Store
+from kafkalike.storage.port import Entry, NotStoredError, Pace, Storage
 from tests.tools.scripted_store import ScriptedStore, SleptClock
 
 
-def segment_of(add: Add, store: Store) -> Segment:
+def segment_of(add: Add, store: Storage) -> Segment:
     assert store.uri == "memory://"
     start, stop = add.stats["run"]
     return Segment(add.partition or 0, start, stop, stop - start, 0, 0, add.size, add.path)
@@ -113,7 +113,7 @@ class World:
 class Appends:
     """Plans a run of offsets at the end of partition 0, with a file for each try."""
 
-    def __init__(self, store: Store, label: str, count: int = 1, *, heeds_end: bool = True) -> None:
+    def __init__(self, store: Storage, label: str, count: int = 1, *, heeds_end: bool = True) -> None:
         self.store, self.label, self.count, self.heeds_end = store, label, count, heeds_end
         self.tries = 0
 
@@ -694,7 +694,7 @@ def test_what_the_checkpoint_does_not_tell_is_asked_for_once_per_load(world: Wor
     """With the version of the checkpoint that was loaded; -1 for none."""
     asked: list[tuple[int, int]] = []
 
-    def look_back(state: TableState, base: int, store: Store) -> None:
+    def look_back(state: TableState, base: int, store: Storage) -> None:
         assert store is world.store
         asked.append((state.version, base))
 

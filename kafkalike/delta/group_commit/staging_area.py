@@ -25,7 +25,7 @@ from kafkalike.model.combining.parts import (
     parse_room,
     to_take,
 )
-from kafkalike.storage.port import NotStoredError, Store
+from kafkalike.storage.port import NotStoredError, Storage
 
 FOLDER: Final = "_waiting"
 """Of a table: the appends that wait. Delta's readers skip names that begin so."""
@@ -56,7 +56,7 @@ class StagingArea:
         jitter: random number from 0 to 1, for the wait after a failed call.
     """
 
-    def __init__(self, store: Store, clock: Clock, jitter: Callable[[], float]) -> None:
+    def __init__(self, store: Storage, clock: Clock, jitter: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
         self._jitter = jitter

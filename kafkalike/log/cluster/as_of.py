@@ -15,7 +15,7 @@ from kafkalike.model.clock import utc_text
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.past import APPLIED, Past, whole_versions
 from kafkalike.model.transactions.views import Cut, TopicCut
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -69,7 +69,7 @@ def ends_at(cluster: Cluster, info: TopicInfo, version: int) -> Mapping[int, int
         return _ends(load_table(files, segment_of, version))
 
 
-def _walked_back(topic: str, files: Store, time_ms: int) -> tuple[int, list[tuple[int, int]]]:
+def _walked_back(topic: str, files: Storage, time_ms: int) -> tuple[int, list[tuple[int, int]]]:
     """The newest version that is not younger than a time, and the later ones that brought in decisions."""
     later: list[tuple[int, int]] = []
     oldest = time_ms

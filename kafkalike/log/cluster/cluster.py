@@ -58,8 +58,8 @@ from kafkalike.model.metadata_rows import (
 from kafkalike.model.mirrored import Mirrored
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
 from kafkalike.model.topic import TopicInfo
-from kafkalike.storage.local import LocalStore
-from kafkalike.storage.port import Store
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.port import Storage
 from kafkalike.storage.roots import normalise_root
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Cluster:
 
     def __init__(
         self,
-        store: Store,
+        store: Storage,
         *,
         server: ServerConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -274,15 +274,15 @@ class Cluster:
         except OSError as cause:
             raise KafkaStorageError(f"{self.root} cannot be read: {cause}") from cause
 
-    def places(self) -> Sequence[Store]:
+    def places(self) -> Sequence[Storage]:
         """The roots that answer, each for itself."""
         return list(self.roots_by_broker().values())
 
-    def roots_by_broker(self) -> Mapping[int, Store]:
+    def roots_by_broker(self) -> Mapping[int, Storage]:
         """The same, by broker."""
         return {ONLY_BROKER: self.store}
 
-    def files_of(self, info: TopicInfo) -> Store:
+    def files_of(self, info: TopicInfo) -> Storage:
         """Files of a topic's table."""
         return self.store.at(info.location)
 
@@ -383,11 +383,11 @@ class Cluster:
         return ()
 
     @property
-    def mirror_root(self) -> Store:
+    def mirror_root(self) -> Storage:
         """The root where mirrors are, and what their passes stage."""
         return self.store
 
-    def mirror_files(self, info: TopicInfo) -> Store:
+    def mirror_files(self, info: TopicInfo) -> Storage:
         """Files of a mirror's table, at the root where mirrors are; those of another topic, too."""
         return self.files_of(info)
 
@@ -818,7 +818,7 @@ def open_cluster(root: str, storage_options: StorageOptions | None = None) -> Cl
             raise KafkaConfigurationError(
                 f"storage_options are for object stores, and {root} is a folder of this machine"
             )
-        return Cluster(LocalStore(normalised))
+        return Cluster(LocalStorage(normalised))
     # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
     from kafkalike.storage.objects import open_objects
 

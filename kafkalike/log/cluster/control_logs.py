@@ -21,7 +21,7 @@ from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import GroupRow, GroupsState
 from kafkalike.model.metadata_rows import MetadataRow
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     # These are loaded by what needs them: many programs look at the metadata of a local root and go.
@@ -63,7 +63,7 @@ class ControlLogs:
 
     def __init__(
         self,
-        store: Store,
+        store: Storage,
         clock: Clock,
         helpers: Helpers,
         *,

@@ -14,8 +14,8 @@ from kafkalike.errors import KafkaConfigurationError
 from kafkalike.storage.port import TABLE_LOG
 
 if TYPE_CHECKING:
-    from kafkalike.storage.objects import ObjectStore
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.objects import ObjectStorage
+    from kafkalike.storage.port import Storage
 
 
 class EnclosingPlaces(NamedTuple):
@@ -27,7 +27,7 @@ class EnclosingPlaces(NamedTuple):
     """The root of a cluster that it lies in; the innermost one."""
 
 
-def check_not_enclosed(store: Store) -> None:
+def check_not_enclosed(store: Storage) -> None:
     """Refuse a root that is a Delta table, or lies in one, or in the root of another cluster.
 
     Args:
@@ -47,15 +47,15 @@ def check_not_enclosed(store: Store) -> None:
     raise KafkaConfigurationError(f"{store.uri} cannot be the root of a cluster: {what}{harm}; {instead}")
 
 
-def _enclosing(store: Store) -> EnclosingPlaces:
+def _enclosing(store: Storage) -> EnclosingPlaces:
     if store.reach == "machine":
         return _in_folders(store.uri)
     if not store.far:
         return EnclosingPlaces(None, None)
     # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
-    from kafkalike.storage.objects import ObjectStore
+    from kafkalike.storage.objects import ObjectStorage
 
-    return _in_objects(store) if isinstance(store, ObjectStore) else EnclosingPlaces(None, None)
+    return _in_objects(store) if isinstance(store, ObjectStorage) else EnclosingPlaces(None, None)
 
 
 def _in_folders(uri: str) -> EnclosingPlaces:
@@ -82,7 +82,7 @@ def _folders_above(uri: str) -> Iterator[str]:
         yield from (str(each).rstrip("/") for each in (Path(path), *Path(path).parents))
 
 
-def _in_objects(store: ObjectStore) -> EnclosingPlaces:
+def _in_objects(store: ObjectStorage) -> EnclosingPlaces:
     table = cluster = None
     for place in itertools.chain((store,), store.above()):
         # Who may not list a place above may still use the root.

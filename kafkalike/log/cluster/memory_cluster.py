@@ -7,7 +7,7 @@ import uuid
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.server import ServerConfig
-from kafkalike.storage.memory import MemoryStore
+from kafkalike.storage.memory import MemoryStorage
 
 
 class MemoryCluster(Cluster):
@@ -26,5 +26,5 @@ class MemoryCluster(Cluster):
     """
 
     def __init__(self, server: ServerConfig | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
-        store = MemoryStore(f"memory:{uuid.uuid4().hex[:8]}", now_ns=lambda: clock.now_ms() * 1_000_000)
+        store = MemoryStorage(f"memory:{uuid.uuid4().hex[:8]}", now_ns=lambda: clock.now_ms() * 1_000_000)
         super().__init__(store, server=server or ServerConfig(), clock=clock)

@@ -15,7 +15,7 @@ from kafkalike.errors import KafkaError
 from kafkalike.log.topic.followed import LONGEST
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.topic import TopicInfo
-from kafkalike.storage.port import Pace, Store
+from kafkalike.storage.port import Pace, Storage
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -25,7 +25,7 @@ OPENED_BESIDE: Final = 8
 """Topics that are opened side by side; each reads commits side by side, too."""
 
 
-def look_ahead(store: Store, logs: Iterable[TopicLog], *, waiting: bool) -> float:
+def look_ahead(store: Storage, logs: Iterable[TopicLog], *, waiting: bool) -> float:
     """Ask what a look at each log asks.
 
     Args:

@@ -30,7 +30,7 @@ from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
@@ -54,7 +54,7 @@ class RootTables:
     def __init__(
         self,
         root: str,
-        store: Store,
+        store: Storage,
         clock: Clock,
         metadata: ControlLog[ClusterState, MetadataRow],
         metadata_on_disk: Callable[[], ClusterState],
@@ -173,7 +173,7 @@ class RootTables:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _refuse_cluster(name: TopicName, files: Store) -> None:
+def _refuse_cluster(name: TopicName, files: Storage) -> None:
     """Refuse the place of a topic that is the root of another cluster; in folders `check_first` does.
 
     Raises:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.control_logs import MetadataLog
     from kafkalike.model.clock import Clock
     from kafkalike.model.cluster_state import ClusterState
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class ServerFiles:
         return ServerConfig(settings=settings)
 
 
-def server_file(store: Store) -> Mapping[str, ServerConfig]:
+def server_file(store: Storage) -> Mapping[str, ServerConfig]:
     """Read the file `server.properties` at a root, by its name; empty if there is none.
 
     Raises:
@@ -77,7 +77,7 @@ def server_file(store: Store) -> Mapping[str, ServerConfig]:
     return {name: ServerConfig.from_content(content, name)}
 
 
-def files_of_root(store: Store) -> ServerFiles:
+def files_of_root(store: Storage) -> ServerFiles:
     """Read the file of a cluster's only root, else the one that the environment names.
 
     Raises:

@@ -28,7 +28,7 @@ from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
     from kafkalike.model.names import TopicName
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 UUID_LENGTH: Final = 36
@@ -49,7 +49,7 @@ def is_later_life(location: str) -> bool:
     return LATER_LIFE.fullmatch(location) is not None
 
 
-def topic_table(files: Store) -> Snapshot | None:
+def topic_table(files: Storage) -> Snapshot | None:
     """The table at a place, when it can be read and has the columns of a topic."""
     try:
         found = load_snapshot(files)
@@ -64,7 +64,7 @@ def topic_id_of(folder: str) -> str:
     return folder[:UUID_LENGTH]
 
 
-def check_first(name: TopicName, folder: Path, files: Store) -> None:
+def check_first(name: TopicName, folder: Path, files: Storage) -> None:
     """Refuse a place for the first topic of a name that holds anything but what a killed creation leaves.
 
     That is an empty folder or an empty table of ours. Anything else is somebody's data.
@@ -123,7 +123,7 @@ def remove_folder(folder: Path, root: Path, topic_id: str) -> None:
     shutil.rmtree(put_aside(folder, root, topic_id), ignore_errors=True)
 
 
-def dead_folders(root: Store, state: ClusterState, now_ms: int) -> Iterator[tuple[Path, str, bool]]:
+def dead_folders(root: Storage, state: ClusterState, now_ms: int) -> Iterator[tuple[Path, str, bool]]:
     """Folders of tables that no topic has: of killed deletions, and of creations that were killed or too late.
 
     Args:

@@ -26,7 +26,7 @@ from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.topic.column_rules import WAITING
 from kafkalike.storage.arrays import numbers
 from kafkalike.storage.parquet import put_parquet
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 HELD_BYTES: Final = 64 * 1024 * 1024
 """Bytes of records that a task sorts at a time."""
@@ -74,7 +74,7 @@ class StagedFile:
         codec_of: see `LargeRuns`.
     """
 
-    def __init__(self, files: Store, task: int, codec_of: Callable[[str], str | None]) -> None:
+    def __init__(self, files: Storage, task: int, codec_of: Callable[[str], str | None]) -> None:
         self.runs: defaultdict[str, list[Run | LargeRun]] = defaultdict(list)
         """What has been written, by topic; the records of a partition in their order."""
         self._large = LargeRuns(files, task, codec_of, self.runs)
@@ -174,7 +174,7 @@ def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 
 
 def write_segment(
-    staged: Store, files: Store, records: Sequence[Run] | LargeRun, where: Numbering, *, keep: bool = False
+    staged: Storage, files: Storage, records: Sequence[Run] | LargeRun, where: Numbering, *, keep: bool = False
 ) -> Written:
     """Number staged records and write them as one segment.
 
@@ -214,7 +214,7 @@ def _written(where: Numbering, rows: int, size: int, times: tuple[int, int]) -> 
     )
 
 
-def read_runs(staged: Store, runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
+def read_runs(staged: Storage, runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
     """The staged batches."""
 
     def fetch(run: Run) -> pa.Buffer:

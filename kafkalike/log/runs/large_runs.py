@@ -20,7 +20,7 @@ from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.parquet import UNREADABLE, group_rows, is_storage_error, key_filter, open_parquet, parquet_writer
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 LARGE_BYTES: Final = 8 * 1024 * 1024
 """From how many bytes of a partition that a task holds at a time on, they begin a file of their own."""
@@ -47,7 +47,7 @@ class LargeRuns:
 
     def __init__(
         self,
-        files: Store,
+        files: Storage,
         task: int,
         codec_of: Callable[[str], str | None],
         done: Mapping[str, list[Run | LargeRun]],
@@ -103,7 +103,7 @@ class LargeRuns:
 class _File:
     """A file that is being written."""
 
-    def __init__(self, files: Store, task: int, codec: str) -> None:
+    def __init__(self, files: Storage, task: int, codec: str) -> None:
         self.bytes = self._rows = 0
         self._name = f"{task:06d}-{uuid.uuid4().hex}.parquet"
         self._files = files
@@ -149,7 +149,7 @@ class _File:
         self._files.discard(self._name)
 
 
-def give_to_topic(staged: Store, run: LargeRun, files: Store, name: str, start: int, *, keep: bool = False) -> bool:
+def give_to_topic(staged: Storage, run: LargeRun, files: Storage, name: str, start: int, *, keep: bool = False) -> bool:
     """Number the records of a file and make it a data file of a topic, without copying it where that is possible.
 
     A file is numbered once: what a topic may have already is never changed.
@@ -186,7 +186,7 @@ def give_to_topic(staged: Store, run: LargeRun, files: Store, name: str, start: 
     return True
 
 
-def _number_copy(staged: Store, run: LargeRun, files: Store, name: str, offsets: range) -> bool:
+def _number_copy(staged: Storage, run: LargeRun, files: Storage, name: str, offsets: range) -> bool:
     """The same with a copy: whoever is killed half-way leaves a file that no table names."""
     with staged.open_input(run.file) as source, files.open_output(name) as sink:
         while chunk := source.read_buffer(_COPIED_BYTES):
@@ -200,7 +200,7 @@ def _number_copy(staged: Store, run: LargeRun, files: Store, name: str, offsets:
     return done
 
 
-def read_large(staged: Store, run: LargeRun) -> pa.Table:
+def read_large(staged: Storage, run: LargeRun) -> pa.Table:
     """The records of a file, with all its checksums looked at.
 
     Raises:
@@ -222,5 +222,5 @@ class DamagedRunError(OSError):
     """A staged file does not hold what its task has written."""
 
 
-def _damaged(staged: Store, run: LargeRun, why: object) -> DamagedRunError:
+def _damaged(staged: Storage, run: LargeRun, why: object) -> DamagedRunError:
     return DamagedRunError(f"{staged.uri}/{run.file} is damaged: {why}")

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.runs.runs import LargeRun, Run
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 LAYOUT: Final = "runs"
 """Layout of a part whose files are manifests."""
@@ -48,7 +48,7 @@ class Manifest:
         return found
 
 
-def move_runs(staged: Store, names: Iterable[str], place: Store) -> None:
+def move_runs(staged: Storage, names: Iterable[str], place: Storage) -> None:
     """Give staged files to a transaction.
 
     Args:

@@ -30,7 +30,7 @@ from kafkalike.model import faults
 if TYPE_CHECKING:
     from kafkalike.model.config.topic import TopicConfig
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 HELD_BYTES: Final = 256 * 1024 * 1024
 """What segments that are sent side by side beyond one for each core may hold in memory."""
@@ -38,7 +38,7 @@ HELD_BYTES: Final = 256 * 1024 * 1024
 Job = tuple[list[Run] | LargeRun, Numbering]
 """A segment that is to be written."""
 
-Writing = Callable[["Store", "Store", list[Job]], list[Written]]
+Writing = Callable[["Storage", "Storage", list[Job]], list[Written]]
 """Writes segments: from the job's folder, into the topic's table."""
 
 
@@ -55,7 +55,7 @@ def raise_told(topic: str, refusal: str | None, text: str) -> NoReturn:
     raise KafkaStorageError(f"{topic}: the storage refused the records, nothing was written: {text}")
 
 
-def in_threads(staged: Store, files: Store, jobs: Sequence[Job], *, keep: bool = False) -> list[Written]:
+def in_threads(staged: Storage, files: Storage, jobs: Sequence[Job], *, keep: bool = False) -> list[Written]:
     """All segments, a core each; pyarrow works outside Python's lock.
 
     Args:
@@ -74,7 +74,7 @@ def in_threads(staged: Store, files: Store, jobs: Sequence[Job], *, keep: bool =
         return list(pool.map(write, jobs))
 
 
-def _threads(files: Store, jobs: Sequence[Job]) -> int:
+def _threads(files: Storage, jobs: Sequence[Job]) -> int:
     """A core each; more where segments are sent far away, as long as all that are at work fit into `HELD_BYTES`."""
     cores = os.cpu_count() or 1
     if not files.far:
@@ -87,7 +87,7 @@ def _threads(files: Store, jobs: Sequence[Job]) -> int:
 class StagedPayload:
     """Staged records as a payload of `TopicLog.append_payload`."""
 
-    staged: Store
+    staged: Storage
     """The job's folder."""
     runs: Sequence[Run | LargeRun]
     write_all: Writing = in_threads
@@ -105,7 +105,15 @@ class StagedPayload:
     def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
         """Done by the job, record by record."""
 
-    def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+    def write(
+        self,
+        files: Storage,
+        plan: Mapping[int, range],
+        *,
+        codec: str,
+        now_ms: int,
+        now_counts: bool,
+    ) -> list[Add]:
         """One Parquet file for each large run, and for each `SEGMENT_BYTES` of the others of a partition."""
         faults.point("append.before_files")
         time_ms = now_ms if now_counts or self.staged_ms is None else self.staged_ms
@@ -143,12 +151,20 @@ class DecidedRuns(StagedPayload):
         write_all: writes the segments, and changes no staged file; None: threads of this process.
     """
 
-    def __init__(self, place: Store, manifests: Sequence[Manifest], write_all: Writing | None = None) -> None:
+    def __init__(self, place: Storage, manifests: Sequence[Manifest], write_all: Writing | None = None) -> None:
         keeping = partial(in_threads, keep=True) if write_all is None else write_all
         super().__init__(place, in_order(manifests), keeping, manifests[0].time_ms)
         self.codec = manifests[0].codec
 
-    def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+    def write(
+        self,
+        files: Storage,
+        plan: Mapping[int, range],
+        *,
+        codec: str,
+        now_ms: int,
+        now_counts: bool,
+    ) -> list[Add]:
         """See `StagedPayload`.
 
         Raises:
@@ -164,7 +180,7 @@ class DecidedRuns(StagedPayload):
             raise
 
 
-def write_anew(staged: Store, files: Store, job: Job) -> Written:
+def write_anew(staged: Storage, files: Storage, job: Job) -> Written:
     """Write a segment in a Spark task, under a name that no other attempt at it has.
 
     Spark may run a task twice at a time (speculation, an executor that it takes for lost): the one that is late, or is

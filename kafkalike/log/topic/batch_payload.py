@@ -27,7 +27,7 @@ from kafkalike.model.batch import RecordBatch
 from kafkalike.model.segments import Segment
 from kafkalike.storage.arrays import binaries, held_numbers, numbers
 from kafkalike.storage.parquet import put_parquet
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     from kafkalike.model.config.topic import TopicConfig
@@ -50,7 +50,15 @@ class Payload(Protocol):
         """Refuse what the topic does not take, by its newest settings."""
         ...
 
-    def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+    def write(
+        self,
+        files: Storage,
+        plan: Mapping[int, range],
+        *,
+        codec: str,
+        now_ms: int,
+        now_counts: bool,
+    ) -> list[Add]:
         """Write the data files, under new names that nobody sees yet.
 
         Args:
@@ -82,7 +90,15 @@ class BatchPayload:
         """See `Payload`."""
         check_batch(self.batch, info, config, now_ms, self.schemas)
 
-    def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+    def write(
+        self,
+        files: Storage,
+        plan: Mapping[int, range],
+        *,
+        codec: str,
+        now_ms: int,
+        now_counts: bool,
+    ) -> list[Add]:
         """One Parquet file per partition."""
         faults.point("append.before_files")
         named: list[tuple[Add, pa.Table]] = []
@@ -95,12 +111,12 @@ class BatchPayload:
             raise refused(files, [add for add, _ in named], cause) from cause
 
 
-def written(files: Store, add: Add, table: pa.Table, codec: str) -> Add:
+def written(files: Storage, add: Add, table: pa.Table, codec: str) -> Add:
     """Write the file that an action names, and say its size."""
     return replace(add, size=put_parquet(files, add.path, table, PARQUET_CODECS[codec]))
 
 
-def refused(files: Store, adds: Iterable[Add], cause: Exception) -> KafkaStorageError:
+def refused(files: Storage, adds: Iterable[Add], cause: Exception) -> KafkaStorageError:
     """Remove what was written of an append, and say why it failed."""
     for add in adds:
         files.discard(add.path)

@@ -19,7 +19,7 @@ from kafkalike.log.topic.column_batch import ColumnBatch
 from kafkalike.log.topic.validate import RECORD_ERRORS, SchemasOf, check_batch
 from kafkalike.model import faults
 from kafkalike.storage.arrays import numbers
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     from kafkalike.model.config.topic import TopicConfig
@@ -52,7 +52,15 @@ class ColumnPayload:
             check_batch(self.batch.records(), info, config, now_ms, self.schemas)
             raise
 
-    def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+    def write(
+        self,
+        files: Storage,
+        plan: Mapping[int, range],
+        *,
+        codec: str,
+        now_ms: int,
+        now_counts: bool,
+    ) -> list[Add]:
         """One Parquet file per partition."""
         faults.point("append.before_files")
         named = {p: segment_name(p, run.start) for p, run in plan.items()}
@@ -84,7 +92,7 @@ class ColumnPayload:
 
     def _write(  # noqa: PLR0917 - called through `partial` alone
         self,
-        files: Store,
+        files: Storage,
         name: str,
         rows: pa.Array | None,
         run: range,
@@ -103,7 +111,7 @@ class ColumnPayload:
         return written(files, unwritten(name, partition, table, now_ms), table, codec)
 
 
-def _beside(files: Store, calls: Sequence[Callable[[], Add]], size: int) -> list[Add]:
+def _beside(files: Storage, calls: Sequence[Callable[[], Add]], size: int) -> list[Add]:
     """Make all calls, side by side where that helps; all have ended then."""
     if files.far or len(calls) == 1 or size < IN_THREADS:
         return files.beside(calls)

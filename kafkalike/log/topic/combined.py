@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kafkalike.model.clock import Clock
     from kafkalike.model.config.topic import TopicConfig
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Topic(Protocol):
     """What an append asks of a topic's log; `TopicLog` says what each is."""
 
     info: TopicInfo
-    files: Store
+    files: Storage
     clock: Clock
 
     @property

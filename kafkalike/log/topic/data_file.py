@@ -19,7 +19,7 @@ from kafkalike.storage.parquet import HAS_FILTERS, KEY, UNREADABLE, is_storage_e
 
 if TYPE_CHECKING:
     from kafkalike.model.segments import Segment
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -99,7 +99,7 @@ class DataFile:
         OSError, pa.ArrowException: it is damaged, or the storage does not answer.
     """
 
-    def __init__(self, files: Store, segment: Segment, reading: Reading) -> None:
+    def __init__(self, files: Storage, segment: Segment, reading: Reading) -> None:
         self._files = files
         self._path = segment.path
         self._reading = reading
@@ -229,7 +229,7 @@ def kind_of(kind: pa.DataType) -> str:
 
 
 def rows_at_a_time(  # noqa: PLR0917
-    files: Store, path: str, file: pq.ParquetFile, groups: Sequence[int], wanted: int, columns: Sequence[str]
+    files: Storage, path: str, file: pq.ParquetFile, groups: Sequence[int], wanted: int, columns: Sequence[str]
 ) -> int:
     """How many rows of a file come to about `wanted` bytes when they are decoded.
 

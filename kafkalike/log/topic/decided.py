@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
     from kafkalike.model.config.topic import TopicConfig
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 JOINED_BYTES: Final = 32 * 1024 * 1024
 """Staged bytes that become one data file of a partition at most, and are held in memory at a time."""
@@ -99,7 +99,15 @@ class DecidedPayload:
                 f"{info.name}: a decided transaction has records for partitions {unknown}, which do not exist"
             )
 
-    def write(self, files: Store, plan: Mapping[int, range], *, codec: str, now_ms: int, now_counts: bool) -> list[Add]:
+    def write(
+        self,
+        files: Storage,
+        plan: Mapping[int, range],
+        *,
+        codec: str,
+        now_ms: int,
+        now_counts: bool,
+    ) -> list[Add]:
         """See `Payload`. A file for each partition, or more where there are very many records."""
         adds: list[Add] = []
         at = {p: run.start for p, run in plan.items()}

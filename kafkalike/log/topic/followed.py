@@ -27,7 +27,7 @@ from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
-from kafkalike.storage.port import NOW, Pace, Store
+from kafkalike.storage.port import NOW, Pace, Storage
 
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
@@ -46,7 +46,7 @@ FETCH_BYTES: Final = 1_048_576
 class Home:
     """What the logs of all topics of a cluster share."""
 
-    store: Store
+    store: Storage
     """The cluster's files."""
     metadata: ControlLog[ClusterState, MetadataRow]
     """Say which topics there are."""
@@ -75,7 +75,7 @@ class FollowedTopic:
 
     def __init__(self, home: Home, info: TopicInfo, jitter: Callable[[], float]) -> None:
         self.info = info
-        self.files: Store = home.store.at(info.location)
+        self.files: Storage = home.store.at(info.location)
         self.fetch_bytes = FETCH_BYTES
         self.clock: Clock = home.clock
         self._home = home

@@ -23,7 +23,7 @@ from kafkalike.storage.parquet import UNREADABLE, sound
 
 if TYPE_CHECKING:
     from kafkalike.model.segments import Segment
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 _READING = Reading(batch_bytes=16 * 1024 * 1024)
 
@@ -59,7 +59,7 @@ class Wanted:
     """Bytes of records that are kept of a file, and one record in any case."""
 
 
-def search(files: Store, segments: Sequence[Segment], wanted: Wanted) -> Iterator[Searched]:
+def search(files: Storage, segments: Sequence[Segment], wanted: Wanted) -> Iterator[Searched]:
     """Look for a key, file by file, the last one first.
 
     Where a file has more than may be kept, the search ends after it: one for what is below its `start` goes on.
@@ -88,7 +88,7 @@ def search(files: Store, segments: Sequence[Segment], wanted: Wanted) -> Iterato
             return
 
 
-def _searched(files: Store, segment: Segment, wanted: Wanted) -> Searched:
+def _searched(files: Storage, segment: Segment, wanted: Wanted) -> Searched:
     if segment.stop <= wanted.start:
         return Searched(None, skipped=True, start=segment.start)
     file = DataFile(files, segment, _READING)

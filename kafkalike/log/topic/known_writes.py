@@ -12,10 +12,10 @@ from kafkalike.log.topic.validate import check_after, not_in_order
 from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.combining.parts import ranges_of_write
 from kafkalike.model.segments import Segment
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 
-def find_write(topic: str, files: Store, state: TableState, txn: TxnId) -> Appended | None:
+def find_write(topic: str, files: Storage, state: TableState, txn: TxnId) -> Appended | None:
     """The earlier write of the same `TxnId`, if the table has it; see `TopicLog.already_appended`."""
     known = state.txns.get(txn.app_id)
     if known is None or known < txn.version:
@@ -51,7 +51,7 @@ def names_of(txn: TxnId, known: Mapping[str, int]) -> dict[str, int]:
     return names
 
 
-def find_commit(files: Store, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:
+def find_commit(files: Storage, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:
     """The newest commit that fits, among those a table's log still holds.
 
     Raises:

@@ -10,13 +10,13 @@ from kafkalike.delta.table_state import TableState, end_app, records_ends
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.topic.foreign_rules import FORGETS
 from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 LOOK_BACK: Final = 100
 """Commits below a checkpoint that a load looks through at most for what the live files do not say; a few ms."""
 
 
-def look_back(state: TableState, checkpoint: int, files: Store) -> None:
+def look_back(state: TableState, checkpoint: int, files: Storage) -> None:
     """Look through the last commits below a checkpoint for what it does not say.
 
     That is a rewind, by the commits back to the last one of ours, and the ends of records that are gone from a table
@@ -42,7 +42,7 @@ def look_back(state: TableState, checkpoint: int, files: Store) -> None:
     state.note_recorded(state.index.ends)
 
 
-def _keep_taken(state: TableState, seen: Sequence[TableCommit], files: Store, *, older_recorded: bool) -> None:
+def _keep_taken(state: TableState, seen: Sequence[TableCommit], files: Storage, *, older_recorded: bool) -> None:
     """Let the log end stay above files that foreign writers took out and whose own commits are not read any more.
 
     Where nothing says how far such a file went, the table counts as rewound.

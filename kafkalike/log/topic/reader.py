@@ -14,7 +14,7 @@ from kafkalike.log.topic.data_file import Reading, longs
 from kafkalike.log.topic.segment_rows import SegmentRows
 from kafkalike.model.segments import Segment
 from kafkalike.model.topic import TopicInfo
-from kafkalike.storage.port import NOW, SURELY, Pace, Store
+from kafkalike.storage.port import NOW, SURELY, Pace, Storage
 
 MAX_FILES: Final = 64
 """Small files that one chunk may join; bounds the time of one read of a topic of tiny appends."""
@@ -38,7 +38,7 @@ class ReadableLog(Protocol):
         ...
 
     @property
-    def files(self) -> Store:
+    def files(self) -> Storage:
         """Its table's files."""
         ...
 

@@ -11,7 +11,7 @@ from kafkalike.errors import CorruptRecordError, KafkaStorageError, LogCorruptEr
 from kafkalike.model.row_value import UNREADABLE as UNREADABLE_STATS
 from kafkalike.model.segments import Segment
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 PART_BYTES: Final = 1024 * 1024
 """Bytes read at a time where nothing is decoded."""
@@ -31,7 +31,7 @@ def parse_time_ms(text: str | int) -> int:
     return (seconds - (int(offset.total_seconds()) if offset else 0)) * 1000 + moment.microsecond // 1000
 
 
-def segment_of(add: Add, files: Store) -> Segment:
+def segment_of(add: Add, files: Storage) -> Segment:
     """The segment that an added file is.
 
     Reads the file itself when the commit carries no statistics that say it, as a foreign writer's may.
@@ -69,7 +69,7 @@ def _segment_from_stats(add: Add, partition: int) -> Segment:
     )
 
 
-def _segment_from_file(add: Add, partition: int, files: Store) -> Segment:
+def _segment_from_file(add: Add, partition: int, files: Storage) -> Segment:
     import pyarrow.compute as pc  # 30 ms, which most processes never need
 
     try:
@@ -96,12 +96,12 @@ def _segment_from_file(add: Add, partition: int, files: Store) -> Segment:
         ) from cause
 
 
-def versions(files: Store) -> list[int]:
+def versions(files: Storage) -> list[int]:
     """Table versions whose commit file still exists, in order."""
     return sorted(v for entry in files.list("_delta_log") if (v := version_of(entry.name)) is not None)
 
 
-def sha256_of(files: Store, name: str) -> str:
+def sha256_of(files: Storage, name: str) -> str:
     """SHA-256 of a file's content.
 
     Raises:

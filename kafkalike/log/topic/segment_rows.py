@@ -24,7 +24,7 @@ from kafkalike.storage.parquet import UNREADABLE, is_storage_error, sound
 
 if TYPE_CHECKING:
     from kafkalike.model.segments import Segment
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 WHOLE_ROWS: Final = 65_536
@@ -64,7 +64,7 @@ class SegmentRows:
 
     def __init__(
         self,
-        files: Store,
+        files: Storage,
         segment: Segment,
         position: int,
         reading: Reading,
@@ -162,7 +162,7 @@ class SegmentRows:
         failed = (CorruptRecordError, KafkaStorageError, *UNREADABLE)
         return sound(self._given, self._segment.path, self._fetched_at, failed)
 
-    def _fetched_at(self, files: Store) -> pa.RecordBatch:
+    def _fetched_at(self, files: Storage) -> pa.RecordBatch:
         self._files = files
         return self._fetched()
 
@@ -264,7 +264,7 @@ def _offsets(batch: pa.RecordBatch) -> Longs:
     return longs(batch.column("offset"))
 
 
-def read_segment(files: Store, segment: Segment, columns: tuple[str, ...] = COLUMNS) -> Iterator[pa.Table]:
+def read_segment(files: Storage, segment: Segment, columns: tuple[str, ...] = COLUMNS) -> Iterator[pa.Table]:
     """The rows of a segment in offset order, some ten thousand at a time.
 
     Args:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kafkalike.model.batch import RecordBatch
     from kafkalike.model.clock import Deadline
     from kafkalike.model.transactions.values import Attempt, Committed, Part
-    from kafkalike.storage.port import Entry, Store
+    from kafkalike.storage.port import Entry, Storage
 
 
 TRIES: Final = 3
@@ -62,7 +62,7 @@ class FilesToStage:
     """Names that the files get."""
     counts: Mapping[int, int]
     """Records by partition."""
-    move: Callable[[Store], object]
+    move: Callable[[Storage], object]
     """Puts the files into the folder of the transaction; raises `OSError`."""
 
 
@@ -73,7 +73,7 @@ class Staging:
         root: the cluster's files.
     """
 
-    def __init__(self, root: Store) -> None:
+    def __init__(self, root: Storage) -> None:
         self._files = root.at(TRANSACTIONS)
 
     @property
@@ -91,7 +91,7 @@ class Staging:
         codec: str,
         deadline: Deadline | None,
     ) -> StagedFile:
-        """Store records.
+        """Storage records.
 
         Each try has a name of its own: of one whose answer was lost it does not matter whether its file is there.
 
@@ -135,11 +135,11 @@ class Staging:
             f"{self._files.uri}: the storage refused the records of a transaction: {failed}"
         ) from failed
 
-    def place(self, attempt: Attempt) -> Store:
+    def place(self, attempt: Attempt) -> Storage:
         """The folder of a transaction, for files that others put there; it may not exist."""
         return self._files.at(folder_of(attempt))
 
-    def make_place(self, attempt: Attempt) -> Store:
+    def make_place(self, attempt: Attempt) -> Storage:
         """The same, made if need be.
 
         Raises:

@@ -23,13 +23,13 @@ from kafkalike.maintenance.staging.prefix import Prefix, clear
 from kafkalike.maintenance.staging.scratch import Scratch
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.storage.locks.lock import TableLock
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 JobPlace = JobFolder | Prefix | Scratch
 """Where a job that runs in many processes stages its records."""
 
 
-def job_place(store: Store, name: str | None = None, scratch: str | None = None) -> JobPlace:
+def job_place(store: Storage, name: str | None = None, scratch: str | None = None) -> JobPlace:
     """A place for a job of the Spark driver that this process belongs to; a new one without a name.
 
     Args:
@@ -46,7 +46,7 @@ def job_place(store: Store, name: str | None = None, scratch: str | None = None)
 
 
 @contextmanager
-def staging_place(store: Store, clock: Clock = SYSTEM_CLOCK) -> Iterator[Folder]:
+def staging_place(store: Storage, clock: Clock = SYSTEM_CLOCK) -> Iterator[Folder]:
     """A place of this write's own, gone afterwards.
 
     Args:
@@ -94,7 +94,7 @@ def staging_folder(root: str, clock: Clock = SYSTEM_CLOCK) -> Iterator[Path]:
         _remove(folder, lock)
 
 
-def clear_staging(store: Store, deadline: Deadline, clock: Clock = SYSTEM_CLOCK) -> int:
+def clear_staging(store: Storage, deadline: Deadline, clock: Clock = SYSTEM_CLOCK) -> int:
     """Remove what writers that have died left behind; those that live are left alone.
 
     Args:

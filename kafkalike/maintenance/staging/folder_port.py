@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 
 class Lease(Protocol):
@@ -21,7 +21,7 @@ class Folder(Protocol):
     """Where a job's tasks stage their records; travels to them."""
 
     @property
-    def files(self) -> Store:
+    def files(self) -> Storage:
         """What is in it."""
 
     def enter(self) -> Lease:

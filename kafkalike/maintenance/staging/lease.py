@@ -19,7 +19,7 @@ from typing import Final
 
 from kafkalike.delta.layout import LOCKS, STAGING
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.locks.lock import TableLock
 
 OWNER: Final = "owner.json"
@@ -116,9 +116,9 @@ class JobFolder:
         return f"{self.root}/{STAGING}/{self.name}"
 
     @property
-    def files(self) -> LocalStore:
+    def files(self) -> LocalStorage:
         """What is in it."""
-        return LocalStore(self.path)
+        return LocalStorage(self.path)
 
     def make(self) -> None:
         """Make it, unless it is there: on the driver, before there are tasks.
@@ -159,9 +159,9 @@ class HeldFolder:
     path: str
 
     @property
-    def files(self) -> LocalStore:
+    def files(self) -> LocalStorage:
         """What is in it."""
-        return LocalStore(self.path)
+        return LocalStorage(self.path)
 
     def enter(self) -> HeldFolder:
         """Begin to work in the folder."""

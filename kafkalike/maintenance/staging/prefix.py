@@ -16,7 +16,7 @@ from typing import Final
 
 from kafkalike.delta.layout import STAGING
 from kafkalike.errors import KafkaStorageError
-from kafkalike.storage.port import Entry, Store
+from kafkalike.storage.port import Entry, Storage
 
 IDLE_MS: Final = 7 * 24 * 60 * 60 * 1000
 """After what time without a new file of its own a job is taken for dead, ms. One that is alive all the same fails when
@@ -27,11 +27,11 @@ it comes to its commit, and has written nothing."""
 class Prefix:
     """Where the tasks of one job stage their records; travels to them."""
 
-    files: Store
-    """Such a one as may be sent; see `Store.for_tasks`."""
+    files: Storage
+    """Such a one as may be sent; see `Storage.for_tasks`."""
 
     @classmethod
-    def of(cls, store: Store, name: str | None = None) -> Prefix:
+    def of(cls, store: Storage, name: str | None = None) -> Prefix:
         """One for a job; a new one without a name.
 
         Args:
@@ -57,7 +57,7 @@ class Prefix:
             self.files.beside([partial(self.files.discard, name) for name in found])
 
 
-def clear(store: Store) -> int:
+def clear(store: Storage) -> int:
     """Remove what jobs that were killed have left.
 
     Args:

@@ -20,8 +20,8 @@ import pyarrow as pa
 from kafkalike.errors import KafkaStorageError
 from kafkalike.maintenance.staging.lease import remove_folder
 from kafkalike.maintenance.staging.prefix import Prefix
-from kafkalike.storage.local import LocalStore
-from kafkalike.storage.port import Store
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.port import Storage
 
 ROOM_OF_A_CORE: Final = 512 * 1024 * 1024
 """Bytes that must be free on the disk for each core when a task begins a file there, which ends soon after half of
@@ -31,7 +31,7 @@ _OVERFLOWN: Final = "overflown"
 """A file that says that some of the job's records are in the store."""
 
 
-class ScratchStore(LocalStore):
+class ScratchStore(LocalStorage):
     """A folder of this machine whose files go to another store when the disk is nearly full.
 
     Args:
@@ -39,7 +39,7 @@ class ScratchStore(LocalStore):
         beyond: that store.
     """
 
-    def __init__(self, uri: str, beyond: Store) -> None:
+    def __init__(self, uri: str, beyond: Storage) -> None:
         super().__init__(uri)
         self.beyond = beyond
 
@@ -79,7 +79,7 @@ class Scratch:
     """Where what the disk has no room for goes."""
 
     @classmethod
-    def of(cls, above: str, store: Store, name: str | None = None) -> Scratch:
+    def of(cls, above: str, store: Storage, name: str | None = None) -> Scratch:
         """One for a job; a new one without a name.
 
         Args:
@@ -128,7 +128,7 @@ class Scratch:
 
 
 @contextmanager
-def scratch_folder(above: str, store: Store) -> Iterator[Scratch]:
+def scratch_folder(above: str, store: Storage) -> Iterator[Scratch]:
     """One of this write's own, gone afterwards; see `Scratch.of`."""
     scratch = Scratch.of(above, store)
     scratch.make()

@@ -26,7 +26,7 @@ from kafkalike.model.segments import Segment
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 COMMIT_TIMEOUT_MS: Final = 60_000
 """How long a commit waits for producers that hold the topic, ms."""
@@ -142,7 +142,7 @@ def publish_or_discard(log: TopicLog, change: Change, run: str) -> int | None:
     return landed
 
 
-def discard_all(files: Store, adds: Iterable[Add]) -> None:
+def discard_all(files: Storage, adds: Iterable[Add]) -> None:
     """Try to remove files that no version names."""
     for add in adds:
         files.discard(add.path)

@@ -26,7 +26,7 @@ from kafkalike.model.segments import Segment
 from kafkalike.storage.parquet import open_parquet
 
 if TYPE_CHECKING:
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -42,7 +42,7 @@ _KEYS: Final = ("key", "offset")
 class Cleaning:
     """A pass over one partition that is to be made."""
 
-    files: Store
+    files: Storage
     plan: CompactionPlan
     start: int
     """Offset from which on the partition is dirty."""
@@ -163,7 +163,7 @@ def _grouped(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays([grouped.column("key"), grouped.column("offset_max")], schema=table.schema)
 
 
-def _key_chunks(files: Store, segments: Sequence[Segment], keyless: Counter[str]) -> Iterator[pa.Table]:
+def _key_chunks(files: Storage, segments: Sequence[Segment], keyless: Counter[str]) -> Iterator[pa.Table]:
     """Keys and offsets of segments; counts records without key on the way."""
     parts: list[pa.Table] = []
     rows = size = 0

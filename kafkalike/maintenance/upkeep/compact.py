@@ -20,7 +20,7 @@ from kafkalike.model.compaction import Cleaned, CompactionPlan, cleaner_app
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 _CHECKPOINT: Final = ("dirty", "horizon", "horizon_ms", "settled")
 
@@ -83,7 +83,7 @@ def _checkpoint(partition: int, cleaned: Cleaned) -> dict[str, int]:
 
 def compact(
     log: TopicLog,
-    files: Store,
+    files: Storage,
     passes: Iterable[DuePass],
     run_id: str,
     *,

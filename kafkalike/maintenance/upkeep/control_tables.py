@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.row_value import ControlState
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 S = TypeVar("S", bound="ControlState")
 R = TypeVar("R")
@@ -171,12 +171,12 @@ def clear_folders(cluster: Cluster) -> int:
     return sum(_clear_folders(cluster, place) for place in _folders(cluster))
 
 
-def _folders(cluster: Cluster) -> list[Store]:
+def _folders(cluster: Cluster) -> list[Storage]:
     """Those of a cluster's roots that are folders of this machine."""
     return [place for place in cluster.places() if place.reach == "machine"]
 
 
-def _clear_folders(cluster: Cluster, place: Store) -> int:
+def _clear_folders(cluster: Cluster, place: Storage) -> int:
     state, now = cluster.metadata_on_disk(), cluster.clock.now_ms()
     found = list(dead_folders(place, state, now))
     if any(open_still for _, _, open_still in found):

@@ -33,7 +33,7 @@ from kafkalike.storage.port import Entry
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.cluster_state import ClusterState
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 _DATA: Final = re.compile(r"(partition=\d+|_waiting)/[^/]+")
 """A data file of ours; what else lies in a topic's folder is somebody's, and stays."""
@@ -80,7 +80,7 @@ def clear_dead_tables(cluster: Cluster, say: Callable[[str], None] = lambda _: N
     return sum(_cleared(cluster, place, say) for place in cluster.places() if place.reach != "machine")
 
 
-def _cleared(cluster: Cluster, store: Store, say: Callable[[str], None]) -> int:
+def _cleared(cluster: Cluster, store: Storage, say: Callable[[str], None]) -> int:
     folders = store.folders()
     now_ms = store.now_ns() // 1_000_000
     marks = dict(_marks(store, now_ms))
@@ -102,7 +102,7 @@ def _cleared(cluster: Cluster, store: Store, say: Callable[[str], None]) -> int:
     return count
 
 
-def _marks(store: Store, now_ms: int) -> Iterator[tuple[str, _Mark]]:
+def _marks(store: Storage, now_ms: int) -> Iterator[tuple[str, _Mark]]:
     for entry in store.list(DELETED):
         try:
             location = store.read(f"{DELETED}/{entry.name}").decode()
@@ -111,14 +111,14 @@ def _marks(store: Store, now_ms: int) -> Iterator[tuple[str, _Mark]]:
         yield entry.name, _Mark(location, now_ms - entry.modified_ms)
 
 
-def _clear_marks(store: Store, state: ClusterState, marks: Mapping[str, _Mark], looked: set[str]) -> None:
+def _clear_marks(store: Storage, state: ClusterState, marks: Mapping[str, _Mark], looked: set[str]) -> None:
     """Remove marks that tell nothing any more: of topics that live all the same, and of folders that are gone."""
     for topic_id, mark in marks.items():
         if mark.age_ms >= UNDER_WAY_MS and (live_topic(state, topic_id) or mark.location not in looked):
             store.remove(f"{DELETED}/{topic_id}")
 
 
-def _look(store: Store, folder: str, now_ms: int) -> _Folder:
+def _look(store: Storage, folder: str, now_ms: int) -> _Folder:
     files = store.at(folder)
     log = files.list(_LOG)
     below = files.list(deep=True)
@@ -139,7 +139,7 @@ def _last_the_oldest(entry: Entry) -> tuple[bool, int]:
     return version is None, 0 if version is None else -version
 
 
-def _table(files: Store, log: list[Entry]) -> tuple[str | None, bool]:
+def _table(files: Storage, log: list[Entry]) -> tuple[str | None, bool]:
     """Id of the table at a place, and whether it is a new one; see `Found`."""
     if not any(VERSION_FILE.fullmatch(entry.name) for entry in log):
         return "", False
@@ -154,7 +154,7 @@ def _table(files: Store, log: list[Entry]) -> tuple[str | None, bool]:
         return None, False
 
 
-def _remove(files: Store, folder: _Folder) -> None:
+def _remove(files: Storage, folder: _Folder) -> None:
     for at in range(0, len(folder.data), CHUNK):
         files.beside([partial(files.remove, name) for name in folder.data[at : at + CHUNK]])
     for name in folder.log:

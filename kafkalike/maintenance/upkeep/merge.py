@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.merging import Run
     from kafkalike.model.segments import Segment
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 ROUND_BYTES: Final = 256 * 1024 * 1024
 ROUND_RUNS: Final = 64
@@ -43,7 +43,7 @@ class Merged:
 
 def merge(
     log: TopicLog,
-    files: Store,
+    files: Storage,
     runs: Sequence[Run],
     run_id: str,
     problems: list[str],
@@ -86,7 +86,7 @@ def merge(
 class _Round:
     """Runs that one table version puts in place."""
 
-    files: Store
+    files: Storage
     runs: tuple[Run, ...]
     compression: str
     fenced: int

@@ -29,7 +29,7 @@ from kafkalike.model.dead_letters.letters import read_context
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 FILTERED_KEYS: Final = 64
 """Most keys that Bloom filters are asked for: of more, each row group would be likely to have one by chance alone."""
@@ -44,7 +44,7 @@ Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 class Removing:
     """Records that are to go from one partition."""
 
-    files: Store
+    files: Storage
     partition: int
     segments: tuple[Segment, ...]
     """All data files that the table has of the partition, in offset order; those below the log start too."""
@@ -229,7 +229,7 @@ def _by_key(rows: pa.Table) -> dict[bytes, KeyFound]:
     return found
 
 
-def _may_have_keys(files: Store, segment: Segment, keys: _Keys) -> bool:
+def _may_have_keys(files: Storage, segment: Segment, keys: _Keys) -> bool:
     """Whether a file has one of some keys, as far as its Bloom filters and its column of keys say.
 
     Raises:

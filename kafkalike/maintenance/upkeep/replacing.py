@@ -16,7 +16,7 @@ from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:
     from kafkalike.delta.actions import Add
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 GROUP_ROWS: Final = 1_000_000
 GROUP_BYTES: Final = 128 * 1024 * 1024
@@ -83,7 +83,7 @@ def losing(group: Sequence[Segment], masks: Masks) -> Iterator[list[Segment]]:
 
 
 def replaced(
-    files: Store, run: Sequence[Segment], masks: Masks, compression: str, *, end: int, dry_run: bool
+    files: Storage, run: Sequence[Segment], masks: Masks, compression: str, *, end: int, dry_run: bool
 ) -> Replacement:
     """Put what stays of a run of segments into one file.
 

@@ -38,7 +38,7 @@ from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
 from kafkalike.model.metadata_rows import LOG_START, LogStartsMoved, MetadataRow, Move, parse_row
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -262,7 +262,7 @@ class _Earlier:
     when_ms: int
 
 
-def _table_at(files: Store, info: TopicInfo, version: int) -> _Earlier:
+def _table_at(files: Storage, info: TopicInfo, version: int) -> _Earlier:
     """The table at a version: its files, what is noted with them, and its time."""
     try:
         earlier = load_table(files, segment_of, version)
@@ -276,7 +276,7 @@ def _table_at(files: Store, info: TopicInfo, version: int) -> _Earlier:
     return _Earlier(version=version, adds=adds, holes=notes, ends=ends, when_ms=commit.timestamp_ms)
 
 
-def _is_there(files: Store, name: str) -> bool:
+def _is_there(files: Storage, name: str) -> bool:
     try:
         files.size(name)
     except FileNotFoundError:

@@ -20,7 +20,7 @@ from kafkalike.model.segments import Segment
 from kafkalike.storage.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, key_filter, open_parquet, parquet_writer
 
 if TYPE_CHECKING:
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Keep = Callable[[Segment], Mask | None]
@@ -28,7 +28,7 @@ Keep = Callable[[Segment], Mask | None]
 
 
 def rewrite(
-    files: Store, run: Sequence[Segment], codec: str, keep: Keep = lambda _: None, *, data_change: bool = False
+    files: Storage, run: Sequence[Segment], codec: str, keep: Keep = lambda _: None, *, data_change: bool = False
 ) -> Add | None:
     """Write the records of adjacent segments of one partition into a new file, which no commit names yet.
 
@@ -77,7 +77,7 @@ def rewrite(
     )
 
 
-def _kept(files: Store, segment: Segment, mask: Mask | None) -> Iterator[pa.Table]:
+def _kept(files: Storage, segment: Segment, mask: Mask | None) -> Iterator[pa.Table]:
     at = 0
     for table in read_segment(files, segment):
         rows = table.num_rows
@@ -90,7 +90,7 @@ def _kept(files: Store, segment: Segment, mask: Mask | None) -> Iterator[pa.Tabl
         at += rows
 
 
-def codec_of(files: Store, compression: str, segment: Segment) -> str:
+def codec_of(files: Storage, compression: str, segment: Segment) -> str:
     """Codec, in pyarrow's words, for a file that takes the place of a segment.
 
     Args:
@@ -111,7 +111,7 @@ def codec_of(files: Store, compression: str, segment: Segment) -> str:
 class _Writer:
     """A Parquet file that is made of row groups of bounded size; there is none when no row is written."""
 
-    def __init__(self, files: Store, name: str, codec: str, expected: int) -> None:
+    def __init__(self, files: Storage, name: str, codec: str, expected: int) -> None:
         self._expected = expected
         self._files = files
         self._name = name

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
 from kafkalike.model.clock import Deadline
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 Job = TypeVar("Job")
 Piece = TypeVar("Piece")
@@ -49,6 +49,6 @@ class InProcess:
 IN_PROCESS = InProcess()
 
 
-def where_possible(tasks: Tasks, files: Store) -> Tasks:
+def where_possible(tasks: Tasks, files: Storage) -> Tasks:
     """These tasks, where they can write a table's files; replicas are written by this process, which knows them."""
     return tasks if files.copies() == [files] else IN_PROCESS

@@ -21,7 +21,7 @@ from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.log.topic.notes import OPERATIONS
 from kafkalike.log.topic.segment_files import versions
 from kafkalike.model import faults
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 ORPHAN_MS: Final = 3_600_000
 """Age, ms, of a file that no commit has named before it goes: longer than any writer takes from file to commit."""
@@ -66,7 +66,7 @@ class Leftover:
 
 
 def leftovers(
-    files: Store, live: Callable[[], Collection[str]], now_ms: int, delays: Delays, orphan_ms: float = ORPHAN_MS
+    files: Storage, live: Callable[[], Collection[str]], now_ms: int, delays: Delays, orphan_ms: float = ORPHAN_MS
 ) -> list[Leftover]:
     """The files that may go now.
 
@@ -105,7 +105,7 @@ def leftovers(
 
 
 def vacuum(
-    files: Store,
+    files: Storage,
     due: Collection[Leftover],
     live: Callable[[], Container[str]],
     exclusive: Callable[[], AbstractContextManager[None]],
@@ -136,7 +136,7 @@ def vacuum(
             yield from removed
 
 
-def _unlink(files: Store, path: str) -> bool:
+def _unlink(files: Storage, path: str) -> bool:
     faults.point("vacuum.before_unlink")
     folder, _, name = path.rpartition("/")
     try:
@@ -149,14 +149,14 @@ def _unlink(files: Store, path: str) -> bool:
     return True
 
 
-def _data_files(files: Store) -> Iterator[tuple[str, int, int]]:
+def _data_files(files: Storage) -> Iterator[tuple[str, int, int]]:
     """Path, bytes and modification time (ms) of the data files, committed or not."""
     for entry in files.list(deep=True):
         if entry.name.endswith(".parquet") and not entry.name.rpartition("/")[2].startswith("."):
             yield entry.name, entry.size, entry.modified_ms
 
 
-def _removal_times(files: Store, paths: Collection[str], horizon_ms: int) -> dict[str, tuple[int, bool]]:
+def _removal_times(files: Storage, paths: Collection[str], horizon_ms: int) -> dict[str, tuple[int, bool]]:
     """When commits took files out, and whether their records went with them.
 
     Commits older than the horizon need not be read: what they took out is older than every delay. But a commit's time
@@ -195,7 +195,7 @@ def _time_of(content: bytes) -> int:
     return int(found.group(1)) if found else 0
 
 
-def _old_temporaries(files: Store, now_ms: int) -> Iterator[Leftover]:
+def _old_temporaries(files: Storage, now_ms: int) -> Iterator[Leftover]:
     """Half-written files of the log, and checksums of versions that the log no longer has."""
     entries = files.list(_LOG_DIR)
     oldest = min((v for e in entries if (v := version_of(e.name)) is not None), default=0)
@@ -205,7 +205,7 @@ def _old_temporaries(files: Store, now_ms: int) -> Iterator[Leftover]:
             yield Leftover(f"{_LOG_DIR}/{entry.name}", entry.size)
 
 
-def _old_waiting(files: Store, now_ms: int) -> Iterator[Leftover]:
+def _old_waiting(files: Storage, now_ms: int) -> Iterator[Leftover]:
     """Appends that waited beside the table, and words that one must not be taken, when no request can be so late."""
     for entry in files.list(WAITING):
         if now_ms - entry.modified_ms >= WAITING_MS:
@@ -217,7 +217,7 @@ def _is_stale_checksum(name: str, oldest: int) -> bool:
     return match is not None and int(match.group(1) or match.group(2)) < oldest
 
 
-def log_reach_ms(files: Store) -> int:
+def log_reach_ms(files: Storage) -> int:
     """How far back a table's log reaches at least, ms: no delay can be longer.
 
     Raises:

@@ -21,7 +21,7 @@ from kafkalike.model.corrections.removal import runs_of, within
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 NO_RECORDS: Final = frozenset({*CONTROL_TABLES, LEASES, LOCKS, BROKERS})
 """Folders of the root that are no topic's, and never have a record. In all others records of any topic may wait, to
@@ -100,7 +100,7 @@ def _check(
 class _Root:
     """A root, and the folders that it has."""
 
-    store: Store
+    store: Storage
     folders: Sequence[str]
 
 
@@ -118,7 +118,7 @@ class _Checked:
                 if is_folder_of(folder, location):
                     yield root, folder
 
-    def searched(self, owned: Collection[str], others: Collection[str]) -> Iterator[tuple[Store, str]]:
+    def searched(self, owned: Collection[str], others: Collection[str]) -> Iterator[tuple[Storage, str]]:
         """The folders of some tables, each with the table's location, and all that are no table's, with an empty one.
 
         Args:
@@ -220,7 +220,7 @@ def _live(log: TopicLog, partition: int, offsets: Sequence[range]) -> list[Any]:
     return list(found.values())
 
 
-def _is_there(files: Store, path: str) -> bool:
+def _is_there(files: Storage, path: str) -> bool:
     try:
         files.size(path)
     except FileNotFoundError:
@@ -228,7 +228,7 @@ def _is_there(files: Store, path: str) -> bool:
     return True
 
 
-def _hash_now(files: Store, path: str) -> str | None:
+def _hash_now(files: Storage, path: str) -> str | None:
     """SHA-256 of a file; None where it is gone, as maintenance has put its records into another one."""
     try:
         return sha256_of(files, path)

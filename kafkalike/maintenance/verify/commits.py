@@ -13,7 +13,7 @@ from kafkalike.log.topic.notes import transaction_of
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.model.combining.parts import ids_of
 from kafkalike.model.segments import Segment
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -45,7 +45,7 @@ def list_commits(cluster: Cluster, topic: str) -> Iterator[CommitInfo]:
     reading = getattr(cluster, "files_of", None)
     if reading is None:
         return
-    files: Store = reading(cluster.topic(topic))
+    files: Storage = reading(cluster.topic(topic))
     for version in versions(files):
         try:
             commit = parse_commit(version, files.read(log_name(version)), files.uri)

@@ -25,7 +25,7 @@ from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 BATCH_BYTES: Final = 16 * 1024 * 1024
@@ -34,10 +34,10 @@ BATCH_BYTES: Final = 16 * 1024 * 1024
 MAX_BATCH_ROWS: Final = 65_536
 
 
-def files_of(cluster: Cluster, info: TopicInfo) -> Store | None:
+def files_of(cluster: Cluster, info: TopicInfo) -> Storage | None:
     """Files of a topic's table; None for a cluster in memory, which has none."""
     found = getattr(cluster, "files_of", None)
-    return None if found is None else cast("Store", found(info))
+    return None if found is None else cast("Storage", found(info))
 
 
 def check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Report) -> SegmentCheck:
@@ -88,7 +88,7 @@ def check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Rep
     return check
 
 
-def _as_read(files: Store, segment: Segment, found: list[Finding], holes: int) -> list[Finding]:
+def _as_read(files: Storage, segment: Segment, found: list[Finding], holes: int) -> list[Finding]:
     """What is left of the findings about a file out of order, which readers sort if no record is missing."""
     reading = Reading(columns=("offset",), batch_bytes=BATCH_BYTES, max_rows=MAX_BATCH_ROWS)
     rows = SegmentRows(files, segment, segment.start, reading, name="", holes_below=lambda: holes)
@@ -120,7 +120,7 @@ class _WrongColumnsError(Exception):
     """A file lacks columns, so that its records cannot be checked."""
 
 
-def _from_file(topic: str, files: Store, segment: Segment, report: Report) -> Iterator[pa.RecordBatch]:
+def _from_file(topic: str, files: Storage, segment: Segment, report: Report) -> Iterator[pa.RecordBatch]:
     # Elsewhere that is a request, and a damaged file shows when it is read.
     size = files.size(segment.path) if files.reach == "machine" else segment.size_bytes
     if size != segment.size_bytes:

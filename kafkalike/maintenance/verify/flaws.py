@@ -21,7 +21,7 @@ from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def damaged_tables(cluster: Cluster, topics: Sequence[TopicInfo], *, control: bo
             yield DamagedTable(location=location, topic=info, flaws=flaws)
 
 
-def find_flaws(store: Store, *, control: bool) -> list[Flaw]:
+def find_flaws(store: Storage, *, control: bool) -> list[Flaw]:
     """What is damaged in a table's log and, for a control table, in its data files; nothing when there is no table."""
     files = LogFiles.listed(store)
     if not files.commits and not files.checkpoints:
@@ -116,7 +116,7 @@ def find_flaws(store: Store, *, control: bool) -> list[Flaw]:
     return flaws + (control_flaws(store) if control else [])
 
 
-def _log_flaws(store: Store, files: LogFiles, sound: int) -> list[Flaw]:
+def _log_flaws(store: Storage, files: LogFiles, sound: int) -> list[Flaw]:
     there = set(files.commits)
     flaws = [
         Flaw(kind="missing-commit", file=log_name(version), why="it is missing", version=version)
@@ -135,7 +135,7 @@ def _log_flaws(store: Store, files: LogFiles, sound: int) -> list[Flaw]:
     return sorted(flaws, key=lambda flaw: flaw.version)
 
 
-def _pointer_flaw(store: Store, files: LogFiles, sound: int) -> list[Flaw]:
+def _pointer_flaw(store: Storage, files: LogFiles, sound: int) -> list[Flaw]:
     try:
         content = store.read(LAST_CHECKPOINT)
     except FileNotFoundError:
@@ -151,7 +151,7 @@ def _pointer_flaw(store: Store, files: LogFiles, sound: int) -> list[Flaw]:
     return []
 
 
-def control_flaws(store: Store) -> list[Flaw]:
+def control_flaws(store: Storage) -> list[Flaw]:
     """Data files that cannot be read; none when the log itself cannot be, which is repaired first."""
     try:
         live = list(load_table(store, seq_segment).index)

@@ -21,7 +21,7 @@ from kafkalike.model.metadata_rows import TOPIC, LogStartsMoved, TopicChange, mo
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 METADATA: Final = "cluster metadata"
 
@@ -108,7 +108,7 @@ def _table_events(cluster: Cluster, info: TopicInfo) -> Iterator[Event]:
     files_of = getattr(cluster, "files_of", None)
     if files_of is None:
         return
-    files: Store = files_of(info)
+    files: Storage = files_of(info)
     for version in versions(files):
         try:
             commit = parse_commit(version, files.read(log_name(version)), files.uri)
@@ -141,7 +141,7 @@ def _ids(commit: TableCommit) -> tuple[str, ...]:
     return tuple(name or str(commit.append_id) for name, _, _ in parts) if parts else (str(commit.append_id),)
 
 
-def _described(commit: TableCommit, files: Store) -> tuple[str, str, str]:
+def _described(commit: TableCommit, files: Storage) -> tuple[str, str, str]:
     done = maintenance_of(commit.user_metadata)
     if done:
         facts = {k: v for k, v in done.items() if k not in {"kafkalikeAppend", WORK_KEY, RUN_KEY}}
@@ -160,7 +160,7 @@ def _described(commit: TableCommit, files: Store) -> tuple[str, str, str]:
     return commit.operation.lower(), commit.engine, what
 
 
-def _appended(commit: TableCommit, files: Store) -> str:
+def _appended(commit: TableCommit, files: Storage) -> str:
     try:
         segments = sorted((segment_of(add, files) for add in commit.adds), key=lambda s: (s.partition, s.start))
     except (LogCorruptError, CorruptRecordError) as error:

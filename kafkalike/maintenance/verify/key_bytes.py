@@ -17,7 +17,7 @@ from kafkalike.maintenance.verify.findings import Finding
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
 
 if TYPE_CHECKING:
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 PART_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a file that are searched at a time."""
@@ -32,7 +32,7 @@ _LOG: Final = "_delta_log"
 
 
 def keys_left(
-    files: Store,
+    files: Storage,
     topic: str | None,
     keys: Collection[bytes],
     spared: Collection[tuple[int, int]] = (),
@@ -65,7 +65,7 @@ def keys_left(
             progress(size)
 
 
-def has_record(files: Store, name: str, keys: Collection[bytes]) -> bool:
+def has_record(files: Storage, name: str, keys: Collection[bytes]) -> bool:
     """Whether a data file has a record with one of some keys; one that cannot be read may have.
 
     Raises:
@@ -93,7 +93,7 @@ class _Search:
         spared: see `keys_left`.
     """
 
-    def __init__(self, files: Store, keys: Collection[bytes], spared: Collection[tuple[int, int]]) -> None:
+    def __init__(self, files: Storage, keys: Collection[bytes], spared: Collection[tuple[int, int]]) -> None:
         self._files = files
         self._keys = frozenset(keys)
         self._wanted = pa.array(sorted(self._keys), pa.binary())

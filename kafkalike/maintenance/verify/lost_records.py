@@ -16,7 +16,7 @@ from kafkalike.storage.parquet import UNREADABLE, open_parquet
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class LostRecords:
     say: Callable[[str], None]
 
     @property
-    def store(self) -> Store:
+    def store(self) -> Storage:
         """The table's."""
         return self.cluster.store.at(self.location)
 

@@ -34,7 +34,7 @@ from kafkalike.storage.parquet import open_parquet, put_parquet
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 TIMEOUT_MS: Final = 60_000
@@ -72,7 +72,7 @@ class _Repair:
     done: list[str] = field(default_factory=list)
 
     @property
-    def store(self) -> Store:
+    def store(self) -> Storage:
         return self.cluster.store.at(self.location)
 
     def run(self) -> list[str]:

@@ -19,7 +19,7 @@ from kafkalike.maintenance.verify.findings import Finding
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 def check_replicas(
@@ -83,7 +83,7 @@ def _said(name: str, what: str) -> str:
 
 
 def _different(
-    leader: Store, other: Store, published: int, live: Collection[str], progress: Callable[[int], None]
+    leader: Storage, other: Storage, published: int, live: Collection[str], progress: Callable[[int], None]
 ) -> Iterator[str]:
     mine, theirs = LogFiles.listed(leader), LogFiles.listed(other)
     covered = max((version for version in theirs.checkpoints if version <= published), default=-1)

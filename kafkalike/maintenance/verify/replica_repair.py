@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kafkalike.delta.table_state import TableState
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.segments import Segment
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
-Stores = Mapping[int, "Store"]
+Stores = Mapping[int, "Storage"]
 """Replicas in sync that answer, by broker."""
 
 
@@ -93,7 +93,7 @@ def _data(stores: Stores, is_topic: bool, *, execute: bool) -> Iterator[str]:  #
             yield from _put(stores, wrong, segment.path, kept, execute=execute)
 
 
-def _state(stores: Sequence[Store], is_topic: bool) -> TableState:  # noqa: FBT001
+def _state(stores: Sequence[Storage], is_topic: bool) -> TableState:  # noqa: FBT001
     """The table, from the first replica whose log can be read; its leader comes first."""
     for store in stores[:-1]:
         with contextlib.suppress(KafkaError):
@@ -103,7 +103,7 @@ def _state(stores: Sequence[Store], is_topic: bool) -> TableState:  # noqa: FBT0
     return load_table(stores[-1], segment_of if is_topic else seq_segment)
 
 
-def _is_sound(store: Store, segment: Segment, is_topic: bool) -> bool:  # noqa: FBT001
+def _is_sound(store: Storage, segment: Segment, is_topic: bool) -> bool:  # noqa: FBT001
     try:
         if is_topic:
             for _ in read_segment(store, segment):

@@ -10,13 +10,13 @@ from typing import Final
 from kafkalike.delta.actions import log_name, parse_commit
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.segment_files import versions
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 MOST_VERSIONS: Final = 500
 """Versions that are read, at most: some 50 ms."""
 
 
-def is_young(files: Store, most: int = MOST_VERSIONS) -> bool:
+def is_young(files: Storage, most: int = MOST_VERSIONS) -> bool:
     """Whether a table's log holds all its versions, and those have taken nothing away and changed no metadata.
 
     A table in an object store counts as none: each version would be a request.

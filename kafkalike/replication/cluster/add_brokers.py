@@ -50,7 +50,7 @@ from kafkalike.version import engine_info
 if TYPE_CHECKING:
     from kafkalike.model.config.storage import StorageOptions
     from kafkalike.model.replication.values import Registration
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 def grow(
@@ -99,7 +99,7 @@ def grow(
     return made
 
 
-def _begin(root: str, store: Store, clock: Clock) -> None:
+def _begin(root: str, store: Storage, clock: Clock) -> None:
     """Keep clients of one root out, and let this root vote on the metadata."""
     metadata = store.at(CLUSTER_METADATA)
     if not LogFiles.listed(metadata).commits:
@@ -130,7 +130,7 @@ def _begin(root: str, store: Store, clock: Clock) -> None:
     found_voter(store, ONLY_BROKER, {ONLY_BROKER: root}, (ONLY_BROKER,))
 
 
-def _sound(files: Store) -> Snapshot:
+def _sound(files: Storage) -> Snapshot:
     snapshot = load_snapshot(files)
     if snapshot.damage is not None:
         raise snapshot.damage.refuse()
@@ -178,7 +178,7 @@ def _register(root: str, places: RootResolver, clock: Clock) -> None:
     faults.point("growing.before_sign")
 
 
-def _make_control(files: Store, location: str, clock: Clock) -> None:
+def _make_control(files: Storage, location: str, clock: Clock) -> None:
     """Make an empty control table, unless somebody else is faster."""
     schema = delta_schema(CONTROL_SCHEMAS[location])
     table_id, now = str(uuid.uuid4()), clock.now_ms()
@@ -187,7 +187,7 @@ def _make_control(files: Store, location: str, clock: Clock) -> None:
     files.put_if_absent(log_name(0), content, durable=True)
 
 
-def _seal(files: Store, location: str, registration: Registration, clock: Clock) -> Registration:
+def _seal(files: Storage, location: str, registration: Registration, clock: Clock) -> Registration:
     """Put a version into a table that says who takes the next ones, and a checkpoint of it."""
     known = configuration_in(files, location)
     if known is not None:
@@ -197,7 +197,7 @@ def _seal(files: Store, location: str, registration: Registration, clock: Clock)
     return registration
 
 
-def _sign(root: str, store: Store) -> None:
+def _sign(root: str, store: Storage) -> None:
     sign = Sign(uuid.uuid4().hex, ONLY_BROKER, {ONLY_BROKER: root}, (ONLY_BROKER,))
     store.put_if_absent(BROKERS, sign.content(), durable=True)
     try:

@@ -15,12 +15,12 @@ from kafkalike.replication.cluster.broker_store import BrokerStore, Founding, op
 from kafkalike.storage.local import LOCKS
 from kafkalike.storage.locks.lock import TableLock
 from kafkalike.storage.locks.try_lock import try_lock
-from kafkalike.storage.port import NOW, Entry, Pace, Store
+from kafkalike.storage.port import NOW, Entry, Pace, Storage
 from kafkalike.storage.timeouts import Handle, TimedCalls, TimedFile, calls_of
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
-    from kafkalike.storage.local import LocalStore
+    from kafkalike.storage.local import LocalStorage
 
 T = TypeVar("T")
 
@@ -43,11 +43,11 @@ class BoundedStore(BrokerStore):
         folder: below it; empty for the root itself.
     """
 
-    def __init__(self, root: LocalStore, founding: Founding, folder: str = "") -> None:
+    def __init__(self, root: LocalStorage, founding: Founding, folder: str = "") -> None:
         super().__init__(root, founding, folder)
         self._calls = calls_of(root.uri)
 
-    def __reduce__(self) -> tuple[type[BoundedStore], tuple[LocalStore, Founding, str]]:
+    def __reduce__(self) -> tuple[type[BoundedStore], tuple[LocalStorage, Founding, str]]:
         """Elsewhere it has threads of its own."""
         return BoundedStore, (self._plain, self._founding, self._folder)
 
@@ -130,7 +130,7 @@ class BoundedStore(BrokerStore):
         make = super().make_folder
         self._calls.call(lambda: make(folder))
 
-    def copy(self, source: str, target: Store, name: str) -> bool:
+    def copy(self, source: str, target: Storage, name: str) -> bool:
         """Give a file to another store."""
         copy = super().copy
         return self._calls.call(lambda: copy(source, target, name), LONG)

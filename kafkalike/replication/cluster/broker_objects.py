@@ -16,7 +16,7 @@ from kafkalike.delta.layout import BROKERS
 from kafkalike.errors import KafkaConnectionError, KafkaError
 from kafkalike.replication.cluster.broker_store import SIGN_SECONDS, Founding, check_sign
 from kafkalike.storage.impatient.client import ImpatientClient
-from kafkalike.storage.objects import ObjectStore
+from kafkalike.storage.objects import ObjectStorage
 from kafkalike.storage.port import NOW, Entry, Pace
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ ALIVE_SECONDS: Final = 2.0
 """How long a root that has answered is taken to be there."""
 
 
-class BrokerObjects(ObjectStore):
+class BrokerObjects(ObjectStorage):
     """A place in an object store that is a broker's root, or one below it.
 
     Args:
@@ -34,7 +34,7 @@ class BrokerObjects(ObjectStore):
         folder: below it; empty for the root itself.
     """
 
-    def __init__(self, root: ObjectStore, founding: Founding, folder: str = "") -> None:
+    def __init__(self, root: ObjectStorage, founding: Founding, folder: str = "") -> None:
         super().__init__(root._root, root.uri, folder)  # noqa: SLF001 - what the stores of a root share
         client = self._root.client
         assert isinstance(client, ImpatientClient)
@@ -46,7 +46,7 @@ class BrokerObjects(ObjectStore):
         """The store of a folder below."""
         return BrokerObjects(self._plain, self._founding, self._prefix + folder)
 
-    def plain(self) -> ObjectStore:
+    def plain(self) -> ObjectStorage:
         """The root without these looks."""
         return self._plain
 
@@ -94,7 +94,7 @@ class BrokerObjects(ObjectStore):
             raise
 
     def try_out(self) -> None:
-        """See `ObjectStore`; one that gives no answer is tried out before the first write to it."""
+        """See `ObjectStorage`; one that gives no answer is tried out before the first write to it."""
         with contextlib.suppress(KafkaConnectionError):
             super().try_out()
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kafkalike.delta.layout import BROKERS
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.storage.local import LocalStore
-from kafkalike.storage.port import NOW, Entry, Pace, Store
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.port import NOW, Entry, Pace, Storage
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
@@ -45,7 +45,7 @@ class Sign(NamedTuple):
         ).encode()
 
 
-def sign_of(store: Store, name: str = BROKERS) -> Sign | None:
+def sign_of(store: Storage, name: str = BROKERS) -> Sign | None:
     """What a root says of itself; None where it is the root of no such cluster, or not there.
 
     Raises:
@@ -81,7 +81,7 @@ class Founding:
     """When the whole sign of a root was read, by its URI."""
 
 
-class BrokerRoot(Store, Protocol):
+class BrokerRoot(Storage, Protocol):
     """A broker's root, or a folder below it, as a store."""
 
     def at(self, folder: str) -> BrokerRoot:
@@ -108,12 +108,12 @@ class BrokerRoot(Store, Protocol):
         """Set for how long a replica may lag: `replica.lag.time.max.ms`."""
         ...
 
-    def plain(self) -> Store:
+    def plain(self) -> Storage:
         """The root without these looks."""
         ...
 
 
-def check_sign(plain: Store, founding: Founding, seconds: float = SIGN_SECONDS) -> None:
+def check_sign(plain: Storage, founding: Founding, seconds: float = SIGN_SECONDS) -> None:
     """Look whether a root says that it is a broker's of a cluster.
 
     Args:
@@ -162,7 +162,7 @@ def opened_root(uri: str) -> Iterator[int]:
         os.close(root)
 
 
-class BrokerStore(LocalStore):
+class BrokerStore(LocalStorage):
     """A folder of a local disk that is a broker's root, or one below it.
 
     Args:
@@ -171,7 +171,7 @@ class BrokerStore(LocalStore):
         folder: below it; empty for the root itself.
     """
 
-    def __init__(self, root: LocalStore, founding: Founding, folder: str = "") -> None:
+    def __init__(self, root: LocalStorage, founding: Founding, folder: str = "") -> None:
         below = root.at(folder) if folder else root
         super().__init__(below.uri, below._root)  # noqa: SLF001 - what the stores of a root share
         self._plain = root
@@ -182,7 +182,7 @@ class BrokerStore(LocalStore):
         prefix = self.uri.removeprefix(self._plain.uri).strip("/")
         return BrokerStore(self._plain, self._founding, f"{prefix}/{folder}" if prefix else folder)
 
-    def for_tasks(self) -> LocalStore:
+    def for_tasks(self) -> LocalStorage:
         """Whoever may read the folder needs nothing else."""
         return self
 
@@ -200,7 +200,7 @@ class BrokerStore(LocalStore):
     def set_lag(self, lag_ms: int) -> None:
         """It says at once that it is not there."""
 
-    def plain(self) -> LocalStore:
+    def plain(self) -> LocalStorage:
         """The root without these looks."""
         return self._plain
 

@@ -34,7 +34,7 @@ from kafkalike.replication.cluster.retired_replicas import FormerReplicas
 
 if TYPE_CHECKING:
     from kafkalike.replication.cluster.broker_context import BrokerContext
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 class Brokers:
@@ -258,7 +258,7 @@ class Brokers:
         self._cluster.metadata.transact(plan)
         return made[0]
 
-    def _sign(self, root: Store, broker: int, state: ClusterState) -> None:
+    def _sign(self, root: Storage, broker: int, state: ClusterState) -> None:
         own = next((sign for r in self._store.alive() if (sign := sign_of(self._store.roots[r].plain()))), None)
         if own is None:
             raise KafkaConnectionError(f"none of the roots {self._cluster.root} is there")

@@ -15,7 +15,7 @@ from kafkalike.replication.cluster.root_resolver import RootResolver, is_folder,
 if TYPE_CHECKING:
     from kafkalike.model.config.server import ServerConfig
     from kafkalike.model.config.storage import StorageOptions
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 def open_several(
@@ -66,7 +66,7 @@ def _cluster(
     return ReplicatedCluster(roots, founding, places=places, reopen=reopened, server=server, clock=clock)
 
 
-def reopened(roots: str, options: StorageOptions | None = None) -> Store:
+def reopened(roots: str, options: StorageOptions | None = None) -> Storage:
     """The roots of a cluster, opened in another process: with what was sent along, or with its environment."""
     # What was sent is all: a session token of this machine must not be added to a key of the other one.
     found = open_several(roots.split(","), storage_options=options, environ=None if options is None else {})

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from kafkalike.delta.table_state import TableState
     from kafkalike.model.clock import Clock
     from kafkalike.model.replication.values import Configuration, Replica
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 TRIES: Final = 100
 """How often a version is put that others are faster with."""
 
 
-def state_in(files: Store, location: str) -> TableState:
+def state_in(files: Storage, location: str) -> TableState:
     """What the log in a folder says, up to its end.
 
     Args:
@@ -41,12 +41,12 @@ def state_in(files: Store, location: str) -> TableState:
     return load_table(files, seq_segment if location in CONTROL_TABLES else segment_of)
 
 
-def configuration_in(files: Store, location: str) -> Configuration | None:
+def configuration_in(files: Storage, location: str) -> Configuration | None:
     """The newest configuration that the log in a folder says; None where it says none. See `state_in`."""
     return newest_configuration(state_in(files, location).txns)
 
 
-def seal_table(files: Store, location: str, configuration: Configuration, clock: Clock, *, point: str = "") -> None:
+def seal_table(files: Storage, location: str, configuration: Configuration, clock: Clock, *, point: str = "") -> None:
     """Put a version into a table of one root that says who takes the next ones, and a checkpoint of it.
 
     Args:
@@ -84,7 +84,7 @@ def seal_table(files: Store, location: str, configuration: Configuration, clock:
     make_checkpoint(files, snapshot, clock.now_ms())
 
 
-def is_unregistered(files: Store, state: TableState, replica: Replica) -> bool:
+def is_unregistered(files: Storage, state: TableState, replica: Replica) -> bool:
     """Whether a log ends with the seal that such an election puts before it is registered, and was never gone on with.
 
     One that was registered, and then sealed again with the same chain, looks the same, and may have records: so whoever

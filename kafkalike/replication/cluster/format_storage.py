@@ -19,7 +19,7 @@ from kafkalike.replication.cluster.broker_store import Sign
 from kafkalike.replication.cluster.root_resolver import RootResolver, exists, real_name
 from kafkalike.replication.cluster.voters import found_voter
 from kafkalike.replication.tables.voter_files import QUORUM
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 
 def said_by(places: RootResolver, root: str) -> Sign | None:
@@ -242,7 +242,7 @@ def _cannot(root: str, cause: OSError | KafkaError) -> KafkaConnectionError:
     return KafkaConnectionError(f"the root {root} cannot be made: {cause}")
 
 
-def is_cluster(store: Store) -> bool:
+def is_cluster(store: Storage) -> bool:
     """Whether a root that has no sign has control tables of a cluster of its own.
 
     Raises:

@@ -14,7 +14,7 @@ from kafkalike.model.mirrored import Phase
 if TYPE_CHECKING:
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 def mirror_at(state: ClusterState, location: str) -> TopicInfo | None:
@@ -46,8 +46,8 @@ class MirrorStore:
     def __init__(
         self,
         info: TopicInfo,
-        plain: Store,
-        replicas: Store,
+        plain: Storage,
+        replicas: Storage,
         known: Callable[[], ClusterState],
         refreshed: Callable[[], ClusterState],
     ) -> None:
@@ -69,7 +69,7 @@ class MirrorStore:
         """Elsewhere it is the store that counts now."""
         return self._now().__reduce__()
 
-    def _now(self) -> Store:
+    def _now(self) -> Storage:
         phase = self._phase(self._known())
         if phase is Phase.PROMOTING:
             phase = self._phase(self._refreshed())

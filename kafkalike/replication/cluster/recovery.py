@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kafkalike.model.metadata_rows import MetadataRow
     from kafkalike.replication.cluster.broker_context import BrokerContext
     from kafkalike.replication.tables.quorum_store import QuorumStore
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 class _End(NamedTuple):
@@ -263,7 +263,7 @@ class Recoveries:
         # A replica anywhere else: it was promoted, and the metadata that are left do not know it.
         return all(replica == table.registration.leader for replica, _ in self._there(table.location, alive))
 
-    def _there(self, location: str, alive: Collection[int]) -> Iterator[tuple[Replica, Store]]:
+    def _there(self, location: str, alive: Collection[int]) -> Iterator[tuple[Replica, Storage]]:
         for broker in sorted(alive):
             root = self._cluster.store.root_of(broker)
             if broker not in self._folders:

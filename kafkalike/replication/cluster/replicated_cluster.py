@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kafkalike.model.config.storage import StorageOptions
     from kafkalike.model.mirrored import Mirrored
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 LAG: Final = "replica.lag.time.max.ms"
 """Server setting: how long a root may give no answer before its replicas are out of sync."""
@@ -82,7 +82,7 @@ class ReplicatedCluster(Cluster):
         founding: Founding,
         *,
         places: RootResolver,
-        reopen: Callable[[str, StorageOptions | None], Store],
+        reopen: Callable[[str, StorageOptions | None], Storage],
         server: ServerConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
         read_from: ReadFrom = LEADER,
@@ -375,7 +375,7 @@ class ReplicatedCluster(Cluster):
         """Whether some root answers, and the cluster was made."""
         return bool(self.store.alive()) and bool(self.metadata.refresh().seq)
 
-    def roots_by_broker(self) -> Mapping[int, Store]:
+    def roots_by_broker(self) -> Mapping[int, Storage]:
         """The roots that answer, each for itself."""
         return {broker: self.store.roots[broker] for broker in self.store.alive()}
 
@@ -461,12 +461,12 @@ class ReplicatedCluster(Cluster):
         return [replicas_row(seq, now, placed, "is a mirror", topic=info.name, topic_id=info.topic_id)]
 
     @property
-    def mirror_root(self) -> Store:
+    def mirror_root(self) -> Storage:
         """The root where mirrors are; any where there are none."""
         broker = mirrors_broker(self.metadata.state)
         return self.store.first() if broker is None else self.store.root_of(broker)
 
-    def mirror_files(self, info: TopicInfo) -> Store:
+    def mirror_files(self, info: TopicInfo) -> Storage:
         """Files of a mirror's table, at the root where mirrors are."""
         state = self.metadata.state
         table = state.replicas.get(info.location)

@@ -22,7 +22,7 @@ from kafkalike.replication.cluster.roots import replica_in
 
 if TYPE_CHECKING:
     from kafkalike.replication.cluster.broker_context import BrokerContext
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 DELAY: Final = "kafkalike.replaced.file.delay.ms"
 """For how long queries that began before may read the files."""
@@ -31,7 +31,7 @@ DELAY: Final = "kafkalike.replaced.file.delay.ms"
 class _Former(NamedTuple):
     location: str
     replica: Replica
-    folder: Store
+    folder: Storage
     """Where it is."""
 
 
@@ -139,5 +139,5 @@ def _is_kept(table: ReplicatedTable, replica: Replica) -> bool:
     return replica in table.registration.chain or (replica.broker in table.assigned and replica.broker not in table.isr)
 
 
-def _remove(folder: Store, files: Sequence[str]) -> None:
+def _remove(folder: Storage, files: Sequence[str]) -> None:
     folder.beside([partial(folder.remove, name) for name in files])

@@ -12,12 +12,12 @@ from kafkalike.model.config.server import SERVER_PROPERTIES_FILE, ServerConfig
 from kafkalike.model.config.storage import SentOptions, StorageOptions
 from kafkalike.replication.cluster.bounded_store import BoundedStore
 from kafkalike.replication.cluster.broker_store import BrokerRoot, Founding, Sign, sign_of
-from kafkalike.storage.local import LocalStore
+from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.roots import normalise_root
 from kafkalike.storage.timeouts import calls_of
 
 if TYPE_CHECKING:
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 class RootResolver:
@@ -31,7 +31,7 @@ class RootResolver:
     def __init__(self, options: StorageOptions | None = None, environ: Mapping[str, str] | None = None) -> None:
         self._options = options
         self._environ = environ
-        self._opened: dict[str, Store] = {}
+        self._opened: dict[str, Storage] = {}
 
     def named(self, root: str) -> str:
         """The one name of a root that can be a broker's.
@@ -46,7 +46,7 @@ class RootResolver:
             return os.path.abspath(os.path.expanduser(root))  # noqa: PTH100, PTH111
         return normalised if local else self.open(normalised).uri
 
-    def open(self, uri: str) -> Store:
+    def open(self, uri: str) -> Storage:
         """A root.
 
         Raises:
@@ -57,9 +57,9 @@ class RootResolver:
             found = self._opened[uri] = self._open(uri)
         return found
 
-    def _open(self, uri: str) -> Store:
+    def _open(self, uri: str) -> Storage:
         if is_folder(uri):
-            return LocalStore(uri)
+            return LocalStorage(uri)
         # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
         from kafkalike.storage.objects import open_objects
 
@@ -70,12 +70,12 @@ class RootResolver:
     def broker(self, uri: str, founding: Founding) -> BrokerRoot:
         """A root of a cluster."""
         found = self.open(uri)
-        if isinstance(found, LocalStore):
+        if isinstance(found, LocalStorage):
             return BoundedStore(found, founding)
         from kafkalike.replication.cluster.broker_objects import BrokerObjects
-        from kafkalike.storage.objects import ObjectStore
+        from kafkalike.storage.objects import ObjectStorage
 
-        assert isinstance(found, ObjectStore)
+        assert isinstance(found, ObjectStorage)
         return BrokerObjects(found, founding)
 
     def server_file(self, uri: str) -> Mapping[str, ServerConfig]:

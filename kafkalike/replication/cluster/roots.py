@@ -40,7 +40,7 @@ from kafkalike.replication.tables.replicated_store import ReplicatedStore
 from kafkalike.replication.tables.spread import Spread
 from kafkalike.replication.tables.table_replicas import TableReplicas
 from kafkalike.storage.near import NearStore
-from kafkalike.storage.port import NOW, Entry, Pace, Reach, Store
+from kafkalike.storage.port import NOW, Entry, Pace, Reach, Storage
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
@@ -84,7 +84,7 @@ class SeveralRoots(NearStore):
         controller_of: Callable[[str], TableController],
         opened: Callable[[int], BrokerRoot],
         is_out: Callable[[int], bool],
-        reopen: Callable[[str, StorageOptions | None], Store],
+        reopen: Callable[[str, StorageOptions | None], Storage],
         to_send: Callable[[list[str]], SentOptions | None],
         is_near: Callable[[int], bool] | None = None,
         striped: bool = False,
@@ -240,7 +240,7 @@ class SeveralRoots(NearStore):
             if root.far or root.is_there():
                 root.try_out()
 
-    def at(self, folder: str) -> Store:
+    def at(self, folder: str) -> Storage:
         """The store of a folder."""
         first, _, rest = folder.partition("/")
         if first == CLUSTER_METADATA:
@@ -254,7 +254,7 @@ class SeveralRoots(NearStore):
         table = self._table(first)
         return table.at(rest) if rest else table
 
-    def _table(self, location: str) -> Store:
+    def _table(self, location: str) -> Storage:
         table = ReplicatedStore(self.replicas(location), self, self._is_near, striped=self._striped)
         state = self._known()
         mirror = None if location in CONTROL_TABLES else mirror_at(state, location)
@@ -262,9 +262,9 @@ class SeveralRoots(NearStore):
         if mirror is None or placed is None:
             return table
         plain = self.root_of(placed.leader).at(location)
-        return cast("Store", MirrorStore(mirror, plain, table, self._known, self._refreshed))
+        return cast("Storage", MirrorStore(mirror, plain, table, self._known, self._refreshed))
 
-    def _split(self, name: str) -> tuple[Store, str]:
+    def _split(self, name: str) -> tuple[Storage, str]:
         """The store that a name is in, and the name there."""
         first, _, rest = name.partition("/")
         return (self.at(first), rest) if rest else (self.first(), name)
@@ -275,7 +275,7 @@ class SeveralRoots(NearStore):
         sent.__dict__.update(self.__dict__, _sent=True)
         return sent
 
-    def __reduce__(self) -> tuple[Callable[..., Store], tuple[str, SentOptions | None]]:
+    def __reduce__(self) -> tuple[Callable[..., Storage], tuple[str, SentOptions | None]]:
         """Elsewhere it is opened anew. Options hold secrets, so they go along only where somebody has asked for it."""
         uris = [root.uri for _, root in sorted(self.roots.items())]
         return self._reopen, (",".join(uris), self._to_send(uris) if self._sent else None)
@@ -359,7 +359,7 @@ class SeveralRoots(NearStore):
         if first and rest:
             self.at(first).make_folder(rest)
 
-    def copy(self, source: str, target: Store, name: str) -> bool:
+    def copy(self, source: str, target: Storage, name: str) -> bool:
         """Give a file to another store."""
         store, rest = self._split(source)
         return store.copy(rest, target, name)

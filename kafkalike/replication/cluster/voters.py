@@ -14,7 +14,7 @@ from kafkalike.replication.cluster.broker_store import BrokerRoot
 from kafkalike.replication.tables.quorum_store import QuorumStore
 from kafkalike.replication.tables.voter_files import Voter
 from kafkalike.replication.tables.voter_roots import VoterRoots
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 FEWEST: Final = 3
 """Roots from which on several vote: two could not lose one of them."""
@@ -40,7 +40,7 @@ class Voters:
         """Go on with other broker ids, by which nothing was read yet."""
         self.table.voters.replace_folders({broker: root.at(CLUSTER_METADATA) for broker, root in roots.items()})
 
-    def at(self, folder: str) -> Store:
+    def at(self, folder: str) -> Storage:
         """The store of that folder, or of one below it."""
         below = folder.partition("/")[2]
         return self.table.at(below) if below else self.table
@@ -73,14 +73,14 @@ def metadata_root(roots: Mapping[int, BrokerRoot], broker_at: Callable[[str], Br
         clock: time and waiting.
     """
 
-    def opened(voter: Voter) -> Store:
+    def opened(voter: Voter) -> Storage:
         return broker_at(voter.uri).at(CLUSTER_METADATA)
 
     folders = {broker: root.at(CLUSTER_METADATA) for broker, root in roots.items()}
     return Voters(QuorumStore(folders, opened, clock))
 
 
-def found_voter(root: Store, broker: int, where: Mapping[int, str], voters: Collection[int]) -> None:
+def found_voter(root: Storage, broker: int, where: Mapping[int, str], voters: Collection[int]) -> None:
     """Make a root of a new cluster one that votes, or one that gets a copy.
 
     Args:

@@ -13,7 +13,7 @@ from kafkalike.delta.actions import Add
 from kafkalike.delta.layout import MIRRORS
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.model import faults
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 WHOLE_BYTES: Final = 64 * 1024 * 1024
 """A file up to this size is held in memory while it is copied."""
@@ -52,9 +52,9 @@ class DataFiles:
         root: files of the mirror's cluster.
     """
 
-    source: Store
-    target: Store
-    root: Store
+    source: Storage
+    target: Storage
+    root: Storage
     copied: int = 0
     """Bytes that were copied."""
     _known: dict[str, int] | None = field(default=None, init=False)
@@ -132,7 +132,7 @@ class DataFiles:
         finally:
             self.root.discard(waiting)
 
-    def _stream(self, add: Add, store: Store, name: str) -> None:
+    def _stream(self, add: Add, store: Storage, name: str) -> None:
         with store.open_output(name) as stream:
             for at in range(0, add.size, STEP_BYTES):
                 stream.write(self.source.read_range(add.path, at, min(at + STEP_BYTES, add.size)))

@@ -16,7 +16,7 @@ from kafkalike.errors import KafkaError
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 COUNTED: Final = 2_000
 """Versions whose bytes are counted at most: each is read for it."""
@@ -87,7 +87,7 @@ def mirror_lags(
     return found
 
 
-def _seen(files: Store) -> tuple[dict[str, int], dict[str, str]]:
+def _seen(files: Storage) -> tuple[dict[str, int], dict[str, str]]:
     """When passes last found each mirror to have all, and what the newest pass of each said was wrong."""
     seen: dict[str, int] = {}
     said: dict[str, tuple[int, str]] = {}
@@ -126,7 +126,7 @@ def _ask(standing: MirrorLag, source: Cluster, info: TopicInfo, now_ms: int) -> 
         standing.problem = standing.problem or f"the source gives no answer: {error}"
 
 
-def _measure(standing: MirrorLag, files: Store, newest: int, now_ms: int) -> None:
+def _measure(standing: MirrorLag, files: Storage, newest: int, now_ms: int) -> None:
     standing.lag_bytes, standing.lag_seconds = 0, 0.0
     first = standing.version + 1
     for version in range(first, min(newest, first + COUNTED) + 1):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.group_state import GroupRow, GroupsState
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 LONG_SECONDS: Final = 600.0
 """A helper that was stopped for so long between a look and a put may have put below a checkpoint."""
@@ -73,7 +73,7 @@ def find_lost(target: Cluster, problems: dict[str, KafkaError]) -> None:
                 problems[name] = _lost(name, f"{target.mirror_root.uri}/{MIRRORS}/{pass_name(mirror.run)} is gone")
 
 
-def has_version(files: Store, version: int) -> bool:
+def has_version(files: Storage, version: int) -> bool:
     """Whether a mirror's table has a version, or a later checkpoint."""
     if files.look(log_name(version)) is not None:
         return True
@@ -176,7 +176,7 @@ def _publish(target: Cluster, info: TopicInfo, part: TopicPart) -> Iterator[str]
         yield "named"
 
 
-def _restart(target: Cluster, files: Store, part: TopicPart) -> Iterator[str]:
+def _restart(target: Cluster, files: Storage, part: TopicPart) -> Iterator[str]:
     """Put a checkpoint; those who follow the table see that its version is there, and load anew."""
     mirrors = target.mirror_root.at(MIRRORS)
     content = mirrors.look(part.checkpoint)
@@ -202,7 +202,7 @@ def _jump(part: TopicPart) -> bytes:
     ).content()
 
 
-def _drop_if_late(files: Store, version: int, looked: float) -> None:
+def _drop_if_late(files: Storage, version: int, looked: float) -> None:
     """Take a version back that was put below a checkpoint, where clean-up had made room for it."""
     if SYSTEM_CLOCK.monotonic() - looked < LONG_SECONDS:
         return

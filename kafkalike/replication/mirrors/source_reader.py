@@ -25,7 +25,7 @@ from kafkalike.replication.mirrors.roll_forward import diverged, has_version
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 
 AHEAD = 16
@@ -46,11 +46,11 @@ class SourceReader:
 
     info: TopicInfo
     """The mirror."""
-    source: Store
+    source: Storage
     """Files of the source's table."""
-    target: Store
+    target: Storage
     """Files of the mirror's table."""
-    root: Store
+    root: Storage
     """Files of the mirror's cluster."""
     data: DataFiles
     run: str
@@ -252,7 +252,7 @@ def new_run() -> str:
     return uuid.uuid4().hex
 
 
-def first_version(files: Store) -> bytes | None:
+def first_version(files: Storage) -> bytes | None:
     """The first version of a source's table, if its log still has it and it is sound."""
     content = files.look(log_name(0))
     try:

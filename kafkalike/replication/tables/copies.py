@@ -16,7 +16,7 @@ from kafkalike.model.brokers.reading import by_turns
 from kafkalike.model.config.storage import SentOptions
 from kafkalike.model.leases import Leases
 from kafkalike.storage.near import NearStore
-from kafkalike.storage.port import Entry, Reach, Store
+from kafkalike.storage.port import Entry, Reach, Storage
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
@@ -34,14 +34,14 @@ class Copies(NearStore):
 
     _turns = 1
 
-    def __init__(self, stores: Sequence[Store], turns: int = 1) -> None:
+    def __init__(self, stores: Sequence[Storage], turns: int = 1) -> None:
         if not stores:
             raise FileNotFoundError("nobody has the table")
         self._given = tuple(stores)
         self._turns = turns
 
     @property
-    def _stores(self) -> Sequence[Store]:
+    def _stores(self) -> Sequence[Storage]:
         return self._given
 
     @property
@@ -54,11 +54,11 @@ class Copies(NearStore):
         """The first one's."""
         return self._stores[0].reach
 
-    def copies(self) -> Sequence[Store]:
+    def copies(self) -> Sequence[Storage]:
         """Each for itself."""
         return self._stores
 
-    def elsewhere(self) -> Sequence[Store]:
+    def elsewhere(self) -> Sequence[Storage]:
         """Each for itself."""
         return self._stores
 
@@ -85,7 +85,7 @@ class Copies(NearStore):
         """The first one's."""
         return self._stores[0].hadoop_settings()
 
-    def _first(self, name: str, read: Callable[[Store], T]) -> T:
+    def _first(self, name: str, read: Callable[[Storage], T]) -> T:
         failed: OSError | None = None
         for store in by_turns(self._stores, self._turns, name):
             try:
@@ -146,7 +146,7 @@ class Copies(NearStore):
         del folder
         self._refuse()
 
-    def copy(self, source: str, target: Store, name: str) -> bool:
+    def copy(self, source: str, target: Storage, name: str) -> bool:
         """Give a file to another store."""
         with target.open_output(name) as stream:
             stream.write(self.read(source))

@@ -13,7 +13,7 @@ from kafkalike.model.replication.registers import NoMajorityError, UnreachableVo
 from kafkalike.model.replication.takeover import PutMark, VoterSet
 from kafkalike.replication.tables.voter_files import MetadataVersion, Voter, open_name
 from kafkalike.replication.tables.voter_roots import VoterRoots
-from kafkalike.storage.port import NotStoredError, Store
+from kafkalike.storage.port import NotStoredError, Storage
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class KnownVoters:
         clock: time and waiting.
     """
 
-    def __init__(self, folders: Mapping[int, Store], opened: Callable[[Voter], Store], clock: Clock) -> None:
+    def __init__(self, folders: Mapping[int, Storage], opened: Callable[[Voter], Storage], clock: Clock) -> None:
         self._folders = dict(folders)
         self._opened = opened
         self._clock = clock
@@ -40,7 +40,7 @@ class KnownVoters:
         self._looked = 0.0
         self.roots = VoterRoots(self.folder_of, clock)
 
-    def replace_folders(self, folders: Mapping[int, Store]) -> None:
+    def replace_folders(self, folders: Mapping[int, Storage]) -> None:
         """Go on with other broker ids. Caller: no voter is known yet.
 
         Args:
@@ -50,7 +50,7 @@ class KnownVoters:
         self._folders = dict(folders)
 
     @property
-    def folders(self) -> Mapping[int, Store]:
+    def folders(self) -> Mapping[int, Storage]:
         """The folder on each root that is known by now, by broker id."""
         return self._folders
 
@@ -61,13 +61,13 @@ class KnownVoters:
         return self.first_folder.uri if voters is None else self.folder_of(voters.voters[0]).uri
 
     @property
-    def first_folder(self) -> Store:
+    def first_folder(self) -> Storage:
         """The folder on the root with the lowest broker id."""
         return min(self._folders.items())[1]
 
     # --- who votes -----------------------------------------------------------------------------
 
-    def folder_of(self, voter: Voter) -> Store:
+    def folder_of(self, voter: Voter) -> Storage:
         """The folder on a voter's root."""
         found = self._folders.get(voter.broker)
         if found is None:
@@ -195,12 +195,12 @@ class KnownVoters:
 
     # --- files at voters -----------------------------------------------------------------------
 
-    def each(self) -> list[Store]:
+    def each(self) -> list[Storage]:
         """The voters' folders, and after them those of others that have a copy."""
         voters = self.now
         return [] if voters is None else [self.folder_of(voter) for voter in (*voters.voters, *voters.observers)]
 
-    def first(self, read: Callable[[Store], T], name: str) -> T:
+    def first(self, read: Callable[[Storage], T], name: str) -> T:
         """What the first one says that has a file.
 
         Raises:
@@ -221,7 +221,7 @@ class KnownVoters:
             raise failed
         raise FileNotFoundError(f"{self.uri}/{name}")
 
-    def at_majority(self, write: Callable[[Store], T]) -> list[T]:
+    def at_majority(self, write: Callable[[Storage], T]) -> list[T]:
         """Do something at each voter that answers.
 
         Raises:
@@ -240,7 +240,7 @@ class KnownVoters:
             raise OSError(self.why(voters))
         return done
 
-    def wherever(self, act: Callable[[Store], object]) -> None:
+    def wherever(self, act: Callable[[Storage], object]) -> None:
         """Do something at each voter that answers; where it fails, it is left for the next time."""
         for folder in self.each():
             try:

@@ -27,7 +27,7 @@ from kafkalike.model.replication.registers import UnreachableVoterError, majorit
 from kafkalike.replication.tables.known_voters import KnownVoters
 from kafkalike.replication.tables.voter_files import QUORUM, MetadataVersion, Voter, identity_name
 from kafkalike.storage.near import NearStore
-from kafkalike.storage.port import NOW, Entry, Pace, Reach, Store
+from kafkalike.storage.port import NOW, Entry, Pace, Reach, Storage
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
@@ -49,7 +49,7 @@ class QuorumStore(NearStore):
         clock: time and waiting.
     """
 
-    def __init__(self, folders: Mapping[int, Store], opened: Callable[[Voter], Store], clock: Clock) -> None:
+    def __init__(self, folders: Mapping[int, Storage], opened: Callable[[Voter], Storage], clock: Clock) -> None:
         self.voters = KnownVoters(folders, opened, clock)
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class QuorumStore(NearStore):
         """Content of a file."""
         return self.voters.first(lambda folder: folder.read(name), name)
 
-    def elsewhere(self) -> Sequence[Store]:
+    def elsewhere(self) -> Sequence[Storage]:
         """Each voter, and those that have a copy."""
         return self.voters.each()
 
@@ -129,7 +129,7 @@ class QuorumStore(NearStore):
             raise OSError(f"{self.uri}: no voter could take {name}")
 
     @staticmethod
-    def _name_checkpoint(folder: Store, content: bytes) -> None:
+    def _name_checkpoint(folder: Storage, content: bytes) -> None:
         named = LogFiles.listed(folder).checkpoints
         if named and max(named) == _checkpoint_in(content):
             folder.replace(LAST_CHECKPOINT, content)
@@ -158,7 +158,7 @@ class QuorumStore(NearStore):
             self.voters.wherever(lambda folder: folder.remove(name))
             return
 
-        def covered(folder: Store) -> None:
+        def covered(folder: Storage) -> None:
             newest = max(LogFiles.listed(folder, int(number)).checkpoints, default=-1)
             if newest > int(number) or (newest == int(number) and ".checkpoint." not in name):
                 folder.remove(name)
@@ -222,7 +222,7 @@ class QuorumStore(NearStore):
         if self.voters.now is not None:
             self.voters.at_majority(lambda each: each.make_folder(folder))
 
-    def copy(self, source: str, target: Store, name: str) -> bool:
+    def copy(self, source: str, target: Storage, name: str) -> bool:
         """Give a file to another store."""
         with target.open_output(name) as stream:
             stream.write(self.read(source))
@@ -258,11 +258,11 @@ class QuorumStore(NearStore):
     def try_out(self) -> None:
         """The roots were."""
 
-    def at(self, folder: str) -> Store:
+    def at(self, folder: str) -> Storage:
         """The store of a folder below, on the first voter: for those who look."""
         return self.voters.each()[0].at(folder)
 
-    def for_tasks(self) -> Store:
+    def for_tasks(self) -> Storage:
         """Tasks do not read the metadata."""
         return self
 

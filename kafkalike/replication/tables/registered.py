@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kafkalike.model.replication.values import Registration, Replica
 from kafkalike.replication.tables.controllers import TableController
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 
 class RegisteredReplicas:
@@ -18,13 +18,13 @@ class RegisteredReplicas:
         controller: what is registered of it.
     """
 
-    def __init__(self, uri: str, make_store: Callable[[Replica], Store], controller: TableController) -> None:
+    def __init__(self, uri: str, make_store: Callable[[Replica], Storage], controller: TableController) -> None:
         self.uri = uri
         self.controller = controller
         self._make_store = make_store
-        self._stores: dict[Replica, Store] = {}
+        self._stores: dict[Replica, Storage] = {}
 
-    def store_of(self, replica: Replica) -> Store:
+    def store_of(self, replica: Replica) -> Storage:
         """The folder of a replica."""
         found = self._stores.get(replica)
         if found is None:

@@ -21,7 +21,7 @@ from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.replication.counting import counts
 from kafkalike.model.replication.values import Registration, Replica
-from kafkalike.storage.port import NOW, Pace, Store
+from kafkalike.storage.port import NOW, Pace, Storage
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class ReplicaLogs:
         registered: what the controller says; it may raise `KafkaError` or `OSError`.
     """
 
-    def __init__(self, store_of: Callable[[Replica], Store], registered: Callable[[], Registration]) -> None:
+    def __init__(self, store_of: Callable[[Replica], Storage], registered: Callable[[], Registration]) -> None:
         self._store_of = store_of
         self._registered = registered
         self._checkpoints: dict[Replica, int] = {}
@@ -101,7 +101,7 @@ class ReplicaLogs:
             newest = self._listed(replica)[0]
         return counts(version, spans, newest)
 
-    def there(self, replica: Replica) -> Store:
+    def there(self, replica: Replica) -> Storage:
         """A replica's store.
 
         Raises:

@@ -28,7 +28,7 @@ from kafkalike.model.replication.values import Replica
 from kafkalike.replication.tables.copies import Copies
 from kafkalike.replication.tables.table_replicas import TableReplicas
 from kafkalike.storage.near import NearStore
-from kafkalike.storage.port import NOW, Entry, Pace, Reach, Store
+from kafkalike.storage.port import NOW, Entry, Pace, Reach, Storage
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
@@ -68,7 +68,7 @@ class ReplicatedStore(NearStore):
     def __init__(
         self,
         replicas: TableReplicas,
-        root: Store,
+        root: Storage,
         is_near: Callable[[int], bool] | None = None,
         *,
         striped: bool = False,
@@ -113,7 +113,7 @@ class ReplicatedStore(NearStore):
         known = self._with_data()[0] if len(calls) > 1 else ()
         return self.replicas.store_of(known[0]).beside(calls) if known else super().beside(calls)
 
-    def copies(self) -> Sequence[Store]:
+    def copies(self) -> Sequence[Storage]:
         """The replicas in sync that answer, each for itself; the leader first."""
         found = []
         for replica in self.replicas.in_sync():
@@ -123,29 +123,29 @@ class ReplicatedStore(NearStore):
                 found.append(store)
         return found
 
-    def elsewhere(self) -> Sequence[Store]:
+    def elsewhere(self) -> Sequence[Storage]:
         """The replicas in sync that answer."""
         return self.copies()
 
     def check_writable(self) -> None:
-        """See `Store.check_writable`."""
+        """See `Storage.check_writable`."""
         self._root.check_writable()
 
     def try_out(self) -> None:
-        """See `Store.try_out`."""
+        """See `Storage.try_out`."""
         self._root.try_out()
 
-    def at(self, folder: str) -> Store:
+    def at(self, folder: str) -> Storage:
         """A folder of the leader's replica."""
         return self._reader().at(folder)
 
-    def for_tasks(self) -> Store:
+    def for_tasks(self) -> Storage:
         """This store, with what its storages need; another process gets one that reads, see `__reduce__`."""
         sent = object.__new__(ReplicatedStore)
         sent.__dict__.update(self.__dict__, _sent=True)
         return sent
 
-    def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Store], int]]:
+    def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Storage], int]]:
         """Elsewhere it is read only: data files, from the near one, the leader, or another one that has them."""
         known, turns = self._with_data()
         stores = map(self.replicas.store_of, known)
@@ -281,7 +281,7 @@ class ReplicatedStore(NearStore):
         """Who is asked for a file, in turn."""
         return self.replicas.in_sync() if name.startswith(LOG) else by_turns(*self._with_data(), name)
 
-    def _from_any(self, name: str, read: Callable[[Store], T]) -> T:
+    def _from_any(self, name: str, read: Callable[[Storage], T]) -> T:
         """Ask for a file: a log file of the leader, a data file as `_with_data` says; then whoever comes next."""
         failed: OSError | None = None
         for replica in self._asked_for(name):
@@ -307,7 +307,7 @@ class ReplicatedStore(NearStore):
     def make_folder(self, folder: str) -> None:
         """Nothing: a version's put makes what it needs."""
 
-    def copy(self, source: str, target: Store, name: str) -> bool:
+    def copy(self, source: str, target: Storage, name: str) -> bool:
         """Give a file to another store; to another table with replicas, on each root beside this one's replica."""
         if isinstance(target, ReplicatedStore):
             return target._take(self, source, name)  # noqa: SLF001 - another of the same class
@@ -368,11 +368,11 @@ class ReplicatedStore(NearStore):
     def turn(
         self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
     ) -> AbstractContextManager[None]:
-        """See `Store.turn`."""
+        """See `Storage.turn`."""
         return self._root.turn(name, deadline, meanwhile)
 
     def forget_turns(self, names: Iterable[str]) -> int:
-        """See `Store.forget_turns`."""
+        """See `Storage.forget_turns`."""
         return self._root.forget_turns(names)
 
     def leases(self) -> Leases:
@@ -389,7 +389,7 @@ def _version(name: str) -> int | None:
     return version_of(base) if folder == LOG else None
 
 
-def _is_there(store: Store) -> bool:
+def _is_there(store: Storage) -> bool:
     try:
         store.size(MARK)
     except OSError:

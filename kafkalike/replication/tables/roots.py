@@ -26,7 +26,7 @@ from kafkalike.replication.tables.controllers import Controller
 from kafkalike.replication.tables.replica_logs import ReplicaLogs
 from kafkalike.replication.tables.supplies import Supplies, txns_of
 from kafkalike.storage.parquet import UNREADABLE
-from kafkalike.storage.port import NotStoredError, Store
+from kafkalike.storage.port import NotStoredError, Storage
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class ReplicaRoots:
 
     def __init__(
         self,
-        store_of: Callable[[Replica], Store],
+        store_of: Callable[[Replica], Storage],
         controller: Controller,
         clock: Clock,
         *,

@@ -16,7 +16,7 @@ from kafkalike.model.replication.values import Replica
 from kafkalike.replication.tables.copies import Copies
 from kafkalike.replication.tables.replicated_store import Made
 from kafkalike.replication.tables.table_replicas import TableReplicas
-from kafkalike.storage.port import Entry, Reach, Store
+from kafkalike.storage.port import Entry, Reach, Storage
 
 WAIT_SECONDS: Final = 0.05
 """Wait before a replica that gave no answer is asked again."""
@@ -31,13 +31,13 @@ class Spread(Copies):
         clock: waiting.
     """
 
-    def __init__(self, table: TableReplicas, folder_of: Callable[[Replica], Store], clock: Clock) -> None:
+    def __init__(self, table: TableReplicas, folder_of: Callable[[Replica], Storage], clock: Clock) -> None:
         self._table = table
         self._folder_of = folder_of
         self._clock = clock
 
     @property
-    def _stores(self) -> Sequence[Store]:
+    def _stores(self) -> Sequence[Storage]:
         return self.copies()
 
     @property
@@ -63,11 +63,11 @@ class Spread(Copies):
         """The machine's clock."""
         return self._clock.now_ms() * 1_000_000
 
-    def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Store]]]:
+    def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Storage]]]:
         """Elsewhere it is read only."""
         return Copies, (self.copies(),)
 
-    def copies(self) -> Sequence[Store]:
+    def copies(self) -> Sequence[Storage]:
         """The folder at each of them."""
         return [self._folder_of(replica) for replica in self._table.in_sync()]
 
@@ -75,7 +75,7 @@ class Spread(Copies):
         """The same folder of each."""
         return Spread(self._table, lambda replica: self._folder_of(replica).at(folder), self._clock)
 
-    def _everywhere(self, do: Callable[[Store], object]) -> None:
+    def _everywhere(self, do: Callable[[Storage], object]) -> None:
         """Do something at all in sync; one that gives no answer for too long is taken out.
 
         Raises:

@@ -21,7 +21,7 @@ from kafkalike.delta.version_file import LostFile
 from kafkalike.model import faults
 from kafkalike.model.replication.values import Replica
 from kafkalike.replication.tables.live_files import live_files
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 BYTES_BESIDE: Final = 64 << 20
 """Bytes of data files that are in memory at the same time, unless one alone is larger."""
@@ -38,8 +38,8 @@ class Supplies:
 
     def __init__(
         self,
-        store_of: Callable[[Replica], Store],
-        there: Callable[[Replica], Store],
+        store_of: Callable[[Replica], Storage],
+        there: Callable[[Replica], Storage],
         in_sync: Callable[[], Sequence[Replica]],
     ) -> None:
         self._store_of = store_of
@@ -222,14 +222,14 @@ def beside_each_other(adds: Sequence[Add]) -> Iterator[Sequence[Add]]:
         yield some
 
 
-def _has(store: Store, add: Add) -> bool:
+def _has(store: Storage, add: Add) -> bool:
     try:
         return store.size(add.path) == add.size
     except FileNotFoundError:
         return False
 
 
-def txns_of(store: Store, names: Sequence[str]) -> dict[str, int]:
+def txns_of(store: Storage, names: Sequence[str]) -> dict[str, int]:
     """The Delta transactions of a checkpoint's files."""
     found: dict[str, int] = {}
     for name in names:

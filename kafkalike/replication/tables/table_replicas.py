@@ -19,7 +19,7 @@ from kafkalike.replication.tables.controllers import TableController
 from kafkalike.replication.tables.published_log import PublishedLog
 from kafkalike.replication.tables.registered import RegisteredReplicas
 from kafkalike.replication.tables.roots import FIRST_WAIT_SECONDS, Landing, ReplicaRoots
-from kafkalike.storage.port import NotStoredError, Store
+from kafkalike.storage.port import NotStoredError, Storage
 
 
 class TableReplicas(RegisteredReplicas):
@@ -37,7 +37,7 @@ class TableReplicas(RegisteredReplicas):
     def __init__(
         self,
         uri: str,
-        store_of: Callable[[Replica], Store],
+        store_of: Callable[[Replica], Storage],
         controller: TableController,
         clock: Clock,
         *,

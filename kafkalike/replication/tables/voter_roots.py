@@ -39,7 +39,7 @@ from kafkalike.replication.tables.voter_files import (
     set_in,
     slot_of,
 )
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class VoterRoots:
 
     def __init__(
         self,
-        store_of: Callable[[Voter], Store],
+        store_of: Callable[[Voter], Storage],
         clock: Clock,
         why: str = "",
         jitter: Callable[[], float] = random.random,
@@ -187,7 +187,7 @@ class VoterRoots:
             self._check_open(store, act.voter)
         return Standing(closed, replaced)
 
-    def _known(self, voter: Voter) -> Store:
+    def _known(self, voter: Voter) -> Storage:
         """A voter's folder.
 
         Raises:
@@ -198,14 +198,14 @@ class VoterRoots:
         return store
 
     @staticmethod
-    def _check(store: Store, voter: Voter, name: str) -> int:
+    def _check(store: Storage, voter: Voter, name: str) -> int:
         """Bytes of a file that a voter must have."""
         try:
             return store.size(name)
         except FileNotFoundError as cause:
             raise _no_vote(store, voter) from cause
 
-    def _check_open(self, store: Store, voter: Voter) -> None:
+    def _check_open(self, store: Storage, voter: Voter) -> None:
         if self._check(store, voter, open_name(voter)):
             # It says that it is closed.
             raise _no_vote(store, voter)
@@ -265,7 +265,7 @@ class VoterRoots:
         for add in act.content.commit.adds:
             self._supply(self._store_of(act.voter), add, act.sources)
 
-    def _supply(self, store: Store, add: Add, sources: tuple[Any, ...]) -> None:
+    def _supply(self, store: Storage, add: Add, sources: tuple[Any, ...]) -> None:
         with contextlib.suppress(FileNotFoundError):
             if store.size(add.path) == add.size:
                 return
@@ -337,7 +337,7 @@ class VoterRoots:
         return found
 
     @staticmethod
-    def _close(store: Store, voter: Voter) -> None:
+    def _close(store: Storage, voter: Voter) -> None:
         """Let a voter vote no more. The file stays, so that nobody who has slept opens it again."""
         store.make_folder(folder_of(voter))
         store.replace(open_name(voter), CLOSED)
@@ -347,7 +347,7 @@ class VoterRoots:
         self._known(act.voter).put_if_absent(open_name(act.voter), b"", durable=True)
 
     @staticmethod
-    def sets_at(store: Store) -> list[VoterSet]:
+    def sets_at(store: Storage) -> list[VoterSet]:
         """The sets of voters that a root knows, by epoch.
 
         Raises:
@@ -357,5 +357,5 @@ class VoterRoots:
         return [set_in(store.read(f"_delta_log/{name}")) for name in sorted(names)]
 
 
-def _no_vote(store: Store, voter: Voter) -> OSError:
+def _no_vote(store: Storage, voter: Voter) -> OSError:
     return OSError(errno.ESTALE, f"{store.uri} is not there, or does not vote as {voter.id} any more")

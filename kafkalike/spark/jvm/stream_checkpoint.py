@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkalike.model.config.storage import StorageOptions
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 METADATA: Final = "metadata"
 OFFSETS: Final = "offsets"
@@ -241,7 +241,7 @@ class StoredCheckpoint(CheckpointFiles):
         files: what is there.
     """
 
-    def __init__(self, location: str, files: Store) -> None:
+    def __init__(self, location: str, files: Storage) -> None:
         super().__init__(location)
         self._files = files
 

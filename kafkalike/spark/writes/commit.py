@@ -25,7 +25,7 @@ from kafkalike.spark.writes.staged_files import MAX_TOPICS, TOO_MANY_TOPICS, Tar
 from kafkalike.spark.writes.targets import open_logs, target_of
 from kafkalike.spark.writes.transactional_write import Together
 from kafkalike.spark.writes.write_ids import WHOLE, Naming
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -94,7 +94,7 @@ def commit_results(  # noqa: PLR0917
     cluster: Cluster,
     target_topic: str | None,
     results: Sequence[TaskResult],
-    staged: Store,
+    staged: Storage,
     how: Commit,
     write_all: Writing = in_threads,
     write_kept: Writing | None = None,
@@ -151,7 +151,7 @@ def open_targets(
     cluster: Cluster,
     target_topic: str | None,
     results: Sequence[TaskResult],
-    staged: Store,
+    staged: Storage,
     sources: Mapping[str, int] | None = None,
 ) -> list[tuple[TopicLog, list[Run | LargeRun]]]:
     """The topics of a job's records, and what was staged for each; creates those that were missing.
@@ -177,7 +177,7 @@ def open_targets(
 
 
 def _placed(
-    log: TopicLog, runs: Sequence[Run | LargeRun], results: Sequence[TaskResult], staged: Store
+    log: TopicLog, runs: Sequence[Run | LargeRun], results: Sequence[TaskResult], staged: Storage
 ) -> list[Run | LargeRun]:
     """The runs of a topic, in which each record has its partition."""
     name = log.info.name
@@ -202,7 +202,7 @@ def _commit_together(  # noqa: PLR0917
     logs: Mapping[str, TopicLog],
     runs: Mapping[str, Sequence[Run | LargeRun]],
     left_out: Collection[str],
-    staged: Store,
+    staged: Storage,
     how: Commit,
     deadline: Deadline,
     write_kept: Writing | None,

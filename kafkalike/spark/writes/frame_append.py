@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 SPREAD_BYTES: Final = 1024 * 1024 * 1024
 FAR_SPREAD_BYTES: Final = 64 * 1024 * 1024
@@ -104,7 +104,7 @@ def _stage(
 
 
 def write_all(
-    spark: SparkSession, staged: Store, files: Store, jobs: list[Job], *, keep: bool = False
+    spark: SparkSession, staged: Storage, files: Storage, jobs: list[Job], *, keep: bool = False
 ) -> list[Written]:
     """Write segments, in tasks where they are many.
 
@@ -122,7 +122,7 @@ def write_all(
 
 
 def _write_small(
-    spark: SparkSession, staged: Store, files: Store, jobs: list[tuple[list[Run], Numbering]]
+    spark: SparkSession, staged: Storage, files: Storage, jobs: list[tuple[list[Run], Numbering]]
 ) -> list[Written]:
     if is_remote(spark):
         # A client of Spark Connect cannot tell where the tasks are.

@@ -20,7 +20,7 @@ from kafkalike.log.topic.column_rules import WAITING, Router, Rules
 from kafkalike.maintenance.staging.folder_port import Folder
 from kafkalike.model import faults
 from kafkalike.model.names import check_topic_name
-from kafkalike.storage.port import Store
+from kafkalike.storage.port import Storage
 
 MAX_TOPICS: Final = 1_000
 """Most topics one DataFrame may name in its column: each one is a table commit."""
@@ -165,7 +165,7 @@ def stage_topics(target: Target, folder: Folder, batches: Iterable[pa.RecordBatc
             file.give_up()
 
 
-def place_waiting(staged: Store, topic: str, runs: Sequence[Run | LargeRun], rules: Rules) -> list[Run | LargeRun]:
+def place_waiting(staged: Storage, topic: str, runs: Sequence[Run | LargeRun], rules: Rules) -> list[Run | LargeRun]:
     """Give the records that waited for it their partitions; see `Router`.
 
     Args:

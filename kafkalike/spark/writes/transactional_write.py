@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kafkalike.log.transactions.session import TransactionSession
     from kafkalike.model.transactions.claims import GroupOffsets
     from kafkalike.model.transactions.values import Committed
-    from kafkalike.storage.port import Store
+    from kafkalike.storage.port import Storage
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Together:
         """What the open transaction has, by topic."""
         self._moved: set[str] = set()
         """Names of the files that it has."""
-        self._place: Store | None = None
+        self._place: Storage | None = None
 
     def begin(self, deadline: Deadline) -> None:
         """Begin a transaction; the first time also fence everybody else, and finish what they have decided.
@@ -93,7 +93,7 @@ class Together:
     def stage(  # noqa: PLR0917
         self,
         log: TopicLog,
-        staged: Store,
+        staged: Storage,
         runs: Sequence[Run | LargeRun],
         codec: str,
         deadline: Deadline,
@@ -116,7 +116,7 @@ class Together:
 
         content = dump_manifest(manifest)
 
-        def move(place: Store) -> None:
+        def move(place: Storage) -> None:
             # A task puts small runs of several topics into one file.
             move_runs(staged, [name for name in manifest.files if name not in self._moved], place)
             self._moved.update(manifest.files)

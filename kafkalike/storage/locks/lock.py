@@ -1,6 +1,6 @@
 """Lock: whose turn it is to write to a table of a local root, across threads and processes.
 
-Offsets do not rest on it: the compare-and-set is `Store.put_if_absent` of a version's file, and a writer that goes on
+Offsets do not rest on it: the compare-and-set is `Storage.put_if_absent` of a version's file, and a writer that goes on
 without the lock does no harm. With it writers do not plan in vain, and none of them starves. The kernel drops the lock
 when its holder dies, `kill -9` included.
 
