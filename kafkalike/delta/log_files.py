@@ -127,7 +127,8 @@ class LogFiles:
             several = sorted(name for name, count in names.items() if count > 1)
             if single or (several and len(several) == names[several[0]]):
                 whole[version] = single[:1] or several
-        held = holding(spans, max(whole, default=-1))
+        # Only replicas have such notes.
+        held = holding(spans, max(whole, default=-1)) if spans else []
         left = tuple(sorted(v for v in modified if any(span.has(v) for span in held))) if held else ()
         commits = tuple(sorted(modified.keys() - set(left)))
         return cls(commits, whole, modified, sizes, tags, frozenset(joined), tuple(spans), left)

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ from kafkalike.storage.locks.lock import TableLock
 from kafkalike.storage.near import NearStore
 from kafkalike.storage.port import Entry, NotStoredError, Reach, Storage
 from kafkalike.storage.roots import allowed_network
-from kafkalike.storage.timeouts import PART_BYTES, extend_timeout, write_parts
+from kafkalike.storage.timeouts import PART_BYTES, extend_timeout
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
@@ -145,7 +145,7 @@ class LocalStorage(NearStore):
         try:
             try:
                 with open(temporary, "xb") as stream:  # noqa: PTH123
-                    write_parts(stream, content)
+                    _write_parts(stream, content)
                     if durable:
                         stream.flush()
                         os.fsync(stream.fileno())
@@ -172,7 +172,7 @@ class LocalStorage(NearStore):
         temporary = f"{folder}/.{base}.{uuid.uuid4().hex}.tmp"
         try:
             with open(temporary, "xb") as stream:  # noqa: PTH123
-                write_parts(stream, content)
+                _write_parts(stream, content)
             os.replace(temporary, target)  # noqa: PTH105
         finally:
             _unlink_quietly(temporary)
@@ -389,3 +389,14 @@ def _unlink_quietly(path: str) -> None:
     except OSError:
         # A leftover temporary file is invisible to readers; maintenance removes it.
         return
+
+
+def _write_parts(stream: IO[bytes], content: bytes) -> None:
+    """Write a file's content, part by part."""
+    if len(content) <= PART_BYTES:
+        stream.write(content)
+        return
+    whole = memoryview(content)
+    for start in range(0, len(content), PART_BYTES):
+        stream.write(whole[start : start + PART_BYTES])
+        extend_timeout()

@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import IO, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.forks import inherited
@@ -415,17 +415,6 @@ class TimedFile(io.RawIOBase):
         if not self.closed:
             super().close()
             self._file.release()
-
-
-def write_parts(stream: IO[bytes], content: bytes) -> None:
-    """Write a file's content, part by part."""
-    if len(content) <= PART_BYTES:
-        stream.write(content)
-        return
-    whole = memoryview(content)
-    for start in range(0, len(content), PART_BYTES):
-        stream.write(whole[start : start + PART_BYTES])
-        extend_timeout()
 
 
 def pread(handle: int, start: int, stop: int) -> bytes:

@@ -68,10 +68,11 @@ def _clear_leftovers(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
         report.problems += clear_deleted(cluster)
     except (KafkaError, OSError) as error:
         report.problems.append(f"{DELETED}: {type(error).__name__}: {error}")
-    try:
-        report.cleared_replicas = cluster.replication.clear_former()
-    except (KafkaError, OSError) as error:
-        report.problems.append(f"former replicas: {type(error).__name__}: {error}")
+    if cluster.several:
+        try:
+            report.cleared_replicas = cluster.replication.clear_former()
+        except (KafkaError, OSError) as error:
+            report.problems.append(f"former replicas: {type(error).__name__}: {error}")
     try:
         clear_staging(cluster.store, Deadline(clock, COMMIT_TIMEOUT_MS), clock)
     except KafkaError as error:
