@@ -66,9 +66,9 @@ class Trace:
 def trace() -> Iterator[Trace]:
     """A trace that threads of this test are started under."""
     made = Trace()
-    threading.setprofile(made)  # type: ignore[arg-type]
+    threading.setprofile(made)
     yield made
-    threading.setprofile(None)  # type: ignore[arg-type]
+    threading.setprofile(None)
 
 
 def record_path(root: Path, trace: Trace, act: str) -> None:
