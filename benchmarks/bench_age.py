@@ -11,7 +11,7 @@ from benchmarks.data import bench_session
 from benchmarks.harness import Report, percentile
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.log.cluster.cluster import open_cluster
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import write
 
 AGES = (10, 100, 1_000, 2_000)

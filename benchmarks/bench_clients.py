@@ -106,7 +106,7 @@ def append(root: str) -> dict[str, float]:
     """One append of one record after the other, as the only writer, and the same by `send().get()`."""
     from kafkalike import KafkaProducer
     from kafkalike.connect import connect
-    from kafkalike.model.batch import RecordBatch
+    from kafkalike.model.record_batch import RecordBatch
 
     cluster = connect(root)
     cluster.create_topic("bench", 1, {})
@@ -135,7 +135,7 @@ def polls(root: str) -> dict[str, float]:
     """A topic read from its begin to its end by `poll`, 500 records and 10,000 records at a time."""
     from kafkalike import KafkaConsumer, TopicPartition
     from kafkalike.connect import connect
-    from kafkalike.model.batch import RecordBatch
+    from kafkalike.model.record_batch import RecordBatch
 
     cluster = connect(root)
     cluster.create_topic("bench", 1, {})

@@ -11,7 +11,7 @@ from benchmarks.data import bench_session, records
 from benchmarks.harness import Report, percentile
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.connect import connect
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import write
 
 ROWS = 1_000_000

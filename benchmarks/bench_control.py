@@ -18,8 +18,8 @@ from benchmarks.harness import Report
 from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import RecordBatch
 
 MOVES = tuple(int(n) for n in os.environ.get("KAFKALIKE_BENCH_MOVES", "1000,10000,100000").split(","))
 PARTITIONS = 100

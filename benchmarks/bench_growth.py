@@ -36,7 +36,7 @@ from pathlib import Path
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.connect import connect
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata
 
 kind, size = sys.argv[1], int(sys.argv[2])

@@ -10,7 +10,7 @@ from benchmarks.harness import Report
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 
 PARTITIONS = (1, 10, 100, 1_000)
 TOPICS = (10, 100, 300)

@@ -21,8 +21,8 @@ from kafkalike.log.topic.batch_payload import iso_time
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import MaintenanceReport, maintain
 from kafkalike.maintenance.upkeep.change import Change, publish
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import RecordBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ from benchmarks.harness import Report, percentile
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from tests.tools.object_servers import S3, ObjectServer, running
 
 LATENCIES_MS = ((15, 25), (40, 60))

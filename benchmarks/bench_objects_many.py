@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.bench_objects import slow
 from benchmarks.harness import Report, percentile
 from kafkalike.connect import connect
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from tests.tools.object_servers import S3, ObjectServer, running
 
 LATENCIES_MS = ((15, 25), (40, 60))

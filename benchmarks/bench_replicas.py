@@ -17,8 +17,8 @@ from pathlib import Path
 from benchmarks.bench_producer import SUSTAINED, sustained
 from kafkalike.connect import connect
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import RecordBatch
 
 DEFAULTS = (300, 10, 1000, 5)
 FACTORS = (0, 1, 2, 3)

@@ -22,7 +22,16 @@ from benchmarks.harness import Figure, Report, ratio, rounds
 from kafkalike import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafkalike.connect import connect
 from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
-from kafkalike.model.transactions.values import Attempt, Committed, Entries, Part, StagedFile, Standing, Topic, Why
+from kafkalike.model.transactions.transactional_id import (
+    Attempt,
+    Committed,
+    Entries,
+    Part,
+    StagedFile,
+    Standing,
+    Topic,
+    Why,
+)
 from tests.tools.object_servers import S3, running
 
 VALUE = b"v" * 100

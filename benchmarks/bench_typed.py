@@ -29,7 +29,7 @@ import pyarrow as pa
 from fastavro import parse_schema, schemaless_writer
 from pyspark.sql import SparkSession
 
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.encode import BatchEncoder
 from kafkalike.schemas.arrow.readers import reader_of

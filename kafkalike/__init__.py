@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalike.model.lazy import lazy_names
-from kafkalike.model.public_paths import serve_public_paths
+from kafkalike.model.public_names import lazy_names, serve_public_paths
 from kafkalike.version import __version__ as __version__
 
 if TYPE_CHECKING:

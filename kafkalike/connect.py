@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kafkalike.delta.layout import BROKERS, CLUSTER_METADATA
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.cluster import open_cluster
-from kafkalike.model.brokers import Broker
-from kafkalike.model.brokers.reading import LEADER, ReadFrom
+from kafkalike.model.brokers import LEADER, Broker, ReadFrom
 from kafkalike.model.config.client import default_bootstrap_servers
 from kafkalike.model.config.storage import StorageOptions, check_options
 from kafkalike.storage.object_root import object_root

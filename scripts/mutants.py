@@ -77,7 +77,7 @@ PARTS: Final[Mapping[str, Part]] = {
         ),
     ),
     "combining": Part(
-        modules=("kafkalike/model/combining/*.py",),
+        modules=("kafkalike/model/group_commit/*.py",),
         tests=_unit("combined_appends", "combined_course", "commit_notes", "schema_admission", "units"),
     ),
     "schemas": Part(
@@ -120,7 +120,7 @@ PARTS: Final[Mapping[str, Part]] = {
         tests=_unit("brokers"),
     ),
     "mirrors": Part(
-        modules=("kafkalike/model/mirrors/*.py", "kafkalike/model/mirrored.py"),
+        modules=("kafkalike/model/mirrors/*.py", "kafkalike/model/mirror.py"),
         tests=_unit("mirror_rules"),
     ),
     "model": Part(

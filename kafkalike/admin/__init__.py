@@ -23,7 +23,7 @@ from kafkalike.model.structs import (
     OffsetSpec,
     OffsetTimestamp,
 )
-from kafkalike.model.transactions.views import ProducerIdAndEpoch, TransactionState
+from kafkalike.model.transactions.transaction_views import ProducerIdAndEpoch, TransactionState
 
 __all__ = [
     "AbortTransactionSpec",

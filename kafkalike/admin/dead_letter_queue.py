@@ -14,8 +14,7 @@ from kafkalike.errors import KafkaError
 from kafkalike.log.dead_letters.stored_letters import Filter, StoredLetter, letters_of
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.dead_letters.letters import SUFFIX, read_context
-from kafkalike.model.dead_letters.replayed import Replayed
+from kafkalike.model.dead_letter import SUFFIX, Replayed, read_context
 from kafkalike.model.names import TopicId, check_topic_name
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 

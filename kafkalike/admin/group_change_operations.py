@@ -27,7 +27,7 @@ from kafkalike.log.group.group_offsets import check_position
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.names import check_group_id
-from kafkalike.model.offset_expiry import deletion_rows
+from kafkalike.model.offset_commit import deletion_rows
 from kafkalike.model.structs import (
     MemberToRemove,
     OffsetAndMetadata,

@@ -15,8 +15,8 @@ from kafkalike.errors import (
 )
 from kafkalike.model.clock import Deadline
 from kafkalike.model.structs import TopicPartition
-from kafkalike.model.transactions import views
-from kafkalike.model.transactions.views import ProducerIdAndEpoch, TransactionState
+from kafkalike.model.transactions import transaction_views
+from kafkalike.model.transactions.transaction_views import ProducerIdAndEpoch, TransactionState
 
 SLACK_MS: Final = 5 * 60 * 1000
 """How much longer than the longest timeout a transaction must be open to count as hanging, as in Kafka's tool."""
@@ -187,14 +187,16 @@ class TransactionOperations(AdminBase):
         ]
         return sorted(hanging, key=lambda one: -one["age_ms"])
 
-    def _known(self, names: Sequence[str], *, staged: bool = False) -> dict[str, views.TransactionDescription]:
+    def _known(
+        self, names: Sequence[str], *, staged: bool = False
+    ) -> dict[str, transaction_views.TransactionDescription]:
         described = self._cluster.transactions.described(names, staged=staged)
         missing = [name for name in names if name not in described]
         if missing:
             raise TransactionalIdNotFoundError(f"no transactional id {', '.join(map(repr, missing))}")
         return {name: described[name] for name in names}
 
-    def _under_way(self) -> dict[str, views.TransactionDescription]:
+    def _under_way(self) -> dict[str, transaction_views.TransactionDescription]:
         """By transactional id: what is open, or committed and not yet in all topics."""
         transactions = self._cluster.transactions
         names = [listing.transactional_id for listing in transactions.listed() if listing.state in UNDER_WAY]
@@ -212,12 +214,14 @@ class TransactionOperations(AdminBase):
         return {name: info.num_partitions for name, info in self._cluster.topics().items()}
 
 
-def since_ms(found: views.TransactionDescription) -> int:
+def since_ms(found: transaction_views.TransactionDescription) -> int:
     """Since when, ms, a transaction that is under way is so: it began then, or was committed."""
     return found.start_ms if found.start_ms >= 0 else found.changed_ms
 
 
-def _topic_partitions(found: views.TransactionDescription, topics: Mapping[str, int]) -> set[TopicPartition]:
+def _topic_partitions(
+    found: transaction_views.TransactionDescription, topics: Mapping[str, int]
+) -> set[TopicPartition]:
     """The partitions that a transaction still has to come into."""
     if found.state is TransactionState.ONGOING:
         return {
@@ -228,7 +232,7 @@ def _topic_partitions(found: views.TransactionDescription, topics: Mapping[str, 
     return {TopicPartition(topic, p) for topic in found.unapplied for p in found.topics.get(topic, ())}
 
 
-def _described(found: views.TransactionDescription, topics: Mapping[str, int]) -> TransactionDescription:
+def _described(found: transaction_views.TransactionDescription, topics: Mapping[str, int]) -> TransactionDescription:
     return TransactionDescription(
         coordinator_id=BROKER_ID,
         state=found.state,
@@ -240,7 +244,7 @@ def _described(found: views.TransactionDescription, topics: Mapping[str, int]) -
     )
 
 
-def _producer(found: views.TransactionDescription) -> ProducerState:
+def _producer(found: transaction_views.TransactionDescription) -> ProducerState:
     return ProducerState(
         producer_id=found.producer_id,
         producer_epoch=found.epoch,

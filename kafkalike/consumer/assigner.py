@@ -1,6 +1,6 @@
 """Assigner: the cluster's topics and the group's roster in, the partitions this consumer reads out.
 
-What is to be done when is said by `kafkalike.model.assignment`; here it is done.
+What is to be done when is said by `kafkalike.model.groups.assignment`; here it is done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafkalike.consumer.thread_guard import Running
 from kafkalike.errors import FencedInstanceIdError, IllegalStateError, KafkaError, TopicDeletedError
 from kafkalike.log.group.heartbeat import Pacemaker
 from kafkalike.log.group.member import GroupMember
-from kafkalike.model import assignment as rule
+from kafkalike.model.groups import assignment
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo
@@ -31,7 +31,7 @@ class Assigner:
 
     def __init__(self, context: Context, commits: Commits, positions: Positions) -> None:
         config = context.config
-        self._phase: rule.Phase = rule.Unassigned()
+        self._phase: assignment.Phase = assignment.Unassigned()
         """Where the assignment stands. Replaced before what is to be done in it is done."""
         self._calling = Running()
         """The user's listener."""
@@ -96,7 +96,7 @@ class Assigner:
         if self._seen is None or self._subscription.changed or self.lapsed:
             return True
         in_group = self._subscription.automatic and self._config.group_id is not None
-        if in_group and not rule.settled(self._phase):
+        if in_group and not assignment.settled(self._phase):
             return True
         oldest = self._cluster.tail_interval if in_group else self._config.metadata_max_age_ms / 1000
         return self._clock.monotonic() - self._looked >= oldest
@@ -181,7 +181,7 @@ class Assigner:
     def _take_all(self, target: Mapping[TopicPartition, str]) -> None:
         """Read all partitions of the topics: there is no group."""
         subscription = self._subscription
-        _raise(self._do(self._enter(rule.Matched(target, subscription.held, subscription.changed))))
+        _raise(self._do(self._enter(assignment.Matched(target, subscription.held, subscription.changed))))
 
     def _follow(self, member: GroupMember) -> None:
         """Be a member, and do what the group's roster asks for. A removed member finds out at the next look."""
@@ -199,10 +199,10 @@ class Assigner:
         failed = None
         # One that was stopped meanwhile does nothing on the word of an old roster: the next look says what holds.
         while roster is not None and not member.lapsed:
-            match self._enter(rule.Seen(roster, member.member_id, self._subscription.held)):
+            match self._enter(assignment.Seen(roster, member.member_id, self._subscription.held)):
                 case ():
                     break
-                case (rule.Release(given_up),):
+                case (assignment.Release(given_up),):
                     roster = member.release(given_up)
                 case acts:
                     failed = self._do(acts) or failed
@@ -218,7 +218,7 @@ class Assigner:
         try:
             roster = member.look()
         except FencedInstanceIdError as error:
-            acts = self._enter(rule.TakenOver(error, self._subscription.held))
+            acts = self._enter(assignment.TakenOver(error, self._subscription.held))
             member.forget()
             self._pacemaker.stop()
             _raise(self._do(acts))
@@ -226,12 +226,12 @@ class Assigner:
         if roster is not None:
             return roster
         held = self._subscription.held
-        if not isinstance(self._phase, rule.Fenced) and (was is not None or held):
+        if not isinstance(self._phase, assignment.Fenced) and (was is not None or held):
             # Without `was` it was noticed by an earlier look, which was interrupted.
             name = self._config.client_id if was is None else was.member_id
             log.warning("group %s: %s is no member any more; joining again", self._config.group_id, name)
-        _raise(self._do(self._enter(rule.NotAMember(held))))
-        if isinstance(self._phase, rule.Fenced):
+        _raise(self._do(self._enter(assignment.NotAMember(held))))
+        if isinstance(self._phase, assignment.Fenced):
             raise self._phase.error
         return None
 
@@ -243,12 +243,12 @@ class Assigner:
         held = frozenset(self._subscription)
         failed = None
         if self._subscription.automatic and held:
-            failed = self._call(rule.Call("on_partitions_revoked", held))
+            failed = self._call(assignment.Call("on_partitions_revoked", held))
         self._subscription.unsubscribe()
         self._commits.forget()
         self._positions.awaited.clear()
         self._seen = None
-        self._phase = rule.Unassigned()
+        self._phase = assignment.Unassigned()
         self._pacemaker.stop()
         if self._member is not None and self._config.group_instance_id is not None:
             self._member.forget()
@@ -258,37 +258,37 @@ class Assigner:
 
     # --- what the rule says ------------------------------------------------------------------------
 
-    def _enter(self, event: rule.Event) -> rule.Acts:
+    def _enter(self, event: assignment.Event) -> assignment.Acts:
         """Replace the phase; returns what is to be done in it."""
-        self._phase, acts = rule.step(self._phase, event)
+        self._phase, acts = assignment.step(self._phase, event)
         return acts
 
-    def _do(self, acts: rule.Acts) -> Exception | None:
+    def _do(self, acts: assignment.Acts) -> Exception | None:
         """Do it, all of it; returns what the user's listener raised at last."""
         failed = None
         for act in acts:
             match act:
-                case rule.Commit():
+                case assignment.Commit():
                     self._commits.commit_automatically()
-                case rule.Call():
+                case assignment.Call():
                     failed = self._call(act) or failed
-                case rule.Hold(target):
+                case assignment.Hold(target):
                     self._subscription.apply(target)
-                case rule.Take(target):
+                case assignment.Take(target):
                     self._take(target)
-                case rule.Release():
+                case assignment.Release():
                     raise AssertionError(act)  # it makes another roster: see `_follow`
                 case _ as never:
                     assert_never(never)
         if acts:
-            self._enter(rule.Done())
+            self._enter(assignment.Done())
         return failed
 
-    def _take(self, target: rule.Held) -> None:
+    def _take(self, target: assignment.Held) -> None:
         self._subscription.apply(target)
         self._metrics.rebalances += 1
         member, phase = self._member, self._phase
-        if member is None or not isinstance(phase, rule.Assigning):
+        if member is None or not isinstance(phase, assignment.Assigning):
             log.info("consumer %s: assigned %s partitions", self._config.client_id, len(target))
             return
         self._commits.restart_timer()
@@ -300,7 +300,7 @@ class Assigner:
             phase.generation,
         )
 
-    def _call(self, call: rule.Call) -> Exception | None:
+    def _call(self, call: assignment.Call) -> Exception | None:
         """Call the user's listener; returns what it raised, so that the change can be finished first."""
         listener = self._subscription.listener
         if listener is None:

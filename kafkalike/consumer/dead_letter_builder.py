@@ -16,7 +16,7 @@ from kafkalike.consumer.record_builders import deserialized, to_records
 from kafkalike.errors import KafkaError, RecordDeserializationError, UnknownTopicOrPartitionError
 from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
 from kafkalike.model.config.dead_letters import DeadLetterSettings
-from kafkalike.model.dead_letters.letters import (
+from kafkalike.model.dead_letter import (
     KEY_CONVERTER,
     VALUE_CONVERTER,
     Failure,

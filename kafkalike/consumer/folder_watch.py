@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.forks import inherited
+from kafkalike.model.concurrency import inherited
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog

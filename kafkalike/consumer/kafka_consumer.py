@@ -26,7 +26,7 @@ from kafkalike.consumer.poll_loop import Polling, arrow_builder
 from kafkalike.consumer.position_methods import Places
 from kafkalike.consumer.thread_guard import Guard, guarded
 from kafkalike.log.topic.chunk import concat_tables
-from kafkalike.model.brokers.reading import ReadFrom
+from kafkalike.model.brokers import ReadFrom
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.client import refuse_to_pickle
 from kafkalike.model.config.consumer import ConsumerConfig

@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.model.quick_json import parsed
+from kafkalike.model.json_values import parsed
 from kafkalike.model.row_value import UNREADABLE, as_text
 
 SUPPORTED_READER_VERSION: Final = 1

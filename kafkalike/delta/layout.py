@@ -14,8 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.model import group_state, metadata_rows
-from kafkalike.model.schemas import table as schema_table
+from kafkalike.model import group_state, metadata_rows, names
 
 ROOT_FORMAT: Final = "kafkalike.root.format"
 """The property. A table that lacks it is of a root of format 1: releases before this one did not write it."""
@@ -78,7 +77,7 @@ def taken_error(root: str) -> UnsupportedVersionError:
 
 CLUSTER_METADATA: Final = metadata_rows.TABLE
 CONSUMER_OFFSETS: Final = group_state.TABLE
-SCHEMAS: Final = schema_table.TABLE
+SCHEMAS: Final = names.TABLE
 
 CONTROL_TABLES: Final = (CLUSTER_METADATA, CONSUMER_OFFSETS, SCHEMAS)
 """Those with rows that make up a state."""

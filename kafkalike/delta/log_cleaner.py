@@ -26,7 +26,7 @@ from kafkalike.delta.table_change import Landed
 from kafkalike.delta.write_queue import cleaning_turn
 from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.model.latch import Latch
+from kafkalike.model.concurrency import Latch
 from kafkalike.storage.port import Storage
 
 CLEANUP_INTERVAL: Final = 10 * INTERVAL

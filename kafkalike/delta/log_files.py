@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafkalike.delta.actions import version_of
-from kafkalike.model.replication.counting import Span, holding
+from kafkalike.model.replication.log_spans import Span, holding
 from kafkalike.model.row_value import UNREADABLE
 from kafkalike.storage.port import Storage
 

@@ -1,6 +1,6 @@
 """Replica files: a replica's folder in; what it says about the replica, out: its mark, and which of its versions count.
 
-What notes on that mean is in `kafkalike.model.replication.counting`. They only grow, whoever writes them, and however
+What notes on that mean is in `kafkalike.model.replication.log_spans`. They only grow, whoever writes them, and however
 late.
 """
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.log_files import LOG, NOTE, LogFiles, note_name, noted_span
 from kafkalike.delta.version_file import is_whole
-from kafkalike.model.replication.counting import Span, begun, compared, holding
+from kafkalike.model.replication.log_spans import Span, begun, compared, holding
 
 if TYPE_CHECKING:
-    from kafkalike.model.replication.values import Replica
+    from kafkalike.model.replication.registration import Replica
     from kafkalike.storage.port import Storage
 
 MARK: Final = f"{LOG}/_replica"

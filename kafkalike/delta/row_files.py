@@ -23,7 +23,7 @@ from kafkalike.delta.table_change import Change, Unchanged
 from kafkalike.delta.table_state import FilesLive, TableState
 from kafkalike.errors import KafkaStorageError, LogCorruptError
 from kafkalike.model.clock import Clock
-from kafkalike.model.control_rows import files_to_merge
+from kafkalike.model.maintenance.control_rows import files_to_merge
 from kafkalike.model.segments import Segment
 from kafkalike.storage.arrays import binaries, whole_numbers
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet, sound

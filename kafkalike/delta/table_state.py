@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from kafkalike.delta.actions import Add, TableCommit
 from kafkalike.delta.damage import Damage
 from kafkalike.errors import KafkaError
-from kafkalike.model.combining.parts import PARTS_KEY, Placed, Taken, from_note
+from kafkalike.model.group_commit.waiting_appends import PARTS_KEY, Placed, Taken, from_note
 from kafkalike.model.segments import Segment, SegmentIndex
 
 SEAL: Final = "REPLICAS"

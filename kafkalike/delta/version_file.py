@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from kafkalike.delta.actions import APPEND_KEY, CHECKSUM_KEY, Add, TableCommit, parse_commit
 from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.table_state import REPLICAS, SEAL
-from kafkalike.model.compaction import HOLES, cleaner_app
-from kafkalike.model.replication.values import Configuration, Replica
+from kafkalike.model.maintenance.compaction import HOLES, cleaner_app
+from kafkalike.model.replication.registration import Configuration, Replica
 
 APPLICATION: Final = REPLICAS
 """Beginning of the name of the Delta transaction by which a version says a configuration."""

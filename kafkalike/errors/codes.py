@@ -6,25 +6,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
-from kafkalike.errors import base, client, consuming, groups, producing, replicas, storage, topics
-from kafkalike.errors.base import BrokerResponseError, UnknownError
-from kafkalike.errors.never_raised import brokers, records, security
-from kafkalike.errors.never_raised import client as other_client
+from kafkalike.errors import client_errors, cluster_errors, kafka_error, never_raised
+from kafkalike.errors.kafka_error import BrokerResponseError, UnknownError
 
-_MODULES: Final = (
-    base,
-    client,
-    consuming,
-    groups,
-    producing,
-    replicas,
-    storage,
-    topics,
-    brokers,
-    other_client,
-    records,
-    security,
-)
+_MODULES: Final = (kafka_error, client_errors, cluster_errors, never_raised)
 
 
 def for_code(error_code: int) -> type[BrokerResponseError]:

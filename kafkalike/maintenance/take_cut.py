@@ -12,7 +12,7 @@ from kafkalike.log.cluster.as_of import cut_at
 from kafkalike.log.snapshots import Snapshot, TopicSnapshot
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline, utc_text
 from kafkalike.model.names import check_group_id, check_topic_name
-from kafkalike.model.transactions.views import Cut
+from kafkalike.model.transactions.transaction_views import Cut
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kafkalike.errors import UnknownTopicOrPartitionError
-from kafkalike.model.brokers import Broker, ReplicatedTable
-from kafkalike.model.brokers.defaults import Defaults
+from kafkalike.model.brokers import Broker, Defaults, ReplicatedTable
 from kafkalike.model.frozen_map import Draft, FrozenMap
 from kafkalike.model.metadata_rows import BrokerChange, LogStartsMoved, MetadataRow, TopicChange, parse_row
-from kafkalike.model.mirrored import Mirrored, Phase
+from kafkalike.model.mirror import Mirrored, Phase
 from kafkalike.model.topic import LogStart, TopicInfo
 
 

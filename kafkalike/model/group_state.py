@@ -17,8 +17,8 @@ from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetada
 
 if TYPE_CHECKING:
     # The functions that need transactions load them: most clusters have none, and each process would pay for them.
-    from kafkalike.model.transactions.unsettled import Dues, UnsettledDraft
-    from kafkalike.model.transactions.values import Entries, Standing
+    from kafkalike.model.transactions.pending_decisions import Dues, UnsettledDraft
+    from kafkalike.model.transactions.transactional_id import Entries, Standing
 
 __all__ = [
     "MEMBER",
@@ -42,7 +42,7 @@ MEMBER: Final = "member"
 TRANSACTION: Final = "transaction"
 
 VERSIONS: Final = {OFFSET: 1, MEMBER: ROSTER_VERSION}
-"""The newest format of each kind of row; `kafkalike.model.transactions.rows` has that of `transaction` rows."""
+"""The newest format of each kind of row. `transaction` rows have theirs in `transactions.transactional_id`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class GroupRow:
     client_id: str = ""
     value: str = ""
     """`member` rows: the roster as JSON, see `kafkalike.model.groups.roster`. `transaction` rows: see
-    `kafkalike.model.transactions.rows`. Empty in `offset` rows."""
+    `kafkalike.model.transactions.transactional_id`. Empty in `offset` rows."""
     time_ms: int
 
 
@@ -104,7 +104,7 @@ def transaction_rows(first: int, entries: Entries) -> list[GroupRow]:
         first: number of the first one.
         entries: what they say.
     """
-    from kafkalike.model.transactions.rows import dump_dead, dump_standing
+    from kafkalike.model.transactions.transactional_id import dump_dead, dump_standing
 
     standing = entries.standing
     about = GroupRow(
@@ -235,7 +235,7 @@ class _Draft:
     def _stand(self, row: GroupRow) -> None:
         standing = standing_of(row)
         if self._unsettled is None:
-            from kafkalike.model.transactions.unsettled import UnsettledDraft
+            from kafkalike.model.transactions.pending_decisions import UnsettledDraft
 
             self._unsettled = UnsettledDraft(self._before.unsettled)
         self._unsettled.note(row.group_id, self._transactions.get(row.group_id), standing)
@@ -299,7 +299,7 @@ def standing_of(row: GroupRow) -> Standing | None:
     Raises:
         UnsupportedVersionError, LogCorruptError: it cannot be read.
     """
-    from kafkalike.model.transactions.rows import FORMAT, load_standing
+    from kafkalike.model.transactions.transactional_id import FORMAT, load_standing
 
     try:
         return load_standing(row_value(TABLE, row, {TRANSACTION: FORMAT}), row.seq, row.time_ms, row.client_id)

@@ -11,10 +11,21 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from kafkalike.model.brokers import Broker, ReplicatedTable
-from kafkalike.model.brokers.defaults import DEFAULTS, Defaults, defaults_of, defaults_value
-from kafkalike.model.brokers.rows import BROKER, REPLICAS, broker_of, broker_value, replicas_of, replicas_value
-from kafkalike.model.mirrored import FORMAT, Mirrored, dump_mirror, load_mirror
+from kafkalike.model.brokers import (
+    BROKER,
+    DEFAULTS,
+    REPLICAS,
+    Broker,
+    Defaults,
+    ReplicatedTable,
+    broker_of,
+    broker_value,
+    defaults_of,
+    defaults_value,
+    replicas_of,
+    replicas_value,
+)
+from kafkalike.model.mirror import FORMAT, Mirrored, dump_mirror, load_mirror
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, flag, row_value, text, whole
 from kafkalike.model.topic import TopicInfo

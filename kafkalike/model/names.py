@@ -81,3 +81,6 @@ def is_storable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+TABLE: Final = "__schemas"

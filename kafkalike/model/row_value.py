@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol, Self
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.model.quick_json import parsed
+from kafkalike.model.json_values import parsed
 
 VERSION: Final = "v"
 """Key of the format version in a row's `value`."""

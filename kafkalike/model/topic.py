@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kafkalike.errors import MirrorTopicError
 from kafkalike.model.clock import utc_text
-from kafkalike.model.mirrored import Mirrored
+from kafkalike.model.mirror import Mirrored
 from kafkalike.model.names import TopicId, TopicName
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from kafkalike.errors import IllegalStateError
-from kafkalike.model.latch import Latch
+from kafkalike.model.concurrency import Latch
 
 NO_OFFSET: Final = -1
 """Offset of a record whose outcome nobody waits for (`acks=0`)."""

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.latch import Latch
+from kafkalike.model.concurrency import Latch
 
 EXIT_SECONDS: Final = 30.0
 """How long the interpreter's exit sends what is queued in producers that nobody closed, or whose `close` was

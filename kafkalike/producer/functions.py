@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError
-from kafkalike.model.batch import Headers
 from kafkalike.model.partitioner import DefaultPartitioner, Partitioner, as_partitioner
+from kafkalike.model.record_batch import Headers
 from kafkalike.schemas.serialization import SerializeFunction, as_serializer
 
 _any_bytes: Final = as_serializer(None)

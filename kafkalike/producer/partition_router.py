@@ -7,8 +7,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.partitioner import DefaultPartitioner, Partitioner, partitions_for_keys
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.producer.producer_batch import UNROUTED, TopicQueue
 
 if TYPE_CHECKING:

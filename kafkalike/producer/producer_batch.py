@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kafkalike.log.topic.validate import record_size
-from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.partitioner import ClusterView
+from kafkalike.model.record_batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo
 from kafkalike.producer.batch_result import Outcome
 

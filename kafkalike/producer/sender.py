@@ -19,11 +19,10 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.log.topic.validate import RECORD_ERRORS, refused_rows
-from kafkalike.model.appends import Appended
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import Clock
+from kafkalike.model.concurrency import Latch
 from kafkalike.model.config.producer import ProducerConfig
-from kafkalike.model.latch import Latch
+from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.producer import exit_hook
 from kafkalike.producer.batch_coalescing import JoinedBatch, parts_of
 from kafkalike.producer.open_logs import OpenLogs

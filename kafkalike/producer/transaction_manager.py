@@ -18,12 +18,11 @@ from kafkalike.errors import (
 )
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.topic_ids import given_ids
-from kafkalike.model.appends import Appended
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.config.producer import ProducerConfig
+from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.model.structs import TopicPartition
-from kafkalike.model.transactions.claims import with_lives
+from kafkalike.model.transactions.group_claims import with_lives
 from kafkalike.producer.record_accumulator import FORKED, Buffer
 from kafkalike.producer.transaction_state import Call, Phase, Standing
 from kafkalike.producer.txn_offsets import check_member, claim_of, positions_of

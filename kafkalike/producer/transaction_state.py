@@ -30,7 +30,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim, GroupOffsets, joined_lives
+from kafkalike.model.transactions.group_claims import GroupClaim, GroupOffsets, joined_lives
 
 if TYPE_CHECKING:
     from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer

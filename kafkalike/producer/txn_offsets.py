@@ -15,7 +15,7 @@ from kafkalike.errors import (
 from kafkalike.log.group.group_offsets import check_position
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim, check_claim
+from kafkalike.model.transactions.group_claims import GroupClaim, check_claim
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.control_logs import GroupsLog

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kafkalike.errors import InvalidSchemaError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.avro_types import AvroField, AvroType, default_fits
 from kafkalike.schemas.json_text import load_json
 

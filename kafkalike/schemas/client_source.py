@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas.state import referenced_by
-from kafkalike.model.schemas.values import Reference, Registered, Schema
+from kafkalike.model.schemas.registry_state import referenced_by
+from kafkalike.model.schemas.schema import Reference, Registered, Schema
 from kafkalike.schemas.asking import Asking, Door
 from kafkalike.schemas.recent import Recent
 from kafkalike.schemas.shapes import read_value, read_version, written

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kafkalike.errors import SerializationError
-from kafkalike.model.schemas.values import Schema, SchemaType
+from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.extras import needed
 from kafkalike.schemas.source import SchemaSource
 

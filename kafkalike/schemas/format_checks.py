@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kafkalike.model.schemas import refusals
-from kafkalike.model.schemas.checks import Checks, Resolve
-from kafkalike.model.schemas.identity import parsed_json
-from kafkalike.model.schemas.values import Schema, SchemaType
+from kafkalike.model.schemas.schema import Checks, Resolve, Schema, SchemaType
+from kafkalike.model.schemas.schema_identity import parsed_json
 from kafkalike.schemas.extras import needed
 from kafkalike.schemas.normal import normalized
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from kafkalike.model.schemas.checks import Resolve
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Resolve, Schema
 from kafkalike.schemas.extras import needed
 
 SERIALIZED: Final = "serialized"

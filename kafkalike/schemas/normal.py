@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafkalike.model.schemas.avro_text import canonical
-from kafkalike.model.schemas.identity import json_text, parsed_json
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
+from kafkalike.model.schemas.schema_identity import canonical, json_text, parsed_json
 from kafkalike.schemas.extras import needed
 
 

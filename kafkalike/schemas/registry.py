@@ -9,13 +9,11 @@ from kafkalike.connect import connect
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.schemas import refusals
-from kafkalike.model.schemas.checks import remembered
-from kafkalike.model.schemas.importing import Imported, import_all
-from kafkalike.model.schemas.registering import check_subject
-from kafkalike.model.schemas.rows import SchemaRow
-from kafkalike.model.schemas.state import RegistryState
-from kafkalike.model.schemas.topic_records import read_records, written_records
-from kafkalike.model.schemas.values import Registered, Schema
+from kafkalike.model.schemas.registration_rules import check_subject
+from kafkalike.model.schemas.registry_state import RegistryState
+from kafkalike.model.schemas.schema import Registered, Schema, remembered
+from kafkalike.model.schemas.schema_rows import SchemaRow
+from kafkalike.model.schemas.schemas_topic import Imported, import_all, read_records, written_records
 from kafkalike.schemas.client import RegistryClient
 from kafkalike.schemas.format_checks import CHECKS
 from kafkalike.schemas.service.service import RegistryService

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from kafkalike.model.config.storage import SentOptions
-from kafkalike.model.schemas.values import Registered, Schema
+from kafkalike.model.schemas.schema import Registered, Schema
 from kafkalike.schemas.client import RegistryClient
 from kafkalike.schemas.opening import open_registry
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas.values import Reference, Registered
-from kafkalike.model.schemas.values import Schema as SchemaValue
+from kafkalike.model.schemas.schema import Reference, Registered
+from kafkalike.model.schemas.schema import Schema as SchemaValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def body_of(schema: object) -> dict[str, Any]:
     """A schema as the body of a request.
 
     Args:
-        schema: this module's, Confluent's, or a schema of `kafkalike.model.schemas.values`.
+        schema: this module's, Confluent's, or a schema of `kafkalike.model.schemas.schema`.
 
     Raises:
         TypeError: it is none of them.

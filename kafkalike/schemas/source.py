@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from kafkalike.model.schemas.values import Registered, Schema
+from kafkalike.model.schemas.schema import Registered, Schema
 
 
 class SchemaSource(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalike.model.lazy import lazy_names
+from kafkalike.model.public_names import lazy_names
 
 if TYPE_CHECKING:
     from kafkalike.spark.checkpoint_progress import CheckpointProgress as CheckpointProgress

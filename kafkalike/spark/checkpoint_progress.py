@@ -20,7 +20,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock, utc_text
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
-from kafkalike.model.transactions.claims import GroupClaim
+from kafkalike.model.transactions.group_claims import GroupClaim
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, Checkpoint
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, TimestampType
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.config.dead_letters import DeadLetterSettings
-from kafkalike.model.dead_letters.letters import (
+from kafkalike.model.dead_letter import (
     CLASS,
     CONNECTOR,
     EXCEPTION,

@@ -1,6 +1,6 @@
 """Queries: one statement that only reads in, some of its rows as text out; for people who look, not for programs.
 
-The rules of `kafkalike.model.sql_reading` say what only reads. Statements run in a session of their own, so that they
+The rules of `kafkalike.model.topic_sql` say what only reads. Statements run in a session of their own, so that they
 see the cluster's views and nothing that others have made, and change nothing for others.
 """
 
@@ -27,8 +27,7 @@ from kafkalike.errors import (
 )
 from kafkalike.errors.java_errors import innermost
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.model.sql_names import SQL_RESERVED
-from kafkalike.model.sql_reading import own_tables, refusal, relations
+from kafkalike.model.topic_sql import SQL_RESERVED, own_tables, refusal, relations
 from kafkalike.spark.jvm.parsed_sql import has_parser, parsed
 from kafkalike.spark.jvm.session import answers, end_jobs
 from kafkalike.spark.sql import register_sql

@@ -2,7 +2,7 @@
 
 Views of topics stay in a database that the user names, or are temporary ones of the session. The views of the cluster
 itself, such as `kafkalike_topics` and `kafkalike_lag`, are live and temporary: no catalog keeps a view over a source in
-Python. Names of topics follow `kafkalike.model.sql_names.view_names`. Nothing that kafkalike has not made is replaced,
+Python. Names of topics follow `kafkalike.model.topic_sql.view_names`. Nothing that kafkalike has not made is replaced,
 hidden or dropped.
 """
 
@@ -18,8 +18,8 @@ from kafkalike.connect import check_founded, connect_delta
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.sql_names import own_names, table_view, view_names
 from kafkalike.model.topic import TopicInfo
+from kafkalike.model.topic_sql import own_names, table_view, view_names
 from kafkalike.spark.format.table_schemas import SCHEMAS
 from kafkalike.spark.frames import as_of, check_root, refuse_reserved
 from kafkalike.spark.jvm.hadoop import tell_hadoop

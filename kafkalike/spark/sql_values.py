@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.snapshots import Snapshot
-from kafkalike.model.sql_names import plain_name
+from kafkalike.model.topic_sql import plain_name
 from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.spark.frames import read
 from kafkalike.spark.sql_names import check_free, make_marked

@@ -23,8 +23,8 @@ from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.storage import SentOptions
 from kafkalike.model.group_state import CommittedOffset
-from kafkalike.model.sql_names import view_names
 from kafkalike.model.structs import TopicPartition
+from kafkalike.model.topic_sql import view_names
 from kafkalike.spark.format.table_schemas import SCHEMAS
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from kafkalike.errors import KafkaStorageError
 from kafkalike.model.config.storage import SentOptions
-from kafkalike.model.leases import Leases
+from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.folder_probe import probe_folder
 from kafkalike.storage.footers.ends import LocalFile
 from kafkalike.storage.leases import LocalLeases

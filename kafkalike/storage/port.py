@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar
 import pyarrow as pa
 
 from kafkalike.model.config.storage import SentOptions
-from kafkalike.model.leases import Leases
+from kafkalike.model.groups.sessions import Leases
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.forks import inherited
+from kafkalike.model.concurrency import inherited
 
 T = TypeVar("T")
 

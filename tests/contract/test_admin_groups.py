@@ -22,8 +22,8 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_expiry import Expired, expire_offsets
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import Member, Roster, roster_row
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import (
     MemberToRemove,
     OffsetAndMetadata,

@@ -7,7 +7,7 @@ import pytest
 
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 
 
 def append(root: str, value: bytes) -> list[Path]:

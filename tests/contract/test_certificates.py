@@ -17,9 +17,9 @@ from kafkalike.maintenance.corrections import forget as forgetting
 from kafkalike.maintenance.upkeep.remove import without_maintenance
 from kafkalike.maintenance.upkeep.vacuum import ORPHAN_MS
 from kafkalike.maintenance.verify.certificate import check_certificate
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.corrections.certificate import Certificate, parse_certificate
+from kafkalike.model.maintenance.purge_certificate import Certificate, parse_certificate
+from kafkalike.model.record_batch import RecordBatch
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records
 from tests.tools.upkeep import HOUR_MS, ShiftedClock, open_cluster, topic, upkeep

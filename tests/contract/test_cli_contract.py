@@ -14,7 +14,7 @@ from kafkalike.admin.testing import MemoryCluster
 from kafkalike.cli.app import COMMANDS, run
 from kafkalike.cli.environment import Environment
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 
 
 @dataclass

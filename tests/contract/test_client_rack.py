@@ -12,7 +12,7 @@ import pytest
 from kafkalike import KafkaConsumer
 from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, InvalidConfigurationError
-from kafkalike.model.brokers.reading import LEADER, ReadFrom
+from kafkalike.model.brokers import LEADER, ReadFrom
 from kafkalike.model.structs import TopicPartition
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.cli import call

@@ -25,7 +25,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
-from kafkalike.model.brokers.defaults import DEFAULTS
+from kafkalike.model.brokers import DEFAULTS
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 from tests.contract.conftest import Opener

@@ -33,13 +33,14 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
+from kafkalike.model import offset_commit
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.combining import offset_commit, units
-from kafkalike.model.combining.offset_commit import OffsetCommit, Position, load_commit
-from kafkalike.model.combining.parts import Taken
+from kafkalike.model.group_commit import waiting_appends
+from kafkalike.model.group_commit.waiting_appends import Taken
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
-from kafkalike.model.groups.protocol import check_commit
+from kafkalike.model.groups.group_protocol import check_commit
 from kafkalike.model.groups.roster import Member
+from kafkalike.model.offset_commit import OffsetCommit, Position, load_commit
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.commits import Told, commit_label, decided, judge, member_of, moved, offset_row, offsets_of
 from tests.tools.effort import seeds
@@ -222,7 +223,7 @@ def _asks_the_rule_before_and_not_at_the_commit(patch: pytest.MonkeyPatch) -> No
 
 def _writes_the_part_that_holds(patch: pytest.MonkeyPatch) -> None:
     """Row by row, so that a set is torn where others come between."""
-    honest = units.in_turn
+    honest = waiting_appends.in_turn
 
     def in_turn(state: GroupsState, parts: Any) -> Any:
         def first(unit: Any) -> Any:

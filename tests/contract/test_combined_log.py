@@ -38,10 +38,10 @@ from kafkalike.log.topic import combined
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.log.topic.waiting_batch import pack, unpack
 from kafkalike.maintenance.verify.commits import list_commits
-from kafkalike.model.appends import TxnId
-from kafkalike.model.combining import course
-from kafkalike.model.combining.acts import ForgottenError
-from kafkalike.model.combining.parts import MOST_PARTS, Taken, Waiting
+from kafkalike.model.group_commit import course
+from kafkalike.model.group_commit.acts import ForgottenError
+from kafkalike.model.group_commit.waiting_appends import MOST_PARTS, Taken, Waiting
+from kafkalike.model.record_batch import TxnId
 from tests.tools.effort import examples, seeds
 from tests.tools.everywhere import EverywhereStore, Mood, NoThreads, SimulatedClock
 from tests.tools.records import batch, everything

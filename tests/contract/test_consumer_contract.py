@@ -17,7 +17,7 @@ from kafkalike.errors import (
     RecordDeserializationError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import ConsumerRecord
 from tests.tools.consumer import T0, Make, drain, values, write
 

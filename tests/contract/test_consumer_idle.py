@@ -17,8 +17,8 @@ from kafkalike.errors import KafkaConnectionError, OffsetOutOfRangeError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model import clock
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.storage.local import LocalStorage
 from tests.tools.clusters import on_disk

@@ -11,7 +11,7 @@ from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.errors import FencedInstanceIdError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from tests.tools.effort import examples
 from tests.tools.interrupted_lines import interrupted

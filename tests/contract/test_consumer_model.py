@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from tests.tools.effort import examples
 

@@ -10,7 +10,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.chunk import ARROW_SCHEMA
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
 from kafkalike.schemas.serialization import deserializer_for
 from tests.tools.consumer import T0, T1, Make, poll_often, write

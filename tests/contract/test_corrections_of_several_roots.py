@@ -14,9 +14,9 @@ from kafkalike.maintenance.verify.certificate import check_certificate
 from kafkalike.maintenance.verify.history import topic_history
 from kafkalike.maintenance.verify.key_bytes import _Search
 from kafkalike.maintenance.verify.verify import verify
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.corrections.certificate import Certificate
+from kafkalike.model.maintenance.purge_certificate import Certificate
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.away import away, back
 from tests.tools.three_roots import opened

@@ -17,8 +17,7 @@ from kafkalike.admin.testing import ManualClock
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.log.cluster.cluster import open_cluster
 from kafkalike.maintenance.verify import verify as verify_run
-from kafkalike.model.appends import TxnId
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch, TxnId
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.producer import KafkaProducer
 from tests.tools.effort import examples

@@ -23,8 +23,8 @@ from kafkalike.log.topic.reader import PartitionReader
 from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import maintain
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.spark.range_reader import FIELDS, plan_range, read_range
 from kafkalike.storage.local import LocalStorage

@@ -19,7 +19,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.dead_letters import dead_letter_buffer as box
-from kafkalike.model.dead_letters.letters import PREFIX
+from kafkalike.model.dead_letter import PREFIX
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from tests.tools.consumer import T0, T1, Make, drain, outlive, values, write

@@ -26,9 +26,9 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic import topic_log
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.model.appends import TxnId
 from kafkalike.model.clock import SYSTEM_CLOCK, SystemClock
 from kafkalike.model.names import TopicName
+from kafkalike.model.record_batch import TxnId
 from kafkalike.producer import KafkaProducer
 from kafkalike.storage.locks.lock import TableLock
 from kafkalike.storage.memory import MemoryStorage

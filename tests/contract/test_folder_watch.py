@@ -23,7 +23,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.store import GroupStore
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.storage import roots
 from kafkalike.storage.memory import MemoryStorage

@@ -18,8 +18,8 @@ from kafkalike.log.topic import unsorted_file
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.retention.report import FAILED
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.range_reader import plan_range, read_range
 from kafkalike.storage.local import LocalStorage

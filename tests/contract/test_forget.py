@@ -32,12 +32,12 @@ from kafkalike.maintenance.upkeep.remove import Remover
 from kafkalike.maintenance.verify.certificate import check_certificate
 from kafkalike.maintenance.verify.history import topic_history
 from kafkalike.maintenance.verify.key_bytes import keys_left
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.corrections.certificate import Certificate, parse_certificate
-from kafkalike.model.corrections.removal import Taking, runs_of
-from kafkalike.model.dead_letters.letters import OFFSET, PARTITION, TOPIC
+from kafkalike.model.dead_letter import OFFSET, PARTITION, TOPIC
+from kafkalike.model.maintenance.purge_certificate import Certificate, parse_certificate
+from kafkalike.model.maintenance.record_removal import Taking, runs_of
 from kafkalike.model.partitioner import partition_for_key
+from kafkalike.model.record_batch import RecordBatch
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records

@@ -25,9 +25,9 @@ from kafkalike.maintenance.verify.replica_check import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.config.server import ServerConfig
-from kafkalike.model.replication import joining
+from kafkalike.model.replication import isr_changes
 from kafkalike.model.replication.course import sealing
-from kafkalike.model.replication.values import Configuration, Registration, Replica
+from kafkalike.model.replication.registration import Configuration, Registration, Replica
 from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.controller import MetadataController
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
@@ -364,13 +364,13 @@ def test_who_is_chosen_unclean_is_not_emptied_and_who_is_emptied_not_chosen(
     assert former
     opened(roots).replication.reassign("t", (1, 3))
     away(roots[0])
-    choosing = joining.choosing_unclean
+    choosing = isr_changes.choosing_unclean
 
     def interrupted(replica: Replica, name: Replica) -> Any:
         assert [late._emptied(one) for one in former] == [False]
         return choosing(replica, name)
 
-    monkeypatch.setattr(joining, "choosing_unclean", interrupted)
+    monkeypatch.setattr(isr_changes, "choosing_unclean", interrupted)
 
     elected_unclean(opened(roots))
 
@@ -510,7 +510,7 @@ def test_an_unclean_leader_that_was_sealed_again_is_recovered(
         return (yield from sealing(*given))
 
     with monkeypatch.context() as patch:
-        patch.setattr(joining, "sealing", ends)
+        patch.setattr(isr_changes, "sealing", ends)
         assert opened(roots).replication.replicate().failed
     away(roots[0])
     until = time.monotonic() + 30

@@ -20,9 +20,9 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.assignors import PartitionAssignor
 from kafkalike.log.group.exclusive_lock import held_alone
 from kafkalike.log.group.group_offsets import GroupOffsets
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.groups.protocol import Subscriber
+from kafkalike.model.groups.group_protocol import Subscriber
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
 from tests.tools.consumer import Diary, Make, outlive, turns
 

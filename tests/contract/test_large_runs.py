@@ -21,7 +21,7 @@ from kafkalike.log.runs.payload import DecidedRuns, StagedPayload
 from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
 from kafkalike.log.runs.runs import LargeRun
 from kafkalike.maintenance.staging.lease import HeldFolder
-from kafkalike.model.appends import Appended
+from kafkalike.model.record_batch import Appended
 from kafkalike.spark.writes.commit import Commit, commit_results
 from kafkalike.spark.writes.staged_files import TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of

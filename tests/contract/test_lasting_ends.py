@@ -13,7 +13,7 @@ from kafkalike.delta.table_loader import load_with_base
 from kafkalike.errors import DataLossError, IllegalArgumentError, LogCorruptError
 from kafkalike.log.topic.look_back import LOOK_BACK, look_back
 from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.model.appends import TxnId
+from kafkalike.model.record_batch import TxnId
 from kafkalike.storage.local import LocalStorage
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch, make_topic, open_log

@@ -27,9 +27,9 @@ from kafkalike.maintenance.verify.replica_repair import repair_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.replication import acts, course, joining
-from kafkalike.model.replication.counting import Span
-from kafkalike.model.replication.values import FellBehindError, Replica, ReplicaError
+from kafkalike.model.replication import acts, course, isr_changes
+from kafkalike.model.replication.log_spans import Span
+from kafkalike.model.replication.registration import FellBehindError, Replica, ReplicaError
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.tables import replica_logs
 from kafkalike.replication.tables.replicated_store import ReplicatedStore
@@ -352,7 +352,7 @@ def checkpoint_at(brokers: Brokers, *replicas: int) -> None:
     """Have replicas make a checkpoint of what is published; no version goes."""
     for replica in replicas:
         helper = brokers.client()
-        helper.roots.carry_out(joining.cleaning(Replica(replica), helper.opened(), 10_000))
+        helper.roots.carry_out(isr_changes.cleaning(Replica(replica), helper.opened(), 10_000))
 
 
 def test_a_reader_that_is_behind_sees_nothing_of_what_stands_where_clean_up_has_been(
@@ -484,7 +484,7 @@ def test_two_helpers_of_one_replica_make_no_wrong_version_count(
         others.append(word)
     brokers.give_back(1)
     slow = brokers.client()
-    catching_up = joining.catching_up(Replica(1), Replica(2), slow.opened())
+    catching_up = isr_changes.catching_up(Replica(1), Replica(2), slow.opened())
     going_on = driven(slow, catching_up, lambda act: isinstance(act, acts.Checkpoint) and act.replica.broker == 1)
 
     stopped_at(monkeypatch, "replicas.before_finishing_notes", lambda: brokers.client().bring_back(1), going_on)

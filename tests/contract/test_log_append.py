@@ -18,8 +18,7 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD, record_size
-from kafkalike.model.appends import TxnId
-from kafkalike.model.batch import Headers, RecordBatch
+from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
 from tests.tools.partitions import partition_records
 from tests.tools.records import ANY_TIME, batch
 

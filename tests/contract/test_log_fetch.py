@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkalike.errors import OffsetOutOfRangeError
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from tests.tools.records import batch
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp
 from tests.tools.effort import examples
 from tests.tools.records import ANY_TIME

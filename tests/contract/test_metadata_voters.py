@@ -15,7 +15,7 @@ from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.layout import CLUSTER_METADATA
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.replication.quorum import ReadVersion, publishing
+from kafkalike.model.replication.quorum_protocol import ReadVersion, publishing
 from kafkalike.model.replication.registers import UnreachableVoterError
 from kafkalike.model.replication.takeover import OpenVoter, VoterSet, taking_over
 from kafkalike.replication.tables.voter_files import MetadataVersion

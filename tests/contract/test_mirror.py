@@ -272,7 +272,7 @@ def test_a_long_log_is_taken_up_at_a_checkpoint_by_a_new_mirror(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody reads it version by version yet."""
-    monkeypatch.setattr("kafkalike.model.mirrors.steps.FIRST_AT_ONCE", 3)
+    monkeypatch.setattr("kafkalike.model.mirror.FIRST_AT_ONCE", 3)
     source, target = on_disk(tmp_path / "a"), on_disk(tmp_path / "b")
     source.create_topic("t", 1, {})
     fill(source, *"abcdef")

@@ -9,8 +9,8 @@ import pytest
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.version_file import application, newest_configuration
-from kafkalike.model.replication import course, joining
-from kafkalike.model.replication.values import Configuration, NoReplicaLeftError, Replica
+from kafkalike.model.replication import course, isr_changes
+from kafkalike.model.replication.registration import Configuration, NoReplicaLeftError, Replica
 from tests.tools.replicated import Brokers, in_threads
 
 
@@ -119,7 +119,7 @@ def test_a_replica_comes_back_though_the_log_was_cleaned_up(brokers: Brokers) ->
         writer.append(word)
     for replica in brokers.controller.look().chain:
         assert writer.view is not None
-        writer.roots.carry_out(joining.cleaning(replica, writer.view, 1))
+        writer.roots.carry_out(isr_changes.cleaning(replica, writer.view, 1))
         log = LogFiles.listed(brokers.store_of(replica))
         assert (*log.commits, *log.left_over) == (writer.view.end - 1, writer.view.end)
     brokers.give_back(2)

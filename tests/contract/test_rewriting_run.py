@@ -18,9 +18,9 @@ from kafkalike.maintenance.upkeep.change import Change, publish
 from kafkalike.maintenance.upkeep.compact import checkpoints_of
 from kafkalike.maintenance.upkeep.control_tables import MOVES_KEPT
 from kafkalike.maintenance.verify.history import topic_history
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Roster, roster_row
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.locks.lock import TableLock
 from kafkalike.storage.parquet import open_parquet

@@ -20,11 +20,11 @@ from kafkalike.errors import InvalidConfigurationError, InvalidRecordError, Tran
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.column_rules import Router, Rules
 from kafkalike.log.topic.validate import check_batch
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.config.dead_letters import topic_settings
 from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.schemas.admission import admitted
 from kafkalike.model.structs import ConfigResource
 from kafkalike.model.topic import TopicInfo

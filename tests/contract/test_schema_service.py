@@ -22,7 +22,7 @@ from schema_registry.client import schema as other_schemas
 
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, SchemaRegistryError
-from kafkalike.model.schemas.values import Schema as SchemaValue
+from kafkalike.model.schemas.schema import Schema as SchemaValue
 from kafkalike.schemas import Registry, RemoteRegistry, Schema, open_registry
 from kafkalike.schemas.http.credentials import credentials
 from kafkalike.schemas.remote import MAX_ANSWER, Access

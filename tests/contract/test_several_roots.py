@@ -25,8 +25,8 @@ from kafkalike.errors import (
 )
 from kafkalike.maintenance.retention.run import maintain
 from kafkalike.maintenance.verify.verify import verify
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.away import away, back
 from tests.tools.consumer import texts

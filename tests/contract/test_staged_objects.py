@@ -35,7 +35,7 @@ from tests.tools.records import everything
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kafkalike.model.appends import Appended
+    from kafkalike.model.record_batch import Appended
 
 
 @pytest.fixture(params=OBJECT_STORES)

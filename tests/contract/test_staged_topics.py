@@ -31,7 +31,7 @@ from tests.tools.records import all_records
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kafkalike.model.appends import Appended
+    from kafkalike.model.record_batch import Appended
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ from kafkalike.delta.table_state import TableState, end_app
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.maintenance.verify.flaws import find_flaws
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.memory import MemoryStorage
 from kafkalike.storage.port import Entry, Storage

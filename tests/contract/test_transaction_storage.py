@@ -27,11 +27,11 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.transactions.session import TransactionSession
-from kafkalike.model.appends import Appended
 from kafkalike.model.clock import Deadline
+from kafkalike.model.record_batch import Appended
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions import rules, settling
-from kafkalike.model.transactions.claims import GroupClaim
+from kafkalike.model.transactions import roll_forward, rules
+from kafkalike.model.transactions.group_claims import GroupClaim
 from tests.tools.effort import seeds
 from tests.tools.everywhere import EverywhereStore, Mood, SimulatedClock
 from tests.tools.records import batch, everything
@@ -342,8 +342,8 @@ def _a_row_follows_a_decision_that_is_not_everywhere(patch: pytest.MonkeyPatch) 
 
 
 def _a_topic_gets_only_the_decision_that_is_wanted(patch: pytest.MonkeyPatch) -> None:
-    real = settling.pending
-    patch.setattr(settling, "pending", lambda *args: real(*args)[-1:])
+    real = roll_forward.pending
+    patch.setattr(roll_forward, "pending", lambda *args: real(*args)[-1:])
 
 
 def _a_commit_that_is_asked_for_again_is_a_new_one(patch: pytest.MonkeyPatch) -> None:

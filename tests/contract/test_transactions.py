@@ -31,14 +31,14 @@ from kafkalike.log.transactions.session import TransactionSession
 from kafkalike.log.transactions.transaction_files import Staging
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model import faults
-from kafkalike.model.appends import Appended
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import roster_row
 from kafkalike.model.groups.roster import Member, Roster
+from kafkalike.model.record_batch import Appended
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim
-from kafkalike.model.transactions.values import Attempt, StagedFile
-from kafkalike.model.transactions.views import TransactionState
+from kafkalike.model.transactions.group_claims import GroupClaim
+from kafkalike.model.transactions.transaction_views import TransactionState
+from kafkalike.model.transactions.transactional_id import Attempt, StagedFile
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.memory import MemoryStorage
 from tests.tools.clusters import on_disk

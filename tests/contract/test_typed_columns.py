@@ -9,7 +9,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas import Registry
 from kafkalike.schemas import Schema as Shape
 from kafkalike.schemas.sent import SentSchemas, Where

@@ -18,9 +18,8 @@ from kafkalike.errors import (
 )
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.history import topic_history
-from kafkalike.model.appends import TxnId
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import RecordBatch, TxnId
 from tests.tools.findings import errors_of
 from tests.tools.forked import killed
 from tests.tools.kinds import only_on_disk

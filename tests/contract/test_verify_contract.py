@@ -14,9 +14,9 @@ from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.findings import Finding, Report
 from kafkalike.maintenance.verify.verify import total_bytes, verify
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.model.partitioner.murmur2 import partition_for_key
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import TopicPartition
 

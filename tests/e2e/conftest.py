@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from kafkalike.model.batch import Headers
+from kafkalike.model.record_batch import Headers
 from tests.tools import warm
 from tests.tools.records import append_records
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kafkalike.maintenance.retention.report import DONE, NOTHING
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import RecordBatch
 from tests.e2e.conftest import Run
 from tests.tools.records import all_records, batch
 from tests.tools.submit import submit

@@ -15,7 +15,7 @@ from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.cli.jobs.job import run
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.batch import Headers
+from kafkalike.model.record_batch import Headers
 from kafkalike.spark import read, register_sql
 from kafkalike.spark.kafka_import import import_kafka, kafka_records
 from tests.e2e.test_jobs import module

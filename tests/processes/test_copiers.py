@@ -10,8 +10,8 @@ import pytest
 
 from kafkalike.connect import connect
 from kafkalike.log.group.group_offsets import GroupOffsets
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from tests.tools.children import Child
 from tests.tools.findings import errors_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import RecordBatch
 from tests.processes.workers.correct_sweep import KEYS
 from tests.tools.children import run as run_worker
 from tests.tools.shim import preloaded

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike.connect import connect
-from kafkalike.model.transactions.values import Why
+from kafkalike.model.transactions.transactional_id import Why
 from tests.tools.records import all_records
 
 WORKER = Path(__file__).parent / "workers" / "fork.py"

@@ -38,7 +38,7 @@ needless = {
     "kafkalike.delta.group_commit.group_commit",
     "kafkalike.log.topic.topic_log",
     "kafkalike.log.transactions",
-    "kafkalike.model.combining.course",
+    "kafkalike.model.group_commit.course",
     "kafkalike.model.transactions.course",
 }
 sys.exit(", ".join(needless & sys.modules.keys()) or None)
@@ -58,7 +58,7 @@ needless = {
     "kafkalike.delta.group_commit.group_commit",
     "kafkalike.delta.group_commit.control_group_commit",
     "kafkalike.log.topic.combined",
-    "kafkalike.model.combining.course",
+    "kafkalike.model.group_commit.course",
     "kafkalike.model.transactions.course",
 }
 sys.exit(", ".join(needless & sys.modules.keys()) or None)

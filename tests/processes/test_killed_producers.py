@@ -9,8 +9,8 @@ from kafkalike import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.record_batch import RecordBatch
 from tests.tools.children import run
 from tests.tools.findings import errors_of
 

@@ -10,7 +10,7 @@ import pytest
 from kafkalike import KafkaProducer
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaTimeoutError
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from tests.tools.children import Child, started
 from tests.tools.partitions import partition_values
 from tests.tools.race import PRODUCE, Race, assert_sound

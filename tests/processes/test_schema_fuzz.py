@@ -47,7 +47,7 @@ def test_many_fuzzed_records_and_schemas_are_read_or_refused() -> None:
 HOSTILE = """
 import json, resource
 from kafkalike.errors import InvalidSchemaError, SerializationError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.codec import codec_for
 from tests.tools.schemas import SchemasInMemory
 

@@ -15,7 +15,7 @@ from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.config.server import SERVER_PROPERTIES_VARIABLE
 from kafkalike.model.structs import TopicPartition
-from kafkalike.model.transactions.views import TransactionState
+from kafkalike.model.transactions.transaction_views import TransactionState
 from tests.processes.conftest import ObjectRoot
 from tests.processes.workers.transact import work
 from tests.tools.children import run

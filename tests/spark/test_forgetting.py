@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from kafkalike import forget
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.partitioner import partition_for_key
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import forget as forget_keys
 from kafkalike.spark import register_sql
 from tests.tools.findings import errors_of

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import kafkalike.spark as ks
 from kafkalike.errors import IllegalArgumentError, KafkaConnectionError
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from tests.tools.clusters import on_disk
 from tests.tools.records import all_records, fill
 

@@ -17,7 +17,7 @@ from kafkalike.maintenance.tasks_spark import SparkTasks
 from kafkalike.maintenance.upkeep.compact import Compacted, DuePass, checkpoints_of, compact
 from kafkalike.maintenance.upkeep.tasks import Tasks
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.compaction import Cleaned, CompactionPlan
+from kafkalike.model.maintenance.compaction import Cleaned, CompactionPlan
 from tests.tools.children import run as run_worker
 from tests.tools.findings import errors_of
 from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, open_cluster, pairs_of, topic, turns, upkeep

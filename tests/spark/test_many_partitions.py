@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import read, register_sql
 from kafkalike.spark.conditions import MOST_SINGLE, within
 from tests.tools.records import fill

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.errors import OutOfOrderSequenceNumberError
-from kafkalike.model.appends import TxnId
+from kafkalike.model.record_batch import TxnId
 from kafkalike.spark import write
 from kafkalike.spark.writes.commit import Commit, commit_results
 from kafkalike.spark.writes.staged_files import TaskResult, TopicRuns

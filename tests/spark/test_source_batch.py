@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import read, write
 from tests.tools.kinds import only_on_disk
 from tests.tools.places import PLACES, new_roots

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkalike.connect import connect
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from tests.tools.children import run
 from tests.tools.standalone import standalone
 

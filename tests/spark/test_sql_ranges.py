@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from kafkalike import KafkaProducer, find_records
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.partitioner import partition_for_key
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import create_view, read, register_sql
 from kafkalike.spark.sql import view_statements
 from kafkalike.storage.parquet import FILTER_ROWS

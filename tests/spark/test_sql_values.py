@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import create_view
 
 if TYPE_CHECKING:

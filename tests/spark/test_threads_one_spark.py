@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from kafkalike import TopicPartition
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.appends import TxnId
+from kafkalike.model.record_batch import TxnId
 from kafkalike.spark import write
 from tests.jepsen.history import Recorder, judge
 from tests.tools.clusters import on_disk

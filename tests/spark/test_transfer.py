@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kafkalike.connect import connect
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark.transfer import FORMATS, export_topic, import_topic
 from tests.tools.records import NOW_MS, make_topic
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.schemas import Registry, Schema
 from kafkalike.spark import create_view, from_topic, read, refresh_views
 from tests.tools.avro_cases import avro, framed

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
-from kafkalike.model.combining.acts import (
+from kafkalike.model.group_commit.acts import (
     GIVES_WAY,
     LOST,
     Act,
@@ -29,9 +29,9 @@ from kafkalike.model.combining.acts import (
     Seen,
     Withdraw,
 )
-from kafkalike.model.combining.course import appending, withdrawing
-from kafkalike.model.combining.pace import Company
-from kafkalike.model.combining.parts import (
+from kafkalike.model.group_commit.contention import Company
+from kafkalike.model.group_commit.course import appending, withdrawing
+from kafkalike.model.group_commit.waiting_appends import (
     Placed,
     Room,
     Taken,

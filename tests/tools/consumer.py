@@ -7,7 +7,7 @@ from typing import Any
 from kafkalike.admin.testing import ManualClock
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.batch import Headers
+from kafkalike.model.record_batch import Headers
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from tests.tools.records import fill
 

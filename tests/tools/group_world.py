@@ -27,8 +27,7 @@ from kafkalike.log.group.assignors import schemes_of
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings, Membership, Topics
 from kafkalike.log.group.store import Change
-from kafkalike.model import assignment as rule
-from kafkalike.model.groups import protocol
+from kafkalike.model.groups import assignment, group_protocol
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import GroupState, TopicPartition
@@ -183,7 +182,7 @@ class World:
         fate = self.chance.random() if self.faulty else 1.0
         if fate < 0.05:
             raise KafkaTimeoutError("refused")
-        protocol.check_commit(self.roster, "g", member.member_id, member.generation, member.group_instance_id)
+        group_protocol.check_commit(self.roster, "g", member.member_id, member.generation, member.group_instance_id)
         for tp, (position, life) in held.items():
             owner = self.roster.owner(tp)
             assert owner is not None, (tp, "was committed by one who does not own it", self)
@@ -292,7 +291,7 @@ class Actor:
         self.held: Held = {}
         self.seen: Roster | None = None
         """What it saw last; by the time it acts on it, it may be old."""
-        self.phase: rule.Phase = rule.Unassigned()
+        self.phase: assignment.Phase = assignment.Unassigned()
         self.fenced = False
         self.late: tuple[Membership, Held, int] | None = None
         """A commit that was begun before partitions were given up and comes through long after."""
@@ -366,26 +365,26 @@ class Actor:
             return
         while roster is not None and not self.member.lapsed:
             held = {tp: life for tp, (_, life) in self.held.items()}
-            self.phase, acts = rule.step(self.phase, rule.Seen(roster, self.member_id, held))
+            self.phase, acts = assignment.step(self.phase, assignment.Seen(roster, self.member_id, held))
             match acts:
                 case ():
                     self.seen = roster
                     return
-                case (rule.Release(given_up),):
+                case (assignment.Release(given_up),):
                     roster = self.member.release(given_up)
                 case _:
                     self._do(acts)
 
-    def _do(self, acts: rule.Acts) -> None:
+    def _do(self, acts: assignment.Acts) -> None:
         """What the rule says; a fault cuts it short."""
         for act in acts:
-            if isinstance(act, rule.Commit) and self.held:
+            if isinstance(act, assignment.Commit) and self.held:
                 self.commit()
                 assert self.member.membership is not None
                 self.late = self.member.membership, dict(self.held), len(self.world.trace)
-            if isinstance(act, rule.Hold | rule.Take):
+            if isinstance(act, assignment.Hold | assignment.Take):
                 self.held = {tp: self.held.get(tp) or self._resumed(tp) for tp in act.target}
-        self.phase, _ = rule.step(self.phase, rule.Done())
+        self.phase, _ = assignment.step(self.phase, assignment.Done())
 
     def _resumed(self, tp: TopicPartition) -> tuple[int, str | None]:
         return self.world.committed.get(tp, 0), self.world.life(tp)
@@ -423,7 +422,7 @@ class Actor:
     def lose(self) -> None:
         self.held = {}
         self.seen = None
-        self.phase = rule.Unassigned()
+        self.phase = assignment.Unassigned()
 
     def leave(self) -> None:
         """Close and begin anew under another id."""

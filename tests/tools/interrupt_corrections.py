@@ -10,8 +10,8 @@ import kafkalike
 from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError
 from kafkalike.maintenance.verify.certificate import check_certificate
 from kafkalike.maintenance.verify.history import topic_history
-from kafkalike.model.batch import RecordBatch
-from kafkalike.model.corrections.certificate import parse_certificate
+from kafkalike.model.maintenance.purge_certificate import parse_certificate
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.producer import KafkaProducer
 from tests.tools.interrupt_world import HELD, World

@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.staging.folder import staging_place
-from kafkalike.model.appends import Appended, TxnId
+from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.spark.writes.commit import Commit, commit_results
 from kafkalike.spark.writes.staged_files import Folder, Target, TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of
 from kafkalike.spark.writes.write_ids import Naming
 
 if TYPE_CHECKING:
-    from kafkalike.model.transactions.claims import GroupOffsets
+    from kafkalike.model.transactions.group_claims import GroupOffsets
 
 Rows = Sequence[tuple[str, str]]
 """Topic and value of each row."""
@@ -62,7 +62,7 @@ def spread(values: Iterable[str], topics: Sequence[str]) -> list[tuple[str, str]
 def offsets_of(group_id: str, topic: str, at: int) -> GroupOffsets:
     """An offset of partition 0 for a group without members."""
     from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-    from kafkalike.model.transactions.claims import GroupClaim
+    from kafkalike.model.transactions.group_claims import GroupClaim
 
     claim = GroupClaim(group_id=group_id, alone=True, client_id="test")
     return {claim: {TopicPartition(topic, 0): OffsetAndMetadata(at)}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.dead_letters.letters import Context, read_context
+from kafkalike.model.dead_letter import Context, read_context
 
 
 def number(data: bytes | None) -> int | None:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator
 from random import Random
 from typing import Any, NamedTuple
 
-from kafkalike.model.replication import quorum, registers, takeover
-from kafkalike.model.replication.quorum import FellBehindError, looking, putting
+from kafkalike.model.replication import quorum_protocol, registers, takeover
+from kafkalike.model.replication.quorum_protocol import FellBehindError, looking, putting
 from kafkalike.model.replication.registers import NoMajorityError, Standing, UnreachableVoterError, VotersReplacedError
 from kafkalike.model.replication.takeover import OtherTakeoverError, VoterSet, taking_over
 from tests.tools.histories import played
@@ -188,7 +188,7 @@ class Voters:
     def carry_out(self, client: Client, act: Any) -> Any:
         if isinstance(act, registers.Pause):
             return None
-        if isinstance(act, quorum.NewProposer):
+        if isinstance(act, quorum_protocol.NewProposer):
             return self.new_name(client)
         if isinstance(act, FindVoters):
             return self.find_voters(client)
@@ -198,7 +198,7 @@ class Voters:
         if voter.root in self.dead or (client.name, voter.root) in self.blocked:
             raise UnreachableVoterError
         if self.faulty and self.chance.random() < self.lost:
-            if isinstance(act, (registers.PutRequest, quorum.PutVersion)):
+            if isinstance(act, (registers.PutRequest, quorum_protocol.PutVersion)):
                 self.late.append(act)
             elif self.chance.random() < 0.5:
                 self.do(client, act)
@@ -244,7 +244,7 @@ class Voters:
                 raise UnreachableVoterError
             closed = root.checkpoint >= act.slot or any(version >= act.slot for version in root.log)
             return Standing(closed, max(root.marks) > act.voter.epoch)
-        if isinstance(act, quorum.ReadVersion):
+        if isinstance(act, quorum_protocol.ReadVersion):
             found = root.log.get(act.version)
             if found is None and act.voter.epoch not in root.open:
                 raise UnreachableVoterError
@@ -252,15 +252,15 @@ class Voters:
                 client.nones += 1
                 client.cleaned |= root.checkpoint >= act.version
             return found
-        if isinstance(act, quorum.LastVersion):
+        if isinstance(act, quorum_protocol.LastVersion):
             if not known:
                 raise UnreachableVoterError
             return root.last
-        if isinstance(act, quorum.PutVersion):
+        if isinstance(act, quorum_protocol.PutVersion):
             return self.put_version(root, act)
-        if isinstance(act, quorum.SupplyVersion):
+        if isinstance(act, quorum_protocol.SupplyVersion):
             return self.supply(client, root, act)
-        if isinstance(act, quorum.CopyCheckpoint):
+        if isinstance(act, quorum_protocol.CopyCheckpoint):
             return self.copy_checkpoint(client, root, act)
         if isinstance(act, StoreFile):
             if not known:
@@ -336,13 +336,13 @@ def loaded(world: Voters, voters: VoterSet) -> Steps:
     lasts = []
     for voter in voters.voters:
         try:
-            lasts.append((yield quorum.LastVersion(voter)))
+            lasts.append((yield quorum_protocol.LastVersion(voter)))
         except UnreachableVoterError:
             continue
     last = max(lasts, default=None)
     if last is not None and last >= 0 and len(lasts) >= registers.majority(len(voters.voters)):
         try:
-            yield from quorum.confirming(last, voters.voters)
+            yield from quorum_protocol.confirming(last, voters.voters)
         except NoMajorityError:
             return None
         world.newest_shown = max(world.newest_shown, last)
@@ -434,7 +434,7 @@ def cleaner(world: Voters, client: Client) -> Steps:
         voters, _ = yield from opened(world)
         voter = world.chance.choice(voters.voters)
         try:
-            last = yield quorum.LastVersion(voter)
+            last = yield quorum_protocol.LastVersion(voter)
             if last < 0 or world.chance.random() < 0.5:
                 continue
             yield Clean(voter, "checkpoint", last)

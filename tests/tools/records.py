@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 from kafkalike.connect import connect
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import Headers, RecordBatch
 from tests.tools.partitions import partition_records
 
 NOW_MS = 1_700_000_000_000

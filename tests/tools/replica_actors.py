@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from kafkalike.model.replication import acts, course, joining
-from kafkalike.model.replication.values import (
+from kafkalike.model.replication import acts, course, isr_changes
+from kafkalike.model.replication.registration import (
     FellBehindError,
     NoReplicaLeftError,
     Registration,
@@ -383,7 +383,7 @@ def joined(
 ) -> Steps:
     seen: dict[int, Any] = {}
     try:
-        found = yield from joining.joining(broker, registered, view, seen, **how)
+        found = yield from isr_changes.joining(broker, registered, view, seen, **how)
     except ReplicaError as failed:
         if registered.joining is None or failed.replica != registered.joining:
             found = yield acts.LookAtController()
@@ -410,7 +410,7 @@ def cleaner(world: Roots, actor: Actor) -> Steps:
             view = yield from looked(world, view, known)
             chain = view.configuration.chain
             replica = chain[int(world.random() * len(chain))]
-            yield from joining.cleaning(replica, view, int(world.random() * 3))
+            yield from isr_changes.cleaning(replica, view, int(world.random() * 3))
         except (FellBehindError, ReplicaError, ControllerError, NoReplicaLeftError):
             pass
         for _ in range(int(world.random() * 60)):
@@ -486,7 +486,7 @@ def mover(world: Roots, actor: Actor) -> Steps:
             registered = yield acts.LookAtController()
             if registered.joining is None and len(registered.chain) > 1:
                 target = registered.chain[int(world.random() * (len(registered.chain) - 1))]
-                left = yield from joining.leaving(target, registered, view, {})
+                left = yield from isr_changes.leaving(target, registered, view, {})
                 if left is not None:
                     world.counts["move"] += 1
                     view, known = yield from opening(world)
@@ -545,7 +545,7 @@ def emptier(world: Roots, actor: Actor) -> Steps:
 
 def given_up(world: Roots, chosen: Replica) -> Steps:
     """Say that a replica will not come back under its name."""
-    if (yield from joining.giving_up(chosen.broker)) is not None:
+    if (yield from isr_changes.giving_up(chosen.broker)) is not None:
         world.counts["given up"] += 1
 
 
@@ -578,7 +578,7 @@ def elector(world: Roots, actor: Actor) -> Steps:
                     ends[replica] = yield acts.End(replica)
                 chosen = max(ends, key=lambda r: (ends[r], r))
                 if ends[chosen] >= 0:
-                    yield from joining.choosing_unclean(chosen)
+                    yield from isr_changes.choosing_unclean(chosen)
         except (FellBehindError, ReplicaError, ControllerError):
             pass
         for _ in range(int(world.random() * 100)):

@@ -11,8 +11,8 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from kafkalike.model.replication import acts
-from kafkalike.model.replication.counting import Span, begun, compared, counts, holding
-from kafkalike.model.replication.values import Configuration, Registration, Replica, UnreachableError, View
+from kafkalike.model.replication.log_spans import Span, begun, compared, counts, holding
+from kafkalike.model.replication.registration import Configuration, Registration, Replica, UnreachableError, View
 
 Steps = Generator[Any, Any, Any]
 

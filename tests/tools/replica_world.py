@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafkalike.model.replication import acts, course, joining
+from kafkalike.model.replication import acts, course, isr_changes
 from tests.tools.histories import played
 from tests.tools.replica_actors import (
     Actor,
@@ -138,9 +138,9 @@ def play(seed: int, steps: int) -> World:
     """One history, to its end. So few versions are read ahead that it comes past them."""
     most = acts.AHEAD
     try:
-        for module in (course, joining):
+        for module in (course, isr_changes):
             vars(module)["AHEAD"] = FEW
         return played(World(seed), seed, steps)
     finally:
-        for module in (course, joining):
+        for module in (course, isr_changes):
             vars(module)["AHEAD"] = most

@@ -19,8 +19,8 @@ from kafkalike.delta.commit_file import CommitFile, creation
 from kafkalike.delta.layout import delta_schema
 from kafkalike.delta.version_file import VersionFile, seal
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.replication import course, joining
-from kafkalike.model.replication.values import (
+from kafkalike.model.replication import course, isr_changes
+from kafkalike.model.replication.registration import (
     Configuration,
     FellBehindError,
     Loss,
@@ -177,7 +177,7 @@ class Client:
             view = self.opened()
             registered = self.brokers.controller.look()
             try:
-                joined = self.roots.carry_out(joining.joining(broker, registered, view, seen, leads=leads))
+                joined = self.roots.carry_out(isr_changes.joining(broker, registered, view, seen, leads=leads))
             except FellBehindError:
                 continue
             except ReplicaError as failed:
@@ -204,7 +204,7 @@ class Client:
         view = self.opened()
         registered = self.brokers.controller.look()
         replica = next(r for r in registered.chain if r.broker == broker)
-        assert self.roots.carry_out(joining.leaving(replica, registered, view, {})) is not None
+        assert self.roots.carry_out(isr_changes.leaving(replica, registered, view, {})) is not None
         self.bring_back(broker, leads=True)
 
 

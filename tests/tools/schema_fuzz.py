@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Any
 
 from kafkalike.errors import InvalidSchemaError, SchemaRegistryError, SerializationError
-from kafkalike.model.schemas.values import Schema, SchemaType
+from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.codec import codec_for
 from kafkalike.schemas.compatibility import avro, json_schema, protobuf
 from kafkalike.schemas.format_checks import CHECKS

@@ -11,9 +11,8 @@ from functools import partial
 from typing import Any
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas import deleting, kept_rows, registering, rows, settings, state
-from kafkalike.model.schemas.checks import Checks, Resolve
-from kafkalike.model.schemas.values import Reference, Schema
+from kafkalike.model.schemas import registration_rules, registry_settings, registry_state, schema_rows, subject_deletion
+from kafkalike.model.schemas.schema import Checks, Reference, Resolve, Schema
 
 ONE = Schema("AVRO", "1")
 TWO = Schema("AVRO", "2")
@@ -49,8 +48,8 @@ class World:
     """A registry, its rows, and what was ever seen of it."""
 
     def __init__(self) -> None:
-        self.rows: list[rows.SchemaRow] = []
-        self.state = state.RegistryState()
+        self.rows: list[schema_rows.SchemaRow] = []
+        self.state = registry_state.RegistryState()
         self.meanings: dict[int, Schema] = {}
         self.numbers: dict[tuple[str, int], int] = {}
         self.refused = 0
@@ -67,7 +66,7 @@ class World:
         self.check()
         return result
 
-    def add(self, planned: tuple[Sequence[rows.SchemaRow], Any]) -> Any:
+    def add(self, planned: tuple[Sequence[schema_rows.SchemaRow], Any]) -> Any:
         """Take in the rows of a plan; returns its result."""
         made, result = planned
         assert [row.seq for row in made] == list(range(self.state.seq + 1, self.state.seq + 1 + len(made)))
@@ -80,14 +79,14 @@ class World:
     def register(self, subject: str, schema: Schema) -> Any:
         """Register a schema: it must be found afterwards, and be refused exactly when it should be."""
         before, allowed = self.state, self._allowed(subject, schema)
-        wanted = registering.Wanted(subject=subject, schema=registering.prepared(schema))
+        wanted = registration_rules.Wanted(subject=subject, schema=registration_rules.prepared(schema))
         try:
-            made = self.add(registering.register(before, wanted, TOY, 1))
+            made = self.add(registration_rules.register(before, wanted, TOY, 1))
         except SchemaRegistryError:
             assert not allowed, "it is refused without a reason"
             raise
         assert allowed, "it should have been refused"
-        assert registering.look_up(self.state, wanted, TOY) == made
+        assert registration_rules.look_up(self.state, wanted, TOY) == made
         return made
 
     def _allowed(self, subject: str, schema: Schema) -> bool:
@@ -104,10 +103,10 @@ class World:
 
     def take_over(self, subject: str, version: int, schema_id: int, schema: Schema) -> Any:
         """Take a schema over under an id."""
-        wanted = registering.Wanted(
-            subject=subject, schema=registering.prepared(schema), id=schema_id, version=version, deleted=False
+        wanted = registration_rules.Wanted(
+            subject=subject, schema=registration_rules.prepared(schema), id=schema_id, version=version, deleted=False
         )
-        made = self.add(registering.take_over(self.state, wanted, TOY, 1))
+        made = self.add(registration_rules.take_over(self.state, wanted, TOY, 1))
         assert (made.id, made.version) == (schema_id, version)
         return made
 
@@ -115,9 +114,9 @@ class World:
         """Delete a version, or all of a subject: for good only what was deleted softly."""
         before = self.state.subject(subject)
         if version is None:
-            gone = self.add(deleting.delete_subject(self.state, subject, 1, permanent=permanent))
+            gone = self.add(subject_deletion.delete_subject(self.state, subject, 1, permanent=permanent))
         else:
-            gone = [self.add(deleting.delete_version(self.state, subject, version, 1, permanent=permanent))]
+            gone = [self.add(subject_deletion.delete_version(self.state, subject, version, 1, permanent=permanent))]
         assert set(gone) <= set(before.soft if permanent else before.live)
         after = self.state.subject(subject)
         assert set(gone) <= (set(before.versions) - set(after.kept) if permanent else set(after.soft))
@@ -125,7 +124,7 @@ class World:
 
     def set_level(self, level: str) -> Any:
         """Set the level of all."""
-        return self.add(settings.set_config(self.state, rows.EVERYWHERE, rows.Config(level), 1))
+        return self.add(registry_settings.set_config(self.state, schema_rows.EVERYWHERE, schema_rows.Config(level), 1))
 
     # --- what must hold --------------------------------------------------------------------------
 
@@ -149,16 +148,16 @@ class World:
         self._check_compacted()
 
     def _check_compacted(self) -> None:
-        kept = kept_rows.kept_schema_rows(self.rows)
-        again = state.RegistryState().applied(kept)
+        kept = registry_state.kept_schema_rows(self.rows)
+        again = registry_state.RegistryState().applied(kept)
         assert again == self.state, "a compacted table says something else"
         half = len(kept) // 2
-        assert state.RegistryState().applied(kept[:half]).applied(kept[half:]) == again
+        assert registry_state.RegistryState().applied(kept[:half]).applied(kept[half:]) == again
 
     def compact(self) -> None:
         """Go on from a compacted table, read from nothing."""
-        self.rows = kept_rows.kept_schema_rows(self.rows)
-        self.state = state.RegistryState().applied(self.rows)
+        self.rows = registry_state.kept_schema_rows(self.rows)
+        self.state = registry_state.RegistryState().applied(self.rows)
 
 
 def acts() -> list[Act]:

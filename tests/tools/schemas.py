@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas.values import Reference, Registered, Schema
+from kafkalike.model.schemas.schema import Reference, Registered, Schema
 
 
 class SchemasInMemory:

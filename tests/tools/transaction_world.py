@@ -27,16 +27,25 @@ from kafkalike.errors import (
     UnknownOutcomeError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.model.appends import Appended
-from kafkalike.model.control_rows import kept_group_rows
 from kafkalike.model.group_state import TRANSACTION, GroupRow, GroupsState, roster_row, transaction_rows
 from kafkalike.model.groups.roster import Member, Roster
+from kafkalike.model.maintenance.control_rows import kept_group_rows
+from kafkalike.model.record_batch import Appended
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions import acts, course, settling, upkeep
-from kafkalike.model.transactions.claims import GroupClaim
+from kafkalike.model.transactions import acts, course, roll_forward, upkeep
+from kafkalike.model.transactions.group_claims import GroupClaim
 from kafkalike.model.transactions.rules import Wanted
-from kafkalike.model.transactions.values import Attempt, Committed, Folder, Part, StagedFile, Standing, Topic, Why
-from kafkalike.model.transactions.views import TopicCut
+from kafkalike.model.transactions.transaction_views import TopicCut
+from kafkalike.model.transactions.transactional_id import (
+    Attempt,
+    Committed,
+    Folder,
+    Part,
+    StagedFile,
+    Standing,
+    Topic,
+    Why,
+)
 
 Steps = Generator[None, None, Any]
 TIMEOUT_MS = 60
@@ -552,7 +561,7 @@ class Actor:
         known = world.state
         yield
         topics = [Topic(name, topic_id) for name, topic_id in world.names.items()]
-        problems = yield from world.carry_out(settling.helping(dict.fromkeys(topics, known.seq), known))
+        problems = yield from world.carry_out(roll_forward.helping(dict.fromkeys(topics, known.seq), known))
         assert not any(isinstance(p, LogCorruptError) for p in problems), problems
         world.counts["helped"] += 1
 
@@ -569,7 +578,7 @@ class Actor:
         world = self.world
         topics = [Topic(name, topic_id) for name, topic_id in world.names.items()]
         try:
-            known, cuts = yield from self._try(lambda: settling.cutting(topics))
+            known, cuts = yield from self._try(lambda: roll_forward.cutting(topics))
         except UnknownTopicOrPartitionError:
             return
         for attempt, (seq, parts) in world.decisions.items():

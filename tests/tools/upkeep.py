@@ -8,8 +8,8 @@ from typing import Any, Final
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import MaintenanceReport, TopicReport, maintain
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import RecordBatch
 from tests.tools.clusters import on_disk
 
 HOUR_MS: Final = 3_600_000

@@ -13,7 +13,7 @@ import pytest
 from fastavro import parse_schema, schemaless_reader
 
 from kafkalike.errors import InvalidSchemaError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow import avro_items
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.readers import reader_of
@@ -237,7 +237,7 @@ def test_a_recursive_type_has_columns_to_its_depth() -> None:
 
 def test_references_to_other_schemas() -> None:
     """A type of a referenced schema is known by its name."""
-    from kafkalike.model.schemas.values import Reference
+    from kafkalike.model.schemas.schema import Reference
 
     source = SchemasInMemory()
     source.register("item", Schema("AVRO", text_of(record(("n", "int"), name="x.Item"))))

@@ -12,7 +12,7 @@ import pytest
 from fastavro import parse_schema
 
 from kafkalike.errors import IllegalArgumentError, SerializationError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.derive import derived
 from kafkalike.schemas.arrow.encode import BatchEncoder

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalike.errors import InvalidSchemaError
-from kafkalike.model.schemas.values import Reference, Schema
+from kafkalike.model.schemas.schema import Reference, Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.readers import reader_of
 from tests.tools.avro_cases import framed

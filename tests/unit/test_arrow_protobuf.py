@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.protobuf_columns import message_columns
 from kafkalike.schemas.arrow.readers import reader_of

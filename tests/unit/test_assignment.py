@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import FencedInstanceIdError
 from kafkalike.log.group.assignors import schemes_of
-from kafkalike.model import assignment as rule
-from kafkalike.model.assignment import (
+from kafkalike.model.groups import assignment, group_protocol
+from kafkalike.model.groups.assignment import (
     Assigned,
     Assigning,
     Call,
@@ -36,7 +36,6 @@ from kafkalike.model.assignment import (
     Waiting,
     step,
 )
-from kafkalike.model.groups import protocol
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.structs import TopicPartition
 from tests.tools.effort import examples
@@ -46,22 +45,22 @@ EAGER, COOPERATIVE = schemes_of("range"), schemes_of("cooperative-sticky")
 STOLEN = FencedInstanceIdError("a rival has its name")
 
 
-def known(schemes: Mapping[str, protocol.Scheme], partitions: int = 2, life: str = "1") -> protocol.Known:
-    return protocol.Known(schemes=schemes, topics={"t": (life, partitions)}, metadata_seq=1, now_ms=0)
+def known(schemes: Mapping[str, group_protocol.Scheme], partitions: int = 2, life: str = "1") -> group_protocol.Known:
+    return group_protocol.Known(schemes=schemes, topics={"t": (life, partitions)}, metadata_seq=1, now_ms=0)
 
 
-def member(name: str, schemes: Mapping[str, protocol.Scheme]) -> Member:
+def member(name: str, schemes: Mapping[str, group_protocol.Scheme]) -> Member:
     return Member(member_id=name, subscription=("t",), protocols=tuple(schemes))
 
 
-def alone(schemes: Mapping[str, protocol.Scheme]) -> Roster:
+def alone(schemes: Mapping[str, group_protocol.Scheme]) -> Roster:
     """A group of one member, `me`, who owns both partitions."""
-    return protocol.join(Roster(), member("me", schemes), known(schemes))
+    return group_protocol.join(Roster(), member("me", schemes), known(schemes))
 
 
-def shared(schemes: Mapping[str, protocol.Scheme]) -> Roster:
+def shared(schemes: Mapping[str, group_protocol.Scheme]) -> Roster:
     """The same, and another one has joined: `me` has to give something up."""
-    return protocol.join(alone(schemes), member("you", schemes), known(schemes))
+    return group_protocol.join(alone(schemes), member("you", schemes), known(schemes))
 
 
 HELD = {T0: "1", T1: "1"}
@@ -88,12 +87,12 @@ def test_the_first_assignment_of_an_eager_member() -> None:
 def test_a_cooperative_member_gives_up_what_moves_and_nothing_else() -> None:
     """First the listener, then the group; what stays is not told again."""
     roster = shared(COOPERATIVE)
-    (moves,) = protocol.owed(roster, roster.members["me"])
+    (moves,) = group_protocol.owed(roster, roster.members["me"])
     (stays,) = {T0, T1} - {moves}
 
     revoking, first = step(Assigned(1, waits=False), Seen(roster, "me", HELD))
     still, second = step(revoking, Seen(roster, "me", {stays: "1"}))
-    after = protocol.release(roster, "me", [moves], known(COOPERATIVE))
+    after = group_protocol.release(roster, "me", [moves], known(COOPERATIVE))
     assigned, third = step(still, Seen(after, "me", {stays: "1"}))
 
     assert first == (Commit(), Call("on_partitions_revoked", frozenset({moves})), Hold({stays: "1"}))
@@ -104,8 +103,8 @@ def test_a_cooperative_member_gives_up_what_moves_and_nothing_else() -> None:
 def test_an_eager_member_gives_up_everything_and_waits() -> None:
     """A rebalance that another one has to take part in."""
     before = shared(EAGER)
-    both = protocol.release(before, "me", HELD, known(EAGER))
-    roster = protocol.join(both, member("them", EAGER), known(EAGER))
+    both = group_protocol.release(before, "me", HELD, known(EAGER))
+    roster = group_protocol.join(both, member("them", EAGER), known(EAGER))
 
     revoking, first = step(Assigned(3, waits=False), Seen(roster, "me", HELD))
     waiting, none = step(Revoking(fresh=False, going=frozenset(), untold=None, waits=False), Seen(before, "you", {}))
@@ -117,9 +116,9 @@ def test_an_eager_member_gives_up_everything_and_waits() -> None:
 
 def test_a_topic_that_was_created_again_is_told_as_new() -> None:
     """Its partitions are others, though they have the same names."""
-    again = protocol.renew(
+    again = group_protocol.renew(
         alone(COOPERATIVE),
-        protocol.Known(schemes=COOPERATIVE, topics={"t": ("2", 2)}, metadata_seq=2, now_ms=0),
+        group_protocol.Known(schemes=COOPERATIVE, topics={"t": ("2", 2)}, metadata_seq=2, now_ms=0),
     )
 
     _, acts = step(Assigned(1, waits=False), Seen(again, "me", {T0: None, T1: None}))
@@ -179,9 +178,9 @@ def test_without_a_group_everything_is_given_up_and_taken_when_something_changes
         (Fenced(STOLEN), False),
     ],
 )
-def test_what_is_not_done_has_another_look(phase: rule.Phase, is_settled: bool) -> None:  # noqa: FBT001
+def test_what_is_not_done_has_another_look(phase: assignment.Phase, is_settled: bool) -> None:  # noqa: FBT001
     """A consumer that holds what its generation gave it, or waits for others, may live on its buffer for a while."""
-    assert rule.settled(phase) is is_settled
+    assert assignment.settled(phase) is is_settled
 
 
 # --- any history ---------------------------------------------------------------------------------
@@ -199,10 +198,10 @@ class Consumer:
         schemes: the group's assignor.
     """
 
-    def __init__(self, chance: Random, schemes: Mapping[str, protocol.Scheme]) -> None:
+    def __init__(self, chance: Random, schemes: Mapping[str, group_protocol.Scheme]) -> None:
         self.chance = chance
         self.schemes = schemes
-        self.phase: rule.Phase = Unassigned()
+        self.phase: assignment.Phase = Unassigned()
         self.roster = Roster()
         self.held: dict[TopicPartition, str | None] = {}
         self.told: set[TopicPartition] = set()
@@ -214,10 +213,10 @@ class Consumer:
         """Chance of an interrupt, and of a rival's doing, before and after each act."""
 
     @property
-    def known(self) -> protocol.Known:
+    def known(self) -> group_protocol.Known:
         topics = {"t": (str(self.life), self.partitions)}
         seq = 10 * self.life + self.partitions
-        return protocol.Known(schemes=self.schemes, topics=topics, metadata_seq=seq, now_ms=0)
+        return group_protocol.Known(schemes=self.schemes, topics=topics, metadata_seq=seq, now_ms=0)
 
     def look(self) -> None:
         """What `Assigner.look` does."""
@@ -226,14 +225,14 @@ class Consumer:
             return
         if "me" not in self.roster.members:
             self.enter(NotAMember(self.held))
-            self.roster = protocol.join(self.roster, member("me", self.schemes), self.known)
-        self.roster = protocol.renew(self.roster, self.known)
+            self.roster = group_protocol.join(self.roster, member("me", self.schemes), self.known)
+        self.roster = group_protocol.renew(self.roster, self.known)
         for _ in range(40):
             if "me" not in self.roster.members or not self.enter(Seen(self.roster, "me", dict(self.held))):
                 return
         pytest.fail(f"it does not come to rest: {self.phase}")
 
-    def enter(self, event: rule.Event) -> rule.Acts:
+    def enter(self, event: assignment.Event) -> assignment.Acts:
         self.phase, acts = step(self.phase, event)
         for act in acts:
             self.disturb()
@@ -244,7 +243,7 @@ class Consumer:
             assert nothing == ()
         return acts
 
-    def do(self, act: rule.Act) -> None:
+    def do(self, act: assignment.Act) -> None:
         match act:
             case Call("on_partitions_assigned", partitions):
                 assert partitions <= self.held.keys(), (act, self.held)
@@ -254,7 +253,7 @@ class Consumer:
                 self.held = dict(target)
             case Release(given_up):
                 assert self.held.keys().isdisjoint(given_up), "the group is told before the consumer lets go"
-                self.roster = protocol.release(self.roster, "me", given_up, self.known)
+                self.roster = group_protocol.release(self.roster, "me", given_up, self.known)
             case Commit():
                 pass
         if isinstance(act, Call):
@@ -277,9 +276,9 @@ class Consumer:
         what = self.chance.choice(("join", "leave", "release", "release", "topics", "again", "bury"))
         if what == "join" and len(others) < 3:
             name = self.chance.choice([name for name in "abcd" if name not in others])
-            self.roster = protocol.join(self.roster, member(name, self.schemes), self.known)
+            self.roster = group_protocol.join(self.roster, member(name, self.schemes), self.known)
         elif what == "leave" and others:
-            self.roster = protocol.leave(self.roster, [self.chance.choice(others)], self.known)
+            self.roster = group_protocol.leave(self.roster, [self.chance.choice(others)], self.known)
         elif what == "release":
             self.give_up()
         elif what == "topics" and self.partitions < 5:
@@ -287,13 +286,13 @@ class Consumer:
         elif what == "again":
             self.life += 1
         elif what == "bury" and self.chance.random() < 0.3:
-            self.roster = protocol.leave(self.roster, ["me"], self.known)
+            self.roster = group_protocol.leave(self.roster, ["me"], self.known)
 
     def give_up(self) -> None:
         """All rivals give up what they owe."""
         for name in sorted(self.roster.members.keys() - {"me"}):
-            given = protocol.owed(self.roster, self.roster.members[name])
-            self.roster = protocol.release(self.roster, name, given, self.known)
+            given = group_protocol.owed(self.roster, self.roster.members[name])
+            self.roster = group_protocol.release(self.roster, name, given, self.known)
 
     def settle(self) -> None:
         """Nothing comes in between any more."""
@@ -306,7 +305,7 @@ class Consumer:
 @pytest.mark.slow
 @pytest.mark.parametrize("schemes", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
 def test_after_any_history_the_consumer_holds_what_it_owns_and_its_listener_knows(
-    schemes: Mapping[str, protocol.Scheme],
+    schemes: Mapping[str, group_protocol.Scheme],
 ) -> None:
     """Interrupts and rivals come before, inside and after each act; then all is quiet."""
     interrupts = 0
@@ -361,7 +360,7 @@ def test_after_any_history_a_consumer_without_a_group_holds_its_topics_and_its_l
 phases = st.sampled_from(
     [
         Unassigned(),
-        rule.Joining(),
+        assignment.Joining(),
         Revoking(fresh=True, going=frozenset(), untold=None, waits=False),
         Revoking(fresh=False, going=frozenset({T1}), untold=frozenset({T0}), waits=False),
         Revoking(fresh=False, going=frozenset({T0}), untold=None, waits=True),
@@ -387,7 +386,7 @@ events = st.one_of(
 
 
 @given(phases, events)
-def test_any_event_may_come_in_any_phase_and_come_again(phase: rule.Phase, event: rule.Event) -> None:
+def test_any_event_may_come_in_any_phase_and_come_again(phase: assignment.Phase, event: assignment.Event) -> None:
     """One that was cut short before its first act comes again and says the same."""
     after, acts = step(phase, event)
 

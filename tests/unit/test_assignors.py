@@ -16,7 +16,7 @@ from kafkalike.log.group.assignors import (
     StickyPartitionAssignor,
     schemes_of,
 )
-from kafkalike.model.groups.protocol import Subscriber
+from kafkalike.model.groups.group_protocol import Subscriber
 from kafkalike.model.structs import TopicPartition
 
 Given = Mapping[str, list[TopicPartition]]

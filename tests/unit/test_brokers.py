@@ -7,10 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.model.brokers import Broker, ReplicaEnd, ReplicaLag, Replicas, ReplicatedTable, first_replicas
-from kafkalike.model.brokers.rows import broker_of, broker_value, replicas_of, replicas_value
-from kafkalike.model.quick_json import parsed
-from kafkalike.model.replication.values import Loss, Registration, Replica
+from kafkalike.model.brokers import (
+    Broker,
+    ReplicaEnd,
+    ReplicaLag,
+    Replicas,
+    ReplicatedTable,
+    broker_of,
+    broker_value,
+    first_replicas,
+    replicas_of,
+    replicas_value,
+)
+from kafkalike.model.json_values import parsed
+from kafkalike.model.replication.registration import Loss, Registration, Replica
 
 TABLE = ReplicatedTable(
     location="topics/t",

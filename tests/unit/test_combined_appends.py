@@ -12,10 +12,21 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
-from kafkalike.model.combining import course, parts
-from kafkalike.model.combining.acts import BUSY, LOST, AskRoom, Attempt, LeaveRoom, Look, MoveOn, Pause, Seen, Withdraw
-from kafkalike.model.combining.pace import LEAST_ROOM, Pace
-from kafkalike.model.combining.parts import Placed, Room, Taken, Waiting
+from kafkalike.model.group_commit import course, waiting_appends
+from kafkalike.model.group_commit.acts import (
+    BUSY,
+    LOST,
+    AskRoom,
+    Attempt,
+    LeaveRoom,
+    Look,
+    MoveOn,
+    Pause,
+    Seen,
+    Withdraw,
+)
+from kafkalike.model.group_commit.contention import LEAST_ROOM, Pace
+from kafkalike.model.group_commit.waiting_appends import Placed, Room, Taken, Waiting
 from tests.tools import combine_world
 from tests.tools.combine_world import Request, Trouble, World, Writer, writers
 from tests.tools.effort import examples, seeds
@@ -291,7 +302,7 @@ def _commits_the_same_again_after_a_loss(patch: pytest.MonkeyPatch) -> None:
 
 def _numbers_all_from_the_end(patch: pytest.MonkeyPatch) -> None:
     def numbered(ends: Any, counts: Iterable[Any]) -> list[dict[int, range]]:
-        return [parts.numbered(ends, [one])[0] for one in counts]
+        return [waiting_appends.numbered(ends, [one])[0] for one in counts]
 
     patch.setattr(combine_world, "numbered", numbered)
 
@@ -386,61 +397,61 @@ def test_a_busy_writer_that_is_never_told_is_found() -> None:
 def test_a_name_is_read_as_it_was_written() -> None:
     part = Waiting(17, "ab12", 3)
 
-    assert parts.parse_name(part.name) == part
+    assert waiting_appends.parse_name(part.name) == part
     assert part.name == "00000000000000000017-ab12-3"
     assert part.id == "ab12-3"
-    assert parts.parse_name(part.name + "0" * 20) is None
-    assert parts.parse_name("part-1.parquet") is None
+    assert waiting_appends.parse_name(part.name + "0" * 20) is None
+    assert waiting_appends.parse_name("part-1.parquet") is None
 
 
 def test_who_has_asked_for_room_first_has_it() -> None:
     first, second = Room(5, "b", 2000), Room(6, "a", 10**8)
 
-    assert parts.parse_room(first.name) == first
-    assert parts.parse_name(first.name) is None
-    assert parts.parse_room(Waiting(5, "b", 1).name) is None
-    assert parts.gives_way({}, None) is False
-    assert parts.gives_way({first: 1999.0}, None)
-    assert not parts.gives_way({first: 2000.0}, None)
-    assert not parts.gives_way({first: 0.0, second: 0.0}, first)
-    assert parts.gives_way({first: 0.0, second: 0.0}, second)
-    assert parts.gives_way({second: 59_999.0}, None)
-    assert not parts.gives_way({second: 60_000.0}, None)
+    assert waiting_appends.parse_room(first.name) == first
+    assert waiting_appends.parse_name(first.name) is None
+    assert waiting_appends.parse_room(Waiting(5, "b", 1).name) is None
+    assert waiting_appends.gives_way({}, None) is False
+    assert waiting_appends.gives_way({first: 1999.0}, None)
+    assert not waiting_appends.gives_way({first: 2000.0}, None)
+    assert not waiting_appends.gives_way({first: 0.0, second: 0.0}, first)
+    assert waiting_appends.gives_way({first: 0.0, second: 0.0}, second)
+    assert waiting_appends.gives_way({second: 59_999.0}, None)
+    assert not waiting_appends.gives_way({second: 60_000.0}, None)
 
 
 def test_who_has_waited_longest_comes_first_and_of_each_writer_the_last() -> None:
     found = [Waiting(5, "a", 2), Waiting(3, "b", 1), Waiting(4, "a", 1), Waiting(1, "c", 9), Waiting(4, "d", 1)]
 
-    chosen = parts.to_take(found, Taken(2, {"d": Placed(1, 4, {})}))
+    chosen = waiting_appends.to_take(found, Taken(2, {"d": Placed(1, 4, {})}))
 
     assert chosen == [Waiting(3, "b", 1), Waiting(5, "a", 2)]
-    assert parts.to_take(found, Taken(0), most=1) == [Waiting(1, "c", 9)]
+    assert waiting_appends.to_take(found, Taken(0), most=1) == [Waiting(1, "c", 9)]
 
 
 def test_a_state_that_forgets_writers_takes_nothing_that_they_may_have_written() -> None:
     taken = Taken(0)
-    for version in range(1, 3 * parts.MOST_WRITERS):
+    for version in range(1, 3 * waiting_appends.MOST_WRITERS):
         taken = taken.after({f"{version:x}": Placed(1, version, {})})
     versions = [found.version for found in taken.latest.values()]
 
-    assert len(taken.latest) <= parts.MOST_WRITERS
+    assert len(taken.latest) <= waiting_appends.MOST_WRITERS
     assert min(versions) == taken.since + 1
     assert not taken.may_take(Waiting(taken.since - 1, "new", 1))
     assert taken.may_take(Waiting(taken.since, "new", 1))
 
 
 def test_a_note_is_read_as_it_was_written() -> None:
-    note = {"parts": parts.to_note([(Waiting(3, "ab", 7), {0: range(4, 6), 2: range(1)}, None)]), "time": 55}
+    note = {"parts": waiting_appends.to_note([(Waiting(3, "ab", 7), {0: range(4, 6), 2: range(1)}, None)]), "time": 55}
 
     assert note["parts"] == [["ab", 7, {"0": [4, 6], "2": [0, 1]}]]
-    assert parts.from_note(9, note, 1) == {"ab": Placed(7, 9, {0: range(4, 6), 2: range(1)}, 55)}
-    assert parts.from_note(9, {}, 1) == {}
-    assert parts.ids_of({"parts": [*note["parts"], ["", 0, {}]]}) == ("ab-7",)
-    assert parts.ids_of({}) == ()
+    assert waiting_appends.from_note(9, note, 1) == {"ab": Placed(7, 9, {0: range(4, 6), 2: range(1)}, 55)}
+    assert waiting_appends.from_note(9, {}, 1) == {}
+    assert waiting_appends.ids_of({"parts": [*note["parts"], ["", 0, {}]]}) == ("ab-7",)
+    assert waiting_appends.ids_of({}) == ()
 
 
 def test_runs_follow_each_other() -> None:
-    runs = parts.numbered({0: 5, 1: 0}, [{0: 2, 1: 1}, {0: 1, 1: 0}, {1: 4}])
+    runs = waiting_appends.numbered({0: 5, 1: 0}, [{0: 2, 1: 1}, {0: 1, 1: 0}, {1: 4}])
 
     assert runs == [{0: range(5, 7), 1: range(1)}, {0: range(7, 8)}, {1: range(1, 5)}]
     assert all(a[0].stop == b[0].start for a, b in pairwise(runs[:2]))
@@ -512,7 +523,7 @@ def test_dead_appends_take_nobodys_place() -> None:
     """Nor does the append before a withdrawn one come back."""
     found = [Waiting(1, "a", 1), Waiting(2, "a", 2), Waiting(3, "b", 1), Waiting(4, "c", 1)]
 
-    assert parts.to_take(found, Taken(0), {found[1], found[2]}, most=1) == [found[3]]
+    assert waiting_appends.to_take(found, Taken(0), {found[1], found[2]}, most=1) == [found[3]]
 
 
 def test_a_withdrawal_that_gets_no_answer_is_no_refusal() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
-from kafkalike.model.combining import course
-from kafkalike.model.combining.acts import (
+from kafkalike.model.group_commit import course
+from kafkalike.model.group_commit.acts import (
     BUSY,
     GIVES_WAY,
     LOST,
@@ -27,8 +27,8 @@ from kafkalike.model.combining.acts import (
     Put,
     Seen,
 )
-from kafkalike.model.combining.pace import RIVALS_SECONDS, Company, Pace
-from kafkalike.model.combining.parts import MOST_WRITERS, Placed, Room, Taken, Waiting
+from kafkalike.model.group_commit.contention import RIVALS_SECONDS, Company, Pace
+from kafkalike.model.group_commit.waiting_appends import MOST_WRITERS, Placed, Room, Taken, Waiting
 
 PACE = Pace(0.025)
 PART = Waiting(4, "a", 1)

@@ -2,8 +2,16 @@
 
 from typing import Any
 
-from kafkalike.model.appends import TRANSACTIONS
-from kafkalike.model.combining.parts import OWN, PARTS_KEY, Waiting, ids_of, parts_of, ranges_of_write, to_note
+from kafkalike.model.group_commit.waiting_appends import (
+    OWN,
+    PARTS_KEY,
+    Waiting,
+    ids_of,
+    parts_of,
+    ranges_of_write,
+    to_note,
+)
+from kafkalike.model.record_batch import TRANSACTIONS
 
 
 def note() -> dict[str, Any]:

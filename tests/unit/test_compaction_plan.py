@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafkalike.model.compaction import (
+from kafkalike.model.maintenance.compaction import (
     Cleaned,
     CompactionPlan,
     CompactionPolicy,

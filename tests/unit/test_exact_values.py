@@ -15,7 +15,7 @@ from google.protobuf import text_format
 from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import SerializationError
-from kafkalike.model.schemas.values import Schema, SchemaType
+from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.encode import BatchEncoder
 from kafkalike.schemas.arrow.readers import reader_of

@@ -16,7 +16,7 @@ from kafkalike.errors import (
     UnknownMemberIdError,
 )
 from kafkalike.log.group.assignors import schemes_of
-from kafkalike.model.groups.protocol import EXCLUSIVE, Known, check_commit, join, leave, owed, release, renew
+from kafkalike.model.groups.group_protocol import EXCLUSIVE, Known, check_commit, join, leave, owed, release, renew
 from kafkalike.model.groups.roster import Member, Roster, dump_roster, load_roster
 from kafkalike.model.structs import GroupState, TopicPartition
 

@@ -17,7 +17,7 @@ from kafkalike.model.group_state import (
     roster_row,
 )
 from kafkalike.model.groups.roster import dump_roster
-from kafkalike.model.offset_expiry import deletion_rows
+from kafkalike.model.offset_commit import deletion_rows
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -15,7 +15,7 @@ from kafkalike.errors import (
     RebalanceInProgressError,
     UnknownMemberCommitError,
 )
-from kafkalike.model.groups.protocol import (
+from kafkalike.model.groups.group_protocol import (
     EXCLUSIVE,
     Known,
     Scheme,

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalike.model.dead_letters.held import Held
-from kafkalike.model.dead_letters.letters import (
+from kafkalike.model.dead_letter import (
     CONTEXT_BYTES,
     MOST_MESSAGE,
     MOST_STACKTRACE,
     Context,
     Failure,
+    Held,
     Letter,
     Reader,
     context_headers,

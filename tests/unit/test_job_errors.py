@@ -14,13 +14,13 @@ STREAM = """[STREAM_FAILED] Query [id = 1] terminated with exception: An excepti
 Traceback (most recent call last):
   File "py4j/clientserver.py", line 644, in _call_proxy
     return_value = getattr(self.pool[obj_id], method)(*params)
-kafkalike.errors.producing.InvalidRecordError: orders: record 3 has no schema
+kafkalike.errors.client_errors.InvalidRecordError: orders: record 3 has no schema
 
 The above exception was the direct cause of the following exception:
 
 Traceback (most recent call last):
   File "x.py", line 7, in write
-kafkalike.errors.producing.InvalidRecordError: orders: 1 record was refused; nothing was written
+kafkalike.errors.client_errors.InvalidRecordError: orders: 1 record was refused; nothing was written
 	at org.apache.spark.Sink.write(Sink.scala:1)
 Caused by: org.apache.spark.SparkRuntimeException: [CANNOT_PARSE] Cannot parse 'x'.
 """

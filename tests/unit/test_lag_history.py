@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.model.lag_history import CommitIndex, GrowthIndex, Moment, history, moments
+from kafkalike.model.lag import CommitIndex, GrowthIndex, Moment, history, moments
 from kafkalike.model.segments import Segment
 
 

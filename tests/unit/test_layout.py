@@ -3,7 +3,7 @@
 import pytest
 
 from kafkalike.delta.layout import is_folder_of, location_in
-from kafkalike.model.replication.values import Replica
+from kafkalike.model.replication.registration import Replica
 from kafkalike.replication.cluster.roots import folder_of, replica_in
 
 

@@ -14,7 +14,7 @@ import pytest
 from fastavro import parse_schema, schemaless_reader
 
 from kafkalike.errors import SerializationError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.encode import BatchEncoder
 from kafkalike.schemas.arrow.readers import reader_of

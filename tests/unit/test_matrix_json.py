@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
-from kafkalike.model.schemas.values import Reference, Schema
+from kafkalike.model.schemas.schema import Reference, Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.encode import BatchEncoder
 from kafkalike.schemas.arrow.readers import reader_of

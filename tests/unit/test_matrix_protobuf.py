@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import SerializationError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.encode import BatchEncoder
 from kafkalike.schemas.arrow.readers import reader_of

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from kafkalike.errors import LogCorruptError
-from kafkalike.model.brokers.defaults import Defaults
+from kafkalike.model.brokers import Defaults
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.control_rows import files_to_merge, kept_metadata_rows
+from kafkalike.model.maintenance.control_rows import files_to_merge, kept_metadata_rows
 from kafkalike.model.metadata_rows import (
     LOG_START,
     TOPIC,

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Member, Roster, roster_row
+from kafkalike.model.json_values import parsed
 from kafkalike.model.metadata_rows import TopicChange, parse_row, topic_row
-from kafkalike.model.mirrored import Mirrored, Phase, dump_mirror, load_mirror
-from kafkalike.model.mirrors.offsets import CLIENT, Copied, MirroredOffset, may_take, offset_rows, offsets_due
-from kafkalike.model.mirrors.steps import AT_ONCE, FIRST_AT_ONCE, Step, next_step
+from kafkalike.model.mirror import AT_ONCE, FIRST_AT_ONCE, Mirrored, Phase, Step, dump_mirror, load_mirror, next_step
+from kafkalike.model.mirror_offsets import CLIENT, Copied, MirroredOffset, may_take, offset_rows, offsets_due
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.model.quick_json import parsed
 from kafkalike.model.topic import TopicInfo
 
 BEGAN = 1_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError, InvalidGroupIdError, InvalidTopicError
 from kafkalike.model.names import check_group_id, check_topic_name, check_transactional_id
-from kafkalike.model.sql_names import SQL_RESERVED, own_names, plain_name, sql_name, topic_of_sql_name, view_names
+from kafkalike.model.topic_sql import SQL_RESERVED, own_names, plain_name, sql_name, topic_of_sql_name, view_names
 
 LEGAL = string.ascii_letters + string.digits + "._-"
 

@@ -15,7 +15,7 @@ from kafkalike.model.group_state import (
     Roster,
     roster_row,
 )
-from kafkalike.model.offset_expiry import deletion_rows, expired, orphaned
+from kafkalike.model.offset_commit import deletion_rows, expired, orphaned
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 READ, LEFT = TopicPartition("read", 0), TopicPartition("left", 0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import IllegalArgumentError, OffsetOutOfRangeError
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.ranges import offsets_json, parse_offsets, plan_ranges
 

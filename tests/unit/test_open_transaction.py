@@ -9,7 +9,7 @@ import pytest
 
 from kafkalike.log.transactions.open_transaction import OpenTransaction, Staged
 from kafkalike.log.transactions.transaction_effects import HeldTransaction
-from kafkalike.model.transactions.values import Attempt, StagedFile, Topic
+from kafkalike.model.transactions.transactional_id import Attempt, StagedFile, Topic
 from tests.tools.instructions import interrupted_at
 
 TOPIC = Topic("t", "id")

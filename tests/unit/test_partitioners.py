@@ -18,7 +18,7 @@ from kafkalike.model.partitioner import (
     StickyPartitioner,
     as_partitioner,
 )
-from kafkalike.model.partitioner.base import Cluster
+from kafkalike.model.partitioner.partitioners import Cluster
 
 CLUSTER = ClusterView(partitions={"orders": frozenset(range(4)), "other": frozenset(range(2))})
 

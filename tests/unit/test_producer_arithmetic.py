@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.validate import check_batch, refused_rows
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.partitioner import DefaultPartitioner, partition_for_key
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.topic import TopicInfo
 from kafkalike.producer.batch_result import Outcome
 from kafkalike.producer.partition_router import Router

@@ -22,8 +22,7 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.model.appends import Appended
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.producer import FutureRecordMetadata, KafkaProducer
 from kafkalike.producer.record_accumulator import Buffer
 from tests.tools.producers import producers, raiser

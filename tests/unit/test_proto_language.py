@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
-from kafkalike.model.schemas.values import Reference, Schema
+from kafkalike.model.schemas.schema import Reference, Schema
 from kafkalike.schemas.proto.files import (
     as_text,
     build_file,

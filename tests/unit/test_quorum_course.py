@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkalike.model.replication import quorum, registers, takeover
-from kafkalike.model.replication.quorum import (
+from kafkalike.model.replication import quorum_protocol, registers, takeover
+from kafkalike.model.replication.quorum_protocol import (
     CopyCheckpoint,
     FellBehindError,
     LastVersion,
@@ -125,7 +125,7 @@ def test_a_version_that_a_majority_lacks_is_not_there() -> None:
     """No more voters are asked than that takes."""
     roots = Roots()
 
-    assert roots.play(quorum.looking(0, VOTERS)) is None
+    assert roots.play(quorum_protocol.looking(0, VOTERS)) is None
     assert roots.acts == [ReadVersion("a", 0), ReadVersion("b", 0)]
 
 
@@ -133,14 +133,14 @@ def test_a_version_that_a_majority_has_is_shown_as_it_is() -> None:
     """Nobody is brought anything."""
     roots = Roots(b={0: X}, c={0: X})
 
-    assert roots.play(quorum.looking(0, VOTERS)) == X
+    assert roots.play(quorum_protocol.looking(0, VOTERS)) == X
     assert roots.acts == [ReadVersion(voter, 0) for voter in VOTERS]
 
 
 def test_a_version_is_at_a_majority_before_it_is_shown() -> None:
     roots = Roots(a={0: X})
 
-    assert roots.play(quorum.looking(0, VOTERS)) == X
+    assert roots.play(quorum_protocol.looking(0, VOTERS)) == X
     assert holding(roots, 0) == {"a": X, "b": X, "c": X}
 
 
@@ -148,7 +148,7 @@ def test_what_was_read_is_in_hand_when_its_voter_goes() -> None:
     roots = Roots(a={0: X})
     roots.before = lambda act: roots.lost.add("a") if not isinstance(act, ReadVersion) else None
 
-    assert roots.play(quorum.looking(0, VOTERS)) == X
+    assert roots.play(quorum_protocol.looking(0, VOTERS)) == X
     assert holding(roots, 0) == {"a": X, "b": X, "c": X}
 
 
@@ -158,7 +158,7 @@ def test_one_voter_of_three_says_neither_that_a_version_is_there_nor_that_it_is_
     roots.lost = {"b", "c"}
 
     with pytest.raises(NoMajorityError):
-        roots.play(quorum.looking(0, VOTERS))
+        roots.play(quorum_protocol.looking(0, VOTERS))
 
 
 @pytest.mark.parametrize("lost", VOTERS)
@@ -166,8 +166,8 @@ def test_two_voters_of_three_are_enough(lost: str) -> None:
     roots = Roots(a={0: X}, b={0: X}, c={0: X})
     roots.lost = {lost}
 
-    assert roots.play(quorum.looking(0, VOTERS)) == X
-    assert roots.play(quorum.looking(1, VOTERS)) is None
+    assert roots.play(quorum_protocol.looking(0, VOTERS)) == X
+    assert roots.play(quorum_protocol.looking(1, VOTERS)) is None
 
 
 # --- confirming ----------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_what_a_majority_has_is_confirmed_by_asking(lacks: str) -> None:
     """Once each, for no more than the last version."""
     roots = Roots(**{voter: {0: X} for voter in VOTERS if voter != lacks})
 
-    roots.play(quorum.confirming(0, VOTERS))
+    roots.play(quorum_protocol.confirming(0, VOTERS))
 
     assert roots.acts == [LastVersion(voter) for voter in VOTERS]
 
@@ -187,7 +187,7 @@ def test_what_a_minority_has_is_brought_to_the_others() -> None:
     roots = Roots(c={0: X})
     roots.lost = {"a"}
 
-    roots.play(quorum.confirming(0, VOTERS))
+    roots.play(quorum_protocol.confirming(0, VOTERS))
 
     assert holding(roots, 0) == {"a": None, "b": X, "c": X}
 
@@ -199,7 +199,7 @@ def test_a_content_is_decided_and_then_put_everywhere() -> None:
     """Of who does not take over, nobody asks voters that are not open yet."""
     roots = Roots()
 
-    assert roots.play(quorum.putting(0, X, VOTERS)) == X
+    assert roots.play(quorum_protocol.putting(0, X, VOTERS)) == X
     assert holding(roots, 0) == {"a": X, "b": X, "c": X}
     assert {stand.opening for stand in roots.asked(Stand)} == {False}
     assert {request.request.ballot for request in roots.asked(PutRequest)} == {Ballot(1, "me")}
@@ -209,7 +209,7 @@ def test_what_is_there_already_is_what_the_version_is() -> None:
     """Nothing is proposed any more."""
     roots = Roots(c={0: Y})
 
-    assert roots.play(quorum.putting(0, X, VOTERS)) == Y
+    assert roots.play(quorum_protocol.putting(0, X, VOTERS)) == Y
     assert holding(roots, 0) == {"a": Y, "b": Y, "c": Y}
     assert roots.asked(NewProposer) == []
 
@@ -225,7 +225,7 @@ def test_a_slot_that_was_closed_meanwhile_has_what_is_published() -> None:
 
     roots.before = faster
 
-    assert roots.play(quorum.putting(0, X, VOTERS)) == Y
+    assert roots.play(quorum_protocol.putting(0, X, VOTERS)) == Y
 
 
 def test_a_slot_that_is_closed_and_of_which_nothing_is_left_is_one_of_long_ago() -> None:
@@ -233,7 +233,7 @@ def test_a_slot_that_is_closed_and_of_which_nothing_is_left_is_one_of_long_ago()
     roots.standing = Standing(closed=True)
 
     with pytest.raises(FellBehindError):
-        roots.play(quorum.putting(0, X, VOTERS))
+        roots.play(quorum_protocol.putting(0, X, VOTERS))
 
 
 # --- publishing, bringing ------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_a_voter_that_does_not_answer_is_left_out(lost: str) -> None:
     roots = Roots()
     roots.lost = {lost}
 
-    roots.play(quorum.publishing(0, X, VOTERS))
+    roots.play(quorum_protocol.publishing(0, X, VOTERS))
 
     assert holding(roots, 0) == {voter: None if voter == lost else X for voter in VOTERS}
 
@@ -254,13 +254,13 @@ def test_what_a_minority_gets_is_not_published() -> None:
     roots.lost = {"a", "b"}
 
     with pytest.raises(NoMajorityError):
-        roots.play(quorum.publishing(0, X, VOTERS))
+        roots.play(quorum_protocol.publishing(0, X, VOTERS))
 
 
 def test_data_files_come_before_the_version_that_names_them() -> None:
     roots = Roots(b={0: X})
 
-    assert roots.play(quorum.bringing("a", 1, Y, VOTERS, VOTERS)) is True
+    assert roots.play(quorum_protocol.bringing("a", 1, Y, VOTERS, VOTERS)) is True
     assert [act for act in roots.acts if not isinstance(act, LastVersion)] == [
         ReadVersion("b", 0),
         SupplyVersion("a", X, ("b", "c")),
@@ -281,7 +281,7 @@ def test_a_version_that_was_decided_and_published_nowhere_is_learned_from_the_re
     roots = Roots()
     chosen(roots, 0, X, "a", "b")
 
-    roots.play(quorum.publishing(1, Y, VOTERS))
+    roots.play(quorum_protocol.publishing(1, Y, VOTERS))
 
     assert (holding(roots, 0), holding(roots, 1)) == (dict.fromkeys(VOTERS, X), dict.fromkeys(VOTERS, Y))
 
@@ -291,7 +291,7 @@ def test_a_voter_stays_behind_while_nobody_can_say_what_it_lacks(standing: Stand
     roots = Roots()
     roots.standing = standing
 
-    assert roots.play(quorum.bringing("a", 1, Y, VOTERS, VOTERS)) is False
+    assert roots.play(quorum_protocol.bringing("a", 1, Y, VOTERS, VOTERS)) is False
     assert holding(roots, 1)["a"] is None
 
 
@@ -300,7 +300,7 @@ def test_a_checkpoint_spares_the_versions_below_it() -> None:
     roots.checkpoints = {"c": 4}
     roots.standing = Standing(closed=True)
 
-    assert roots.play(quorum.bringing("a", 5, Y, VOTERS, VOTERS)) is True
+    assert roots.play(quorum_protocol.bringing("a", 5, Y, VOTERS, VOTERS)) is True
     assert (roots.last("a"), roots.versions["a"]) == (5, {5: Y})
 
 
@@ -310,7 +310,7 @@ def test_a_checkpoint_that_is_not_newer_brings_a_voter_nowhere() -> None:
     roots.checkpoints = dict.fromkeys(VOTERS, 4)
     chosen(roots, 5, X, "b", "c")
 
-    assert roots.play(quorum.bringing("a", 6, Y, VOTERS, VOTERS)) is True
+    assert roots.play(quorum_protocol.bringing("a", 6, Y, VOTERS, VOTERS)) is True
     assert roots.versions["a"] == {5: X, 6: Y}
 
 
@@ -319,7 +319,7 @@ def test_a_source_that_does_not_answer_is_passed_over() -> None:
     roots.checkpoints = {"c": -1}
     roots.lost = {"b"}
 
-    assert roots.play(quorum.bringing("a", 1, Y, VOTERS, VOTERS)) is True
+    assert roots.play(quorum_protocol.bringing("a", 1, Y, VOTERS, VOTERS)) is True
     assert roots.versions["a"] == {0: X, 1: Y}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.model.replication import quorum, registers, takeover
+from kafkalike.model.replication import quorum_protocol, registers, takeover
 from kafkalike.model.replication.registers import Standing, UnreachableVoterError
 from tests.tools import quorum_world
 from tests.tools.effort import examples, seeds
@@ -74,7 +74,7 @@ def what_the_old_voters_accepted_is_overlooked(patch: pytest.MonkeyPatch) -> Non
 
 
 def it_is_told_before_it_is_published(patch: pytest.MonkeyPatch) -> None:
-    real = quorum.publishing
+    real = quorum_protocol.publishing
 
     def publishing(version: int, content: Any, voters: Any) -> Any:
         try:
@@ -82,14 +82,14 @@ def it_is_told_before_it_is_published(patch: pytest.MonkeyPatch) -> None:
         except registers.NoMajorityError:
             return
 
-    patch.setattr(quorum, "publishing", publishing)
+    patch.setattr(quorum_protocol, "publishing", publishing)
 
 
 def what_one_voter_has_is_shown(patch: pytest.MonkeyPatch) -> None:
     def confirming(version: int, voters: Any) -> Any:
         yield from ()
 
-    patch.setattr(quorum, "confirming", confirming)
+    patch.setattr(quorum_protocol, "confirming", confirming)
 
 
 def data_lie_at_one_voter(patch: pytest.MonkeyPatch) -> None:
@@ -105,11 +105,11 @@ def data_lie_at_one_voter(patch: pytest.MonkeyPatch) -> None:
 
 def a_version_is_put_behind_a_gap(patch: pytest.MonkeyPatch) -> None:
     def bringing(voter: Any, version: int, content: Any, sources: Any, deciders: Any) -> Any:
-        yield quorum.SupplyVersion(voter, content, tuple(sources))
-        yield quorum.PutVersion(voter, version, content)
+        yield quorum_protocol.SupplyVersion(voter, content, tuple(sources))
+        yield quorum_protocol.PutVersion(voter, version, content)
         return True
 
-    patch.setattr(quorum, "bringing", bringing)
+    patch.setattr(quorum_protocol, "bringing", bringing)
 
 
 def changed(patch: pytest.MonkeyPatch, kind: type, change: Any) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.model.brokers.reading import by_turns, nearest_first
+from kafkalike.model.brokers import by_turns, nearest_first
 
 IN_SYNC = st.lists(st.integers(1, 9), min_size=1, max_size=5, unique=True)
 

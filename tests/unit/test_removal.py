@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.corrections.certificate import (
+from kafkalike.model.maintenance.purge_certificate import (
     Certificate,
     FileHash,
     TopicForgotten,
     VersionMade,
     parse_certificate,
 )
-from kafkalike.model.corrections.removal import (
+from kafkalike.model.maintenance.record_removal import (
     GroupPast,
     KeyFound,
     Taking,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.model.dead_letters.replayed import Replayed
+from kafkalike.model.dead_letter import Replayed
 from kafkalike.model.structs import OffsetAndMetadata
 
 offsets = st.integers(0, 30)

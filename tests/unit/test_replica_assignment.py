@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidReplicationAssignmentError, InvalidReplicationFactorError
-from kafkalike.model.replication.assignment import alternated, assigned, check_assignment, check_factor, late
+from kafkalike.model.replication.replica_assignment import alternated, assigned, check_assignment, check_factor, late
 
 
 def test_without_racks_the_example_of_kafkas_documentation() -> None:

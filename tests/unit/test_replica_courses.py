@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkalike.model.replication import acts, course, joining
-from kafkalike.model.replication.membership import chosen_unclean, confirmed, with_joining, without
-from kafkalike.model.replication.values import (
+from kafkalike.model.replication import acts, course, isr_changes
+from kafkalike.model.replication.registration import (
     UNSEEN,
     Configuration,
     FellBehindError,
@@ -20,6 +19,10 @@ from kafkalike.model.replication.values import (
     Replica,
     UnreachableError,
     View,
+    chosen_unclean,
+    confirmed,
+    with_joining,
+    without,
 )
 
 ONE, TWO, THREE, FOUR = Replica(1), Replica(2), Replica(3), Replica(4)
@@ -179,7 +182,7 @@ def test_a_replica_is_chosen_uncleanly_under_a_name_of_its_own() -> None:
     roots.missing = ("f1", "f2")
     renamed = Replica(3, 77)
 
-    chosen = roots.play(joining.choosing_unclean(THREE))
+    chosen = roots.play(isr_changes.choosing_unclean(THREE))
 
     assert chosen == roots.registered == Registration(7, (renamed,), None, 77, (Loss(7, renamed, 2, (ONE, TWO), 2),))
     assert roots.log(renamed) == "abcS"
@@ -196,7 +199,7 @@ def test_an_unclean_choice_copies_a_checkpoint_without_what_was_lost() -> None:
     roots.checkpoints[THREE] = 3
     renamed = Replica(3, 77)
 
-    chosen = roots.play(joining.choosing_unclean(THREE))
+    chosen = roots.play(isr_changes.choosing_unclean(THREE))
 
     assert chosen.losses[-1].kept == 4
     assert roots.asked(acts.CopyCheckpoint) == [acts.CopyCheckpoint(THREE, renamed, partly=True)]
@@ -213,7 +216,7 @@ def test_of_two_unclean_choices_the_first_counts() -> None:
 
     roots.before = faster
 
-    assert roots.play(joining.choosing_unclean(THREE)) is None
+    assert roots.play(isr_changes.choosing_unclean(THREE)) is None
     assert roots.registered == other
 
 
@@ -225,7 +228,7 @@ def test_a_replica_joins_when_it_has_all_that_is_published(*, leads: bool) -> No
     """The seal comes first, then the controller counts it."""
     roots = Roots(CHAIN, r1="abc", r2="abc", r3="abc", r4="a")
 
-    joined = roots.play(joining.joining(4, CHAIN, view(2), {}, leads=leads))
+    joined = roots.play(isr_changes.joining(4, CHAIN, view(2), {}, leads=leads))
 
     chain = (ONE, TWO, THREE, FOUR) if leads else (ONE, TWO, FOUR, THREE)
     assert roots.registered == Registration(2, chain)
@@ -237,7 +240,7 @@ def test_a_replica_joins_when_it_has_all_that_is_published(*, leads: bool) -> No
 def test_a_replica_does_not_lead_unless_that_is_asked_for() -> None:
     roots = Roots(CHAIN, r1="a", r2="a", r3="a")
 
-    roots.play(joining.joining(4, CHAIN, view(0), {}))
+    roots.play(isr_changes.joining(4, CHAIN, view(0), {}))
 
     assert roots.registered.leader == THREE
 
@@ -245,7 +248,7 @@ def test_a_replica_does_not_lead_unless_that_is_asked_for() -> None:
 def test_who_would_join_while_the_controller_says_something_else_does_not() -> None:
     roots = Roots(Registration(2, (ONE, TWO)), r1="a", r2="a", r3="a")
 
-    assert roots.play(joining.joining(4, CHAIN, view(0), {})) is None
+    assert roots.play(isr_changes.joining(4, CHAIN, view(0), {})) is None
     assert roots.registered == Registration(2, (ONE, TWO))
     assert roots.asked(acts.NewSeal) == []
 
@@ -253,7 +256,7 @@ def test_who_would_join_while_the_controller_says_something_else_does_not() -> N
 def test_a_replica_that_joins_has_the_files_of_its_log_before_it_is_registered() -> None:
     roots = Roots(CHAIN, r1="a", r2="a", r3="a", r4="a")
 
-    roots.play(joining.joining(4, CHAIN, view(0), {}))
+    roots.play(isr_changes.joining(4, CHAIN, view(0), {}))
 
     kinds = [type(act) for act in roots.acts]
     assert roots.asked(acts.Fill) == [acts.Fill(FOUR, THREE)]
@@ -264,21 +267,21 @@ def test_a_replica_that_was_given_up_joins_under_another_name() -> None:
     """That of other brokers stays; and what was given up is never named again."""
     roots = Roots(Registration(1, (ONE, TWO, THREE), renamed=(Replica(5, 4),)), r1="a", r2="a", r3="a", r4="a")
 
-    after = roots.play(joining.giving_up(4))
+    after = roots.play(isr_changes.giving_up(4))
 
     new = roots.registered.name(4)
     assert after == roots.registered == Registration(1, (ONE, TWO, THREE), renamed=(Replica(5, 4), new))
     assert new.life > 0
     assert (after.name(5), after.name(6)) == (Replica(5, 4), Replica(6))
-    roots.play(joining.joining(4, after, view(0), {}))
+    roots.play(isr_changes.joining(4, after, view(0), {}))
     assert roots.registered.in_sync == (ONE, TWO, new, THREE)
-    assert roots.play(joining.giving_up(4)) is None
+    assert roots.play(isr_changes.giving_up(4)) is None
 
 
 def test_a_replica_leaves_with_a_seal_in_the_log_of_those_that_stay() -> None:
     roots = Roots(CHAIN, r1="ab", r2="ab", r3="ab")
 
-    left = roots.play(joining.leaving(THREE, CHAIN, view(1), {}))
+    left = roots.play(isr_changes.leaving(THREE, CHAIN, view(1), {}))
 
     assert left == View(Configuration(2, (ONE, TWO)), 2)
     assert roots.registered == Registration(2, (ONE, TWO))
@@ -292,7 +295,7 @@ def test_a_replica_catches_up_version_by_version() -> None:
     """Data files come before the version that names them."""
     roots = Roots(CHAIN, r3="abc", r4="a")
 
-    assert roots.play(joining.catching_up(FOUR, THREE, view(2))) is True
+    assert roots.play(isr_changes.catching_up(FOUR, THREE, view(2))) is True
     assert roots.log(FOUR) == "abc"
     puts = [act for act in roots.acts if isinstance(act, acts.Put | acts.Supply)]
     assert puts == [
@@ -308,7 +311,7 @@ def test_a_replica_that_catches_up_has_logs_listed_twice(published: str) -> None
     """For its own first version and its last one; of others it is known that they were not cleaned up."""
     roots = Roots(CHAIN, r3=published, r4="a")
 
-    assert roots.play(joining.catching_up(FOUR, THREE, view(len(published) - 1))) is True
+    assert roots.play(isr_changes.catching_up(FOUR, THREE, view(len(published) - 1))) is True
 
     assert [act for act in roots.asked(acts.Checkpoint) if act.about is None] == [acts.Checkpoint(FOUR)] * 2
     assert roots.asked(acts.Ahead) == [acts.Ahead(THREE, 0, acts.AHEAD)]
@@ -319,7 +322,7 @@ def test_what_a_replica_has_in_the_place_of_a_version_is_put_below_a_checkpoint(
     """Which the leader makes of all that is published."""
     roots = Roots(CHAIN, r3="abcd", r4=log)
 
-    assert roots.play(joining.catching_up(FOUR, THREE, view(3))) is True
+    assert roots.play(isr_changes.catching_up(FOUR, THREE, view(3))) is True
     assert roots.last(FOUR) == 3
     made = roots.asked(acts.MakeCheckpoint)
     assert made == ([acts.MakeCheckpoint(THREE, 3)] if log else [])
@@ -336,7 +339,7 @@ def test_what_a_late_helper_puts_meanwhile_is_looked_at() -> None:
 
         roots.before = late
 
-        assert roots.play(joining.catching_up(FOUR, THREE, view(2))) is True
+        assert roots.play(isr_changes.catching_up(FOUR, THREE, view(2))) is True
         assert roots.asked(acts.MakeCheckpoint) == checkpoints
         assert roots.last(FOUR) == 2
 
@@ -351,14 +354,14 @@ def test_a_version_that_was_cleaned_up_while_it_was_read_is_not_believed() -> No
 
     roots.before = clean
 
-    assert roots.play(joining.catching_up(FOUR, THREE, view(2))) is True
+    assert roots.play(isr_changes.catching_up(FOUR, THREE, view(2))) is True
     assert (roots.log(FOUR), roots.last(FOUR)) == ("a", 2)
 
 
 def test_a_replica_that_has_more_than_the_leader_has_not_caught_up() -> None:
     roots = Roots(CHAIN, r3="ab", r4="abc")
 
-    assert roots.play(joining.catching_up(FOUR, THREE, view(1))) is False
+    assert roots.play(isr_changes.catching_up(FOUR, THREE, view(1))) is False
 
 
 # --- writing -------------------------------------------------------------------------------------

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kafkalike.errors import LogCorruptError, MirrorTopicError, UnsupportedVersionError
-from kafkalike.model.brokers import Broker, first_replicas
-from kafkalike.model.brokers.rows import BROKER, REPLICAS, broker_value, replicas_value
+from kafkalike.model.brokers import BROKER, REPLICAS, Broker, broker_value, first_replicas, replicas_value
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.control_rows import kept_metadata_rows
+from kafkalike.model.maintenance.control_rows import kept_metadata_rows
 from kafkalike.model.metadata_rows import (
     MIRROR,
     BrokerChange,
@@ -22,9 +21,9 @@ from kafkalike.model.metadata_rows import (
     replicas_row,
     topic_row,
 )
-from kafkalike.model.mirrored import Mirrored, Phase, dump_mirror
+from kafkalike.model.mirror import Mirrored, Phase, dump_mirror
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.model.replication.values import Registration, Replica
+from kafkalike.model.replication.registration import Registration, Replica
 from kafkalike.model.topic import TopicInfo
 
 ONE, TWO = Broker(id=1, uri="/r1"), Broker(id=2, uri="/r2", rack="a")

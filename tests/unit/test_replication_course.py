@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkalike.model.replication import acts, course, joining
-from kafkalike.model.replication.values import (
+from kafkalike.model.replication import acts, course, isr_changes
+from kafkalike.model.replication.registration import (
     Configuration,
     FellBehindError,
     Loss,
@@ -57,7 +57,7 @@ def test_the_log_of_a_replica_that_lacks_the_last_version_is_not_cleaned_up() ->
     """Its root was exchanged, or the log knows more than this process does."""
     view = View(Configuration(0, (ONE, TWO)), 5)
 
-    assert answered(joining.cleaning(ONE, view, 2), None, -1, None) is None
+    assert answered(isr_changes.cleaning(ONE, view, 2), None, -1, None) is None
 
 
 def test_nobody_joins_while_a_newer_seal_is_met() -> None:
@@ -68,15 +68,15 @@ def test_nobody_joins_while_a_newer_seal_is_met() -> None:
     two = Registration(1, (ONE, TWO), TWO)
 
     # At the leader the log ends; the decider has the seal.
-    assert answered(joining.joining(3, nobody, view, {}), None, -1, newer, -1) is None
-    assert answered(joining.joining(2, two, view, {}), None, -1, newer, -1) is None
+    assert answered(isr_changes.joining(3, nobody, view, {}), None, -1, newer, -1) is None
+    assert answered(isr_changes.joining(2, two, view, {}), None, -1, newer, -1) is None
 
 
 def test_who_was_let_in_by_somebody_else_meanwhile_is_not_let_in_twice() -> None:
     """The helper that asks for it has looked before, and found it out of sync."""
     view = View(Configuration(1, (ONE, TWO)), 5)
 
-    assert list(joining.joining(2, Registration(1, (ONE, TWO)), view, {})) == []
+    assert list(isr_changes.joining(2, Registration(1, (ONE, TWO)), view, {})) == []
 
 
 def test_a_controller_that_says_something_else_by_now_is_asked_again() -> None:
@@ -84,17 +84,17 @@ def test_a_controller_that_says_something_else_by_now_is_asked_again() -> None:
     registered = Registration(1, (ONE, TWO))
     changed = False
 
-    assert answered(joining.leaving(TWO, registered, View(registered.configuration, 5), {}), changed) is None
-    assert answered(joining.choosing_unclean(ONE), registered) is None
-    assert answered(joining.choosing_unclean(Replica(3, 5)), registered) is None
-    assert answered(joining.giving_up(3), registered, 7, changed) is None
+    assert answered(isr_changes.leaving(TWO, registered, View(registered.configuration, 5), {}), changed) is None
+    assert answered(isr_changes.choosing_unclean(ONE), registered) is None
+    assert answered(isr_changes.choosing_unclean(Replica(3, 5)), registered) is None
+    assert answered(isr_changes.giving_up(3), registered, 7, changed) is None
 
 
 def test_the_log_of_a_replica_that_left_is_not_cleaned_up() -> None:
     view = View(Configuration(0, (TWO,)), 5)
 
     # At the leader the log ends there.
-    assert answered(joining.cleaning(ONE, view, 2), None, -1) is None
+    assert answered(isr_changes.cleaning(ONE, view, 2), None, -1) is None
 
 
 def test_a_newer_seal_that_is_met_does_not_count_before_it_is_published() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from kafkalike.model.replication import acts, course, joining, membership
-from kafkalike.model.replication.values import (
+from kafkalike.model.replication import acts, course, isr_changes, registration
+from kafkalike.model.replication.registration import (
     Configuration,
     FellBehindError,
     OtherBytesError,
@@ -99,7 +99,7 @@ def mutant(make: Patch) -> Patch:
 
 def patched(patch: pytest.MonkeyPatch, name: str, value: Any) -> None:
     """Replace a function wherever it was imported."""
-    for module in (course, joining, membership, replica_actors):
+    for module in (course, isr_changes, registration, replica_actors):
         if hasattr(module, name):
             patch.setattr(module, name, value)
 
@@ -130,7 +130,7 @@ def nobody_seals(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def any_successor_leads(patch: pytest.MonkeyPatch) -> None:
-    real = membership.without
+    real = registration.without
 
     def without(registered: Registration, replica: Replica) -> Registration:
         found = real(registered, replica)
@@ -146,7 +146,7 @@ def a_writer_shrinks_the_chain_by_itself(patch: pytest.MonkeyPatch) -> None:
         if isinstance(failed, course.StaleError) or failed.replica not in known.chain or len(known.chain) == 1:
             registered = yield acts.LookAtController()
         else:
-            registered = membership.without(Registration(known.epoch, known.chain), failed.replica)
+            registered = registration.without(Registration(known.epoch, known.chain), failed.replica)
         return (yield from course.sealing(view, registered, seen))
 
     patched(patch, "mending", mending)
@@ -234,7 +234,7 @@ def the_fence_is_looked_at_only_before(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def one_who_joins_counts_at_once(patch: pytest.MonkeyPatch) -> None:
-    real = membership.with_joining
+    real = registration.with_joining
     patched(patch, "with_joining", lambda *args, **rest: real(*args, **rest)._replace(joining=None))
 
 
@@ -244,10 +244,10 @@ def one_who_joins_counts_before_it_has_the_seal(patch: pytest.MonkeyPatch) -> No
 
     def sealing(view: View, registered: Registration, seen: Any) -> Steps:
         if registered.joining is not None:
-            yield acts.Register(registered, membership.confirmed(registered))
+            yield acts.Register(registered, registration.confirmed(registered))
         return (yield from real(view, registered, seen))
 
-    patch.setattr(joining, "sealing", sealing)
+    patch.setattr(isr_changes, "sealing", sealing)
 
 
 @mutant
@@ -271,7 +271,7 @@ def a_former_heads_suffix_is_believed(patch: pytest.MonkeyPatch) -> None:
         yield from ()
         return True
 
-    patch.setattr(joining, "is_right", right)
+    patch.setattr(isr_changes, "is_right", right)
 
 
 @mutant
@@ -322,16 +322,16 @@ def an_unclean_leader_keeps_its_name(patch: pytest.MonkeyPatch) -> None:
         if any(replica.broker == member.broker for member in registered.chain):
             return None
         kept = yield acts.End(replica)
-        chosen = membership.chosen_unclean(registered, replica, kept)
+        chosen = registration.chosen_unclean(registered, replica, kept)
         yield acts.Put(replica, kept + 1, (yield acts.NewSeal(chosen)))
         return chosen if (yield acts.Register(registered, chosen)) else None
 
-    patch.setattr(joining, "choosing_unclean", choosing)
+    patch.setattr(isr_changes, "choosing_unclean", choosing)
 
 
 @mutant
 def an_unclean_election_is_not_written_down(patch: pytest.MonkeyPatch) -> None:
-    real = membership.chosen_unclean
+    real = registration.chosen_unclean
     patched(patch, "chosen_unclean", lambda *args: real(*args)._replace(losses=()))
 
 

@@ -10,7 +10,7 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.cli.groups.reset_plan import Resetter, Scenario, parse_topic
 from kafkalike.errors import IllegalArgumentError, TopicDeletedError
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools.effort import examples
 

@@ -6,7 +6,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.model.retention import Hold, RetentionPlan, RetentionPolicy, append_times, plan_retention, segment_times
+from kafkalike.model.maintenance.retention import (
+    Hold,
+    RetentionPlan,
+    RetentionPolicy,
+    append_times,
+    plan_retention,
+    segment_times,
+)
 from kafkalike.model.segments import Segment
 
 NOW = 1_000_000

@@ -20,10 +20,10 @@ from kafkalike.errors import (
 from kafkalike.log.topic.chunk import HEADERS_TYPE
 from kafkalike.log.topic.column_rules import RUN, Router, Rules
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, check_batch, record_size
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.partitioner.murmur2 import partition_for_key
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.arrays import binaries
 

@@ -8,13 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalike.model.combining.checked_json import INT32, list_of, text, whole
-from kafkalike.model.schemas import registering
+from kafkalike.model.json_values import INT32, list_of, text, whole
+from kafkalike.model.schemas import registration_rules
 from kafkalike.model.schemas.admission import admits, admitted, heads_of, id_of, refusal, topics_with_subjects
-from kafkalike.model.schemas.checks import Checks
-from kafkalike.model.schemas.state import RegistryState
-from kafkalike.model.schemas.strategies import RECORD_NAME, STRATEGIES, TOPIC_NAME, TOPIC_RECORD_NAME
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.registry_state import RegistryState
+from kafkalike.model.schemas.schema import RECORD_NAME, STRATEGIES, TOPIC_NAME, TOPIC_RECORD_NAME, Checks, Schema
 from tests.tools.schema_world import World
 
 SHOP_ORDER = Schema("AVRO", '{"type":"record","namespace":"shop","name":"Order","fields":[]}')
@@ -40,8 +38,8 @@ def registry(**schemas: Schema) -> tuple[World, dict[str, int]]:
     world, ids = World(), {}
     for subject, schema in schemas.items():
         name = subject.replace("__", "-").replace("_dot_", ".")
-        wanted = registering.Wanted(subject=name, schema=registering.prepared(schema))
-        ids[name] = world.add(registering.register(world.state, wanted, ANYTHING, 1)).id
+        wanted = registration_rules.Wanted(subject=name, schema=registration_rules.prepared(schema))
+        ids[name] = world.add(registration_rules.register(world.state, wanted, ANYTHING, 1)).id
     return world, ids
 
 
@@ -134,7 +132,7 @@ def test_a_schema_that_cannot_be_read_names_no_record(text: str) -> None:
         state = state.applied([replace(row, value=json.dumps(json.loads(row.value) | {"schema": text}))])
 
     assert admits(state, "any", "value", RECORD_NAME, ids["orders-x"])
-    assert registering.found(state, "orders-x", registering.prepared(FULL_NAME)) is None
+    assert registration_rules.found(state, "orders-x", registration_rules.prepared(FULL_NAME)) is None
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

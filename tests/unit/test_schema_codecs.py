@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
-from kafkalike.model.schemas.values import Reference, Schema, SchemaType
+from kafkalike.model.schemas.schema import Reference, Schema, SchemaType
 from kafkalike.schemas import limits
 from kafkalike.schemas.avro_schema import parse_avro
 from kafkalike.schemas.codec import Codec, codec_for

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidSchemaError
-from kafkalike.model.schemas.values import Reference, Schema
+from kafkalike.model.schemas.schema import Reference, Schema
 from kafkalike.schemas.compatibility import avro, json_schema, protobuf
 from kafkalike.schemas.format_checks import CHECKS
 from tests.tools.evolutions import AVRO, JSON, PROTOBUF, Evolution

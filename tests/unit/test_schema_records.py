@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas import importing, registering, topic_records
-from kafkalike.model.schemas import settings as rules
-from kafkalike.model.schemas.checks import Checks
-from kafkalike.model.schemas.rows import Config
-from kafkalike.model.schemas.state import RegistryState
-from kafkalike.model.schemas.values import Reference, Schema
+from kafkalike.model.schemas import registration_rules, registry_settings, schemas_topic
+from kafkalike.model.schemas.registry_state import RegistryState
+from kafkalike.model.schemas.schema import Checks, Reference, Schema
+from kafkalike.model.schemas.schema_rows import Config
 from tests.tools.schema_world import ONE, TOY, TWO, USER, World
 
 GUID = "11111111-1111-4111-8111-111111111111"
@@ -34,32 +32,36 @@ def setting_line(kind: str, subject: str | None, value: dict[str, Any] | None) -
 
 
 def state_of(*lines: str) -> RegistryState:
-    rows, _ = importing.import_all(RegistryState(), topic_records.read_records(lines), TOY, 1)
+    rows, _ = schemas_topic.import_all(RegistryState(), schemas_topic.read_records(lines), TOY, 1)
     return RegistryState().applied(rows)
 
 
 def test_a_registry_is_written_as_confluent_writes_its_topic() -> None:
     """To the letter: another registry reads it. What its own readers take for granted is left out."""
     world = World()
-    world.add(rules.set_config(world.state, "", Config("FULL"), 1))
-    world.add(rules.set_config(world.state, "a", Config("NONE", normalize=False), 1))
-    world.add(rules.set_mode(world.state, "", "READWRITE", 1, force=False))
-    world.add(rules.set_mode(world.state, "c", "IMPORT", 1, force=False))
+    world.add(registry_settings.set_config(world.state, "", Config("FULL"), 1))
+    world.add(registry_settings.set_config(world.state, "a", Config("NONE", normalize=False), 1))
+    world.add(registry_settings.set_mode(world.state, "", "READWRITE", 1, force=False))
+    world.add(registry_settings.set_mode(world.state, "c", "IMPORT", 1, force=False))
     world.register("a", ONE)
     world.register("b", USER)
     world.add(
-        registering.take_over(
+        registration_rules.take_over(
             world.state,
-            registering.Wanted(subject="b", schema=Schema("AVRO", "9"), id=9, version=4, deleted=True, guid=GUID),
+            registration_rules.Wanted(
+                subject="b", schema=Schema("AVRO", "9"), id=9, version=4, deleted=True, guid=GUID
+            ),
             TOY,
             1,
         )
     )
     world.add(
-        registering.register(world.state, registering.Wanted(subject="d", schema=Schema("JSON", '"é"')), TEXTS, 1)
+        registration_rules.register(
+            world.state, registration_rules.Wanted(subject="d", schema=Schema("JSON", '"é"')), TEXTS, 1
+        )
     )
 
-    assert list(topic_records.written_records(world.state)) == [
+    assert list(schemas_topic.written_records(world.state)) == [
         '{"keytype":"CONFIG","subject":null,"magic":0}\t{"subject":null,"compatibilityLevel":"FULL"}',
         '{"keytype":"CONFIG","subject":"a","magic":0}\t{"subject":"a","compatibilityLevel":"NONE","normalize":false}',
         '{"keytype":"MODE","subject":null,"magic":0}\t{"subject":null,"mode":"READWRITE"}',
@@ -99,11 +101,11 @@ def test_a_prefix_picks_subjects_and_what_they_refer_to() -> None:
     world.register("bb", USER)
     world.register("b", TWO)
     for subject in ("a", "b", "bb"):
-        world.add(rules.set_config(world.state, subject, Config("FULL"), 1))
-        world.add(rules.set_mode(world.state, subject, "READWRITE", 1, force=False))
+        world.add(registry_settings.set_config(world.state, subject, Config("FULL"), 1))
+        world.add(registry_settings.set_mode(world.state, subject, "READWRITE", 1, force=False))
 
     def written(prefix: str) -> list[tuple[str, str]]:
-        keys = [json.loads(text.partition("\t")[0]) for text in topic_records.written_records(world.state, prefix)]
+        keys = [json.loads(text.partition("\t")[0]) for text in schemas_topic.written_records(world.state, prefix)]
         return [(key["keytype"], key["subject"]) for key in keys]
 
     assert written("bb") == [("CONFIG", "bb"), ("MODE", "bb"), ("SCHEMA", "a"), ("SCHEMA", "bb")]
@@ -127,10 +129,10 @@ def test_a_version_says_all_that_is_kept_of_it() -> None:
         "b", 2, 4, ' {"b":1, "a":2}', schemaType=None, references=None, metadata=None, ruleSet={}, md5=""
     )
 
-    contents = topic_records.read_records([given, bare])
+    contents = schemas_topic.read_records([given, bare])
 
     assert contents.schemas == {
-        ("a", 3): registering.Wanted(
+        ("a", 3): registration_rules.Wanted(
             subject="a",
             version=3,
             id=5,
@@ -139,13 +141,13 @@ def test_a_version_says_all_that_is_kept_of_it() -> None:
             deleted=True,
         ),
         # The order of its keys stays: there may be two ids of schemas that differ in it alone.
-        ("b", 2): registering.Wanted(subject="b", version=2, id=4, schema=Schema("AVRO", '{"b":1,"a":2}')),
+        ("b", 2): registration_rules.Wanted(subject="b", version=2, id=4, schema=Schema("AVRO", '{"b":1,"a":2}')),
     }
 
 
 def test_settings_are_read_as_they_are_meant() -> None:
     """Names in any case; of all, or of a subject; what is not said is not set."""
-    contents = topic_records.read_records(
+    contents = schemas_topic.read_records(
         [
             setting_line("CONFIG", None, {"compatibilityLevel": "full"}),
             setting_line("CONFIG", "a", {"normalize": True, "alias": None, "validateFields": False}),
@@ -172,7 +174,7 @@ ALL = (
 
 def left(*more: str) -> tuple[dict[tuple[str, int], bool], list[str], list[str]]:
     """Versions and whether they are deleted softly, subjects with levels, and those with modes."""
-    found = topic_records.read_records([*ALL, *more])
+    found = schemas_topic.read_records([*ALL, *more])
     return {where: w.deleted for where, w in found.schemas.items()}, list(found.configs), list(found.modes)
 
 
@@ -193,7 +195,7 @@ def test_a_deletion_counts_for_the_versions_up_to_the_one_that_it_names() -> Non
 
 
 def test_a_later_record_of_a_key_counts() -> None:
-    found = topic_records.read_records(
+    found = schemas_topic.read_records(
         [
             *ALL,
             schema_line("a", 1, 8, "3"),
@@ -267,7 +269,7 @@ def bad_schema(**value: Any) -> str:
 def test_a_line_that_cannot_be_read_is_told_with_its_number_and_its_beginning(bad: str, why: str) -> None:
     """Nothing is imported then."""
     with pytest.raises(SchemaRegistryError) as caught:
-        topic_records.read_records(["", " ", f"  {bad}\n", *ALL])
+        schemas_topic.read_records(["", " ", f"  {bad}\n", *ALL])
 
     error = caught.value
     assert (error.http_status_code, error.error_code) == (422, 42201)
@@ -286,29 +288,29 @@ def test_an_import_brings_first_what_others_refer_to() -> None:
         schema_line("z", 1, 4, "2"),
     ]
 
-    rows, done = importing.import_all(RegistryState(), topic_records.read_records(lines), TOY, 77)
+    rows, done = schemas_topic.import_all(RegistryState(), schemas_topic.read_records(lines), TOY, 77)
 
     made = [(row.subject, row.version, row.schema_id) for row in rows]
     assert made == [("z", 1, 4), ("b", 1, 5), ("c", 2, 5), ("c", 10, 5), ("a", 1, 3)]
     assert {row.time_ms for row in rows} == {77}
-    assert done == importing.Imported(versions=5, known=0, settings=0)
+    assert done == schemas_topic.Imported(versions=5, known=0, settings=0)
 
 
 def test_an_import_counts_what_is_new_and_what_is_known() -> None:
     lines = [*ALL, schema_line("c", 1, 7, "3", deleted=True)]
-    first, done = importing.import_all(RegistryState(), topic_records.read_records(lines), TOY, 5)
-    assert done == importing.Imported(versions=4, known=0, settings=4)
+    first, done = schemas_topic.import_all(RegistryState(), schemas_topic.read_records(lines), TOY, 5)
+    assert done == schemas_topic.Imported(versions=4, known=0, settings=4)
     assert {row.time_ms for row in first} == {5}
     state = RegistryState().applied(first)
 
-    rows, done = importing.import_all(
+    rows, done = schemas_topic.import_all(
         state,
-        topic_records.read_records([*lines, deletion("DELETE_SUBJECT", version=1), schema_line("d", 1, 1)]),
+        schemas_topic.read_records([*lines, deletion("DELETE_SUBJECT", version=1), schema_line("d", 1, 1)]),
         TOY,
         6,
     )
 
-    assert done == importing.Imported(versions=2, known=3, settings=0)
+    assert done == schemas_topic.Imported(versions=2, known=3, settings=0)
     assert [(row.subject, row.version) for row in rows] == [("a", 1), ("d", 1)]
     assert state.applied(rows).subject("a").soft == (1,)
 
@@ -323,7 +325,7 @@ def test_schemas_in_a_circle_are_named() -> None:
     ]
 
     with pytest.raises(SchemaRegistryError) as caught:
-        importing.import_all(RegistryState(), topic_records.read_records([*ring, schema_line("q", 1, 1)]), TOY, 1)
+        schemas_topic.import_all(RegistryState(), schemas_topic.read_records([*ring, schema_line("q", 1, 1)]), TOY, 1)
 
     assert caught.value.error_message == (
         "Invalid schema: schemas refer to each other in a circle: version 1 of subject s0, version 2 of subject s1, "
@@ -335,7 +337,7 @@ def test_an_import_into_a_read_only_registry_says_which_subject_it_is() -> None:
     state = state_of(setting_line("MODE", "a", {"mode": "READONLY"}))
 
     with pytest.raises(SchemaRegistryError) as caught:
-        importing.import_all(state, topic_records.read_records([schema_line("a", 1, 1)]), TOY, 1)
+        schemas_topic.import_all(state, schemas_topic.read_records([schema_line("a", 1, 1)]), TOY, 1)
 
     assert (caught.value.error_code, caught.value.error_message) == (42205, "Subject a is in read-only mode")
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas import deleting, refusals, registering
-from kafkalike.model.schemas import settings as rules
-from kafkalike.model.schemas.rows import Config
-from kafkalike.model.schemas.state import RegistryState
-from kafkalike.model.schemas.values import Reference, Schema
+from kafkalike.model.schemas import refusals, registration_rules, registry_settings, subject_deletion
+from kafkalike.model.schemas.registry_state import RegistryState
+from kafkalike.model.schemas.schema import Reference, Schema
+from kafkalike.model.schemas.schema_rows import Config
 from tests.tools.schema_world import ONE, OTHER, THREE, TOY, TWO, USER, World
 
 
@@ -24,12 +23,12 @@ def said(act: Callable[[], object]) -> tuple[int, int, str]:
     return caught.value.http_status_code, caught.value.error_code, caught.value.error_message
 
 
-def wanted(subject: str, schema: Schema, **more: Any) -> registering.Wanted:
-    return registering.Wanted(subject=subject, schema=schema, **more)
+def wanted(subject: str, schema: Schema, **more: Any) -> registration_rules.Wanted:
+    return registration_rules.Wanted(subject=subject, schema=schema, **more)
 
 
-def register(state: RegistryState, subject: str, schema: Schema, **more: Any) -> registering.Plan:
-    return registering.register(state, wanted(subject, schema, **more), TOY, 1)
+def register(state: RegistryState, subject: str, schema: Schema, **more: Any) -> registration_rules.Plan:
+    return registration_rules.register(state, wanted(subject, schema, **more), TOY, 1)
 
 
 def delete(world: World, *facts: Any, permanent: bool = False) -> Callable[[], object]:
@@ -51,11 +50,15 @@ def test_what_is_not_there() -> None:
     no_subject = (404, 40401, "Subject 'b' not found.")
     assert said(delete(world, "b", None)) == no_subject
     assert said(delete(world, "b", 1)) == no_subject
-    assert said(lambda: registering.look_up(state, wanted("b", ONE), TOY)) == no_subject
-    assert said(lambda: registering.examined(state, wanted("b", ONE), TOY, 1)) == no_subject
+    assert said(lambda: registration_rules.look_up(state, wanted("b", ONE), TOY)) == no_subject
+    assert said(lambda: registration_rules.examined(state, wanted("b", ONE), TOY, 1)) == no_subject
     assert said(delete(world, "a", 9)) == (404, 40402, "Version 9 not found.")
-    assert said(lambda: registering.examined(state, wanted("a", ONE), TOY, 9)) == (404, 40402, "Version 9 not found.")
-    assert said(lambda: registering.look_up(state, wanted("a", THREE), TOY)) == (404, 40403, "Schema not found")
+    assert said(lambda: registration_rules.examined(state, wanted("a", ONE), TOY, 9)) == (
+        404,
+        40402,
+        "Version 9 not found.",
+    )
+    assert said(lambda: registration_rules.look_up(state, wanted("a", THREE), TOY)) == (404, 40403, "Schema not found")
     assert said(lambda: state.referenced(Schema("AVRO", "1", (Reference("r", "q", 7),)))) == (
         404,
         40402,
@@ -108,12 +111,12 @@ def test_what_others_use() -> None:
 def test_what_is_not_set() -> None:
     state = RegistryState()
 
-    assert said(lambda: rules.delete_config(state, "a", 1)) == (
+    assert said(lambda: registry_settings.delete_config(state, "a", 1)) == (
         404,
         40408,
         "Subject 'a' does not have subject-level compatibility configured",
     )
-    assert said(lambda: rules.delete_mode(state, "a", 1)) == (
+    assert said(lambda: registry_settings.delete_mode(state, "a", 1)) == (
         404,
         40409,
         "Subject 'a' does not have subject-level mode configured",
@@ -122,7 +125,7 @@ def test_what_is_not_set() -> None:
 
 @pytest.mark.parametrize("given", ["sideward", None, 5])
 def test_what_is_no_level_or_mode(given: object) -> None:
-    assert said(lambda: rules.check_level(given)) == (
+    assert said(lambda: registry_settings.check_level(given)) == (
         422,
         42203,
         (
@@ -130,7 +133,7 @@ def test_what_is_no_level_or_mode(given: object) -> None:
             "forward, forward_transitive, full, full_transitive"
         ),
     )
-    assert said(lambda: rules.check_mode_name(given)) == (
+    assert said(lambda: registry_settings.check_mode_name(given)) == (
         422,
         42204,
         f"Invalid mode {str(given)!r}. Valid values are READWRITE, READONLY, READONLY_OVERRIDE, IMPORT",
@@ -138,7 +141,7 @@ def test_what_is_no_level_or_mode(given: object) -> None:
 
 
 def test_a_mode_that_needs_a_second_registry() -> None:
-    assert said(lambda: rules.check_mode_name("Forward")) == (
+    assert said(lambda: registry_settings.check_mode_name("Forward")) == (
         422,
         42204,
         (
@@ -146,14 +149,14 @@ def test_a_mode_that_needs_a_second_registry() -> None:
             "takes no changes either"
         ),
     )
-    assert rules.check_mode_name("readOnly") == "READONLY"
-    assert rules.check_level("full_Transitive") == "FULL_TRANSITIVE"
+    assert registry_settings.check_mode_name("readOnly") == "READONLY"
+    assert registry_settings.check_level("full_Transitive") == "FULL_TRANSITIVE"
 
 
 def test_what_is_not_compatible() -> None:
     """Each problem is told, with the version that it is about."""
     world = world_of(ONE, TWO)
-    world.add(rules.set_config(world.state, "a", Config("FULL_TRANSITIVE"), 1))
+    world.add(registry_settings.set_config(world.state, "a", Config("FULL_TRANSITIVE"), 1))
 
     assert said(lambda: register(world.state, "a", Schema("AVRO", "4"))) == (
         409,
@@ -172,7 +175,7 @@ def test_what_is_not_compatible() -> None:
             "schemas, and the type of a subject never changes, so JSON is refused: create a new topic instead]"
         ),
     )
-    assert registering.incompatibilities(world.state, "a", OTHER, TOY) == [
+    assert registration_rules.incompatibilities(world.state, "a", OTHER, TOY) == [
         "version 2 is AVRO, not JSON",
         "version 1 is AVRO, not JSON",
     ]
@@ -212,12 +215,12 @@ LONG = "y" * 2_000
     ],
 )
 def test_what_cannot_be_a_schema(schema: Schema, why: str) -> None:
-    assert said(lambda: registering.prepared(schema)) == (422, 42201, f"Invalid schema: {why}")
+    assert said(lambda: registration_rules.prepared(schema)) == (422, 42201, f"Invalid schema: {why}")
 
 
 @pytest.mark.parametrize("given", ["XML", LONG])
 def test_a_type_that_nobody_knows(given: Any) -> None:
-    assert said(lambda: registering.prepared(Schema(given, "1"))) == (
+    assert said(lambda: registration_rules.prepared(Schema(given, "1"))) == (
         422,
         42201,
         f"Invalid schema: unknown type '{given[:80]}'; the types are AVRO, PROTOBUF, JSON",
@@ -229,12 +232,12 @@ def test_limits_of_a_schema_are_allowed() -> None:
     text = '"' + "x" * 999_998 + '"'
     many = tuple(Reference(f"r{n}", "s", 1) for n in range(1_000))
 
-    assert registering.prepared(Schema("JSON", text)).text == text
-    assert registering.prepared(Schema("JSON", '"' + "é" * 499_999 + '"')).type == "JSON"
-    assert registering.prepared(Schema("JSON", "1", many)).references == many
-    assert registering.check_subject("x" * 1_024) == "x" * 1_024
-    assert registering.check_number(2**31 - 1) == 2**31 - 1
-    assert registering.check_number(1) == 1
+    assert registration_rules.prepared(Schema("JSON", text)).text == text
+    assert registration_rules.prepared(Schema("JSON", '"' + "é" * 499_999 + '"')).type == "JSON"
+    assert registration_rules.prepared(Schema("JSON", "1", many)).references == many
+    assert registration_rules.check_subject("x" * 1_024) == "x" * 1_024
+    assert registration_rules.check_number(2**31 - 1) == 2**31 - 1
+    assert registration_rules.check_number(1) == 1
 
 
 @pytest.mark.parametrize(
@@ -254,12 +257,12 @@ def test_limits_of_a_schema_are_allowed() -> None:
 def test_what_cannot_be_a_subject(given: object, why: str) -> None:
     expected = (422, 42208, f"The specified subject is not a valid subject name: {why}")
 
-    assert said(lambda: registering.check_subject(given)) == expected
+    assert said(lambda: registration_rules.check_subject(given)) == expected
 
 
 @pytest.mark.parametrize("given", [0, -1, 2**31, True, "1", 1.0, None, "9" * 100])
 def test_what_cannot_be_a_version(given: object) -> None:
-    assert said(lambda: registering.check_number(given)) == (
+    assert said(lambda: registration_rules.check_number(given)) == (
         422,
         42202,
         (
@@ -278,36 +281,39 @@ def test_what_the_mode_is_against() -> None:
         return why
 
     assert refused(lambda: register(world.state, "a", TWO, id=5)) == "Subject a is not in import mode"
-    assert refused(lambda: rules.set_mode(world.state, "a", "IMPORT", 1, force=False)) == (
+    assert refused(lambda: registry_settings.set_mode(world.state, "a", "IMPORT", 1, force=False)) == (
         "Cannot import since found existing versions of subject a; force=true imports all the same"
     )
-    assert refused(lambda: rules.set_mode(world.state, "", "IMPORT", 1, force=False)) == (
+    assert refused(lambda: registry_settings.set_mode(world.state, "", "IMPORT", 1, force=False)) == (
         "Cannot import since found existing subjects; force=true imports all the same"
     )
-    world.add(rules.set_mode(world.state, "a", "IMPORT", 1, force=True))
+    world.add(registry_settings.set_mode(world.state, "a", "IMPORT", 1, force=True))
     assert refused(lambda: register(world.state, "a", TWO)) == "Subject a is not in read-write mode"
-    world.add(rules.set_mode(world.state, "", "READONLY_OVERRIDE", 1, force=False))
+    world.add(registry_settings.set_mode(world.state, "", "READONLY_OVERRIDE", 1, force=False))
     read_only = "Subject a is in read-only mode"
     assert refused(lambda: register(world.state, "a", TWO)) == read_only
-    assert refused(lambda: deleting.delete_version(world.state, "a", 1, 1, permanent=False)) == read_only
-    assert refused(lambda: deleting.delete_subject(world.state, "a", 1, permanent=False)) == read_only
-    assert refused(lambda: rules.delete_config(world.state, "a", 1)) == read_only
-    assert refused(lambda: rules.set_config(world.state, "a", Config("FULL"), 1)) == read_only
-    assert refused(lambda: rules.set_config(world.state, "", Config("FULL"), 1)) == "The registry is in read-only mode"
+    assert refused(lambda: subject_deletion.delete_version(world.state, "a", 1, 1, permanent=False)) == read_only
+    assert refused(lambda: subject_deletion.delete_subject(world.state, "a", 1, permanent=False)) == read_only
+    assert refused(lambda: registry_settings.delete_config(world.state, "a", 1)) == read_only
+    assert refused(lambda: registry_settings.set_config(world.state, "a", Config("FULL"), 1)) == read_only
+    assert (
+        refused(lambda: registry_settings.set_config(world.state, "", Config("FULL"), 1))
+        == "The registry is in read-only mode"
+    )
 
 
 def test_a_read_only_mode_of_a_subject_is_against_its_own_settings_alone() -> None:
     world = World()
-    world.add(rules.set_config(world.state, "a", Config("FULL"), 1))
-    world.add(rules.set_mode(world.state, "a", "READONLY", 1, force=False))
+    world.add(registry_settings.set_config(world.state, "a", Config("FULL"), 1))
+    world.add(registry_settings.set_mode(world.state, "a", "READONLY", 1, force=False))
 
     for act in (
-        lambda: rules.set_config(world.state, "a", Config("NONE"), 1),
-        lambda: rules.delete_config(world.state, "a", 1),
+        lambda: registry_settings.set_config(world.state, "a", Config("NONE"), 1),
+        lambda: registry_settings.delete_config(world.state, "a", 1),
     ):
         assert said(act) == (422, 42205, "Subject a is in read-only mode")
-    assert rules.set_config(world.state, "b", Config("NONE"), 1)[0]
-    assert rules.set_config(world.state, "", Config("NONE"), 1)[0]
+    assert registry_settings.set_config(world.state, "b", Config("NONE"), 1)[0]
+    assert registry_settings.set_config(world.state, "", Config("NONE"), 1)[0]
 
 
 def test_what_ids_versions_and_guids_are_for_ever() -> None:
@@ -317,7 +323,7 @@ def test_what_ids_versions_and_guids_are_for_ever() -> None:
     guid = world.state.schemas[7].named.guid
 
     def refused(schema: Schema, **more: Any) -> str:
-        status, code, why = said(lambda: registering.take_over(world.state, wanted("a", schema, **more), TOY, 1))
+        status, code, why = said(lambda: registration_rules.take_over(world.state, wanted("a", schema, **more), TOY, 1))
         assert (status, code) == (422, 42205)
         return why
 
@@ -327,7 +333,7 @@ def test_what_ids_versions_and_guids_are_for_ever() -> None:
     assert refused(TWO, id=8, version=4, guid=guid) == f"GUID {guid} belongs to another schema"
     assert refused(TWO, id=last + 1, version=4) == f"there is no id or version above {last}"
     assert refused(TWO, id=8, version=last + 1) == f"there is no id or version above {last}"
-    made, result = registering.take_over(world.state, wanted("a", TWO, id=last, version=last), TOY, 1)
+    made, result = registration_rules.take_over(world.state, wanted("a", TWO, id=last, version=last), TOY, 1)
     assert (len(made), result.id, result.version) == (1, last, last)
     assert said(lambda: register(world.state, "a", TWO, version=5)) == (
         422,
@@ -355,9 +361,9 @@ def test_what_readers_of_schemas_say(cause: Exception, why: str) -> None:
     state = RegistryState()
 
     for act in (
-        lambda: registering.register(state, wanted("a", ONE), deaf, 1),
-        lambda: registering.register(state, wanted("a", ONE, normalize=True), deaf, 1),
-        lambda: registering.take_over(state, wanted("a", ONE, id=1, version=1), deaf, 1),
+        lambda: registration_rules.register(state, wanted("a", ONE), deaf, 1),
+        lambda: registration_rules.register(state, wanted("a", ONE, normalize=True), deaf, 1),
+        lambda: registration_rules.take_over(state, wanted("a", ONE, id=1, version=1), deaf, 1),
     ):
         assert said(act) == (422, 42201, f"Invalid schema: {why}")
 
@@ -369,7 +375,10 @@ def test_a_reference_to_what_is_not_there() -> None:
     user = Schema("AVRO", "3", (Reference("r", "a", 1),))
     missing = (422, 42201, "Invalid schema: it refers to version 1 of subject 'a', which is not there")
     assert said(lambda: register(RegistryState(), "c", user)) == missing
-    assert said(lambda: registering.take_over(RegistryState(), wanted("c", user, id=1, version=1), TOY, 1)) == missing
+    assert (
+        said(lambda: registration_rules.take_over(RegistryState(), wanted("c", user, id=1, version=1), TOY, 1))
+        == missing
+    )
 
     world.delete("a", 1, permanent=False)
 

@@ -9,10 +9,17 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import LogCorruptError, SchemaRegistryError, UnsupportedVersionError
-from kafkalike.model.schemas import deleting, importing, kept_rows, registering, topic_records
-from kafkalike.model.schemas import settings as rules
-from kafkalike.model.schemas.identity import fingerprint, guid_of
-from kafkalike.model.schemas.rows import (
+from kafkalike.model.schemas import (
+    registration_rules,
+    registry_settings,
+    registry_state,
+    schemas_topic,
+    subject_deletion,
+)
+from kafkalike.model.schemas.registry_state import RegistryState, referenced_by
+from kafkalike.model.schemas.schema import Reference, Registered, Schema
+from kafkalike.model.schemas.schema_identity import fingerprint, guid_of
+from kafkalike.model.schemas.schema_rows import (
     Config,
     Configured,
     ModeSet,
@@ -24,8 +31,6 @@ from kafkalike.model.schemas.rows import (
     parse_row,
     schema_value,
 )
-from kafkalike.model.schemas.state import RegistryState, referenced_by
-from kafkalike.model.schemas.values import Reference, Registered, Schema
 from tests.tools.schema_world import ONE, THREE, TOY, TWO, USER, World
 
 GUID = "11111111-1111-4111-8111-111111111111"
@@ -33,8 +38,8 @@ MARK = fingerprint(ONE)
 OWN_GUID = guid_of(MARK)
 
 
-def wanted(subject: str, schema: Schema, **more: Any) -> registering.Wanted:
-    return registering.Wanted(subject=subject, schema=schema, **more)
+def wanted(subject: str, schema: Schema, **more: Any) -> registration_rules.Wanted:
+    return registration_rules.Wanted(subject=subject, schema=schema, **more)
 
 
 def row(value: str = "", **facts: Any) -> SchemaRow:
@@ -177,18 +182,18 @@ def test_what_rows_contradict_is_said() -> None:
 # --- plans ---------------------------------------------------------------------------------------
 
 PLANS: dict[str, Callable[[RegistryState], tuple[Sequence[SchemaRow], Any]]] = {
-    "register": lambda state: registering.register(state, wanted("a", THREE), TOY, 88),
-    "take over": lambda state: registering.take_over(state, wanted("a", THREE, id=50, version=7), TOY, 88),
-    "delete a version": lambda state: deleting.delete_version(state, "a", 1, 88, permanent=False),
-    "delete a subject": lambda state: deleting.delete_subject(state, "a", 88, permanent=False),
-    "delete for good": lambda state: deleting.delete_subject(state, "c", 88, permanent=True),
-    "set a level": lambda state: rules.set_config(state, "b", Config("FULL"), 88),
-    "forget a level": lambda state: rules.delete_config(state, "a", 88),
-    "set a mode": lambda state: rules.set_mode(state, "b", "READONLY", 88, force=False),
-    "forget a mode": lambda state: rules.delete_mode(state, "a", 88),
-    "import": lambda state: importing.import_all(
+    "register": lambda state: registration_rules.register(state, wanted("a", THREE), TOY, 88),
+    "take over": lambda state: registration_rules.take_over(state, wanted("a", THREE, id=50, version=7), TOY, 88),
+    "delete a version": lambda state: subject_deletion.delete_version(state, "a", 1, 88, permanent=False),
+    "delete a subject": lambda state: subject_deletion.delete_subject(state, "a", 88, permanent=False),
+    "delete for good": lambda state: subject_deletion.delete_subject(state, "c", 88, permanent=True),
+    "set a level": lambda state: registry_settings.set_config(state, "b", Config("FULL"), 88),
+    "forget a level": lambda state: registry_settings.delete_config(state, "a", 88),
+    "set a mode": lambda state: registry_settings.set_mode(state, "b", "READONLY", 88, force=False),
+    "forget a mode": lambda state: registry_settings.delete_mode(state, "a", 88),
+    "import": lambda state: schemas_topic.import_all(
         state,
-        topic_records.Contents({("d", 1): wanted("d", ONE, id=1, version=1)}, {"d": Config("FULL")}, {"d": "READONLY"}),
+        schemas_topic.Contents({("d", 1): wanted("d", ONE, id=1, version=1)}, {"d": Config("FULL")}, {"d": "READONLY"}),
         TOY,
         88,
     ),
@@ -202,8 +207,8 @@ def test_rows_of_a_plan_have_the_next_numbers_and_its_time(name: str) -> None:
     world.register("a", TWO)
     world.register("c", TWO)
     world.delete("c", None, permanent=False)
-    world.add(rules.set_config(world.state, "a", Config("FULL"), 1))
-    world.add(rules.set_mode(world.state, "a", "READWRITE", 1, force=False))
+    world.add(registry_settings.set_config(world.state, "a", Config("FULL"), 1))
+    world.add(registry_settings.set_mode(world.state, "a", "READWRITE", 1, force=False))
 
     rows, _ = PLANS[name](world.state)
 
@@ -217,9 +222,13 @@ def test_what_a_plan_says_is_what_is_then_there() -> None:
     """An id that is given, one that is brought, and one that is deleted softly at once."""
     world = World()
 
-    made = world.add(registering.register(world.state, wanted("a", ONE), TOY, 1))
-    brought = world.add(registering.take_over(world.state, wanted("a", TWO, id=40, version=5, guid=GUID), TOY, 1))
-    deleted = world.add(registering.take_over(world.state, wanted("b", TWO, id=40, version=2, deleted=True), TOY, 1))
+    made = world.add(registration_rules.register(world.state, wanted("a", ONE), TOY, 1))
+    brought = world.add(
+        registration_rules.take_over(world.state, wanted("a", TWO, id=40, version=5, guid=GUID), TOY, 1)
+    )
+    deleted = world.add(
+        registration_rules.take_over(world.state, wanted("b", TWO, id=40, version=2, deleted=True), TOY, 1)
+    )
 
     assert made == Registered("a", 1, 1, ONE) == world.state.registered("a", 1)
     assert brought == Registered("a", 5, 40, TWO) == world.state.latest("a")
@@ -235,7 +244,7 @@ def test_each_version_is_found_by_its_schema() -> None:
     for schema in (ONE, TWO, THREE):
         world.register("a", schema)
 
-    assert [registering.found(world.state, "a", schema) for schema in (ONE, TWO, THREE)] == [
+    assert [registration_rules.found(world.state, "a", schema) for schema in (ONE, TWO, THREE)] == [
         Registered("a", 1, 1, ONE),
         Registered("a", 2, 2, TWO),
         Registered("a", 3, 3, THREE),
@@ -244,7 +253,7 @@ def test_each_version_is_found_by_its_schema() -> None:
 
 def test_a_guid_of_elsewhere_stays_its_schemas_in_all_subjects() -> None:
     world = World()
-    world.add(registering.take_over(world.state, wanted("a", ONE, id=4, version=1, guid=GUID), TOY, 1))
+    world.add(registration_rules.take_over(world.state, wanted("a", ONE, id=4, version=1, guid=GUID), TOY, 1))
 
     world.register("b", ONE)
 
@@ -257,10 +266,10 @@ def test_the_latest_alone_is_compared_where_that_is_asked_for() -> None:
     world = World()
     world.register("a", ONE)
     world.register("a", TWO)
-    world.add(rules.set_config(world.state, "a", Config("BACKWARD_TRANSITIVE"), 1))
+    world.add(registry_settings.set_config(world.state, "a", Config("BACKWARD_TRANSITIVE"), 1))
 
-    assert registering.examined(world.state, wanted("a", THREE), TOY, "latest") == []
-    assert len(registering.examined(world.state, wanted("a", THREE), TOY, None)) == 1
+    assert registration_rules.examined(world.state, wanted("a", THREE), TOY, "latest") == []
+    assert len(registration_rules.examined(world.state, wanted("a", THREE), TOY, None)) == 1
 
 
 def test_a_high_id_is_said_by_what_is_taken_over_below_it() -> None:
@@ -286,11 +295,11 @@ def test_versions_are_in_order_whatever_came_first() -> None:
 def test_what_is_taken_over_twice_is_one_version() -> None:
     """It stands as who takes it over says, last."""
     world = World()
-    world.add(registering.take_over(world.state, wanted("a", ONE, id=4, version=2), TOY, 1))
+    world.add(registration_rules.take_over(world.state, wanted("a", ONE, id=4, version=2), TOY, 1))
 
-    rows, again = registering.take_over(world.state, wanted("a", ONE, id=4, version=2), TOY, 1)
+    rows, again = registration_rules.take_over(world.state, wanted("a", ONE, id=4, version=2), TOY, 1)
     assert (list(rows), again) == ([], Registered("a", 2, 4, ONE))
-    world.add(registering.take_over(world.state, wanted("a", ONE, id=4, version=2, deleted=True), TOY, 1))
+    world.add(registration_rules.take_over(world.state, wanted("a", ONE, id=4, version=2, deleted=True), TOY, 1))
 
     assert (world.state.subject("a").live, world.state.subject("a").soft) == ((), (2,))
 
@@ -301,11 +310,11 @@ def test_a_permanent_deletion_of_a_subject_takes_what_was_deleted_softly_and_not
     for schema in (ONE, TWO, THREE):
         world.register("a", schema)
     world.delete("a", 2, permanent=False)
-    assert deleting.delete_subject(world.state, "a", 1, permanent=False)[1] == [1, 3]
+    assert subject_deletion.delete_subject(world.state, "a", 1, permanent=False)[1] == [1, 3]
 
     world.delete("a", None, permanent=False)
 
-    rows, gone = deleting.delete_subject(world.state, "a", 1, permanent=True)
+    rows, gone = subject_deletion.delete_subject(world.state, "a", 1, permanent=True)
     assert gone == [1, 2, 3]
     assert [(made.version, made.schema_id) for made in rows] == [(1, 1), (2, 2), (3, 3)]
     assert all(made.value.endswith('"is":"gone"}') for made in rows)
@@ -327,29 +336,35 @@ def test_the_latest_version_is_deleted_by_that_name() -> None:
 def test_settings_that_are_not_said_stay() -> None:
     world = World()
 
-    assert world.add(rules.set_config(world.state, "a", Config("FULL"), 1)) == Config("FULL")
-    assert world.add(rules.set_config(world.state, "a", Config(normalize=True), 1)) == Config("FULL", normalize=True)
-    assert world.add(rules.set_config(world.state, "a", Config("NONE"), 1)) == Config("NONE", normalize=True)
-    assert world.add(rules.set_config(world.state, "a", Config(normalize=False), 1)) == Config("NONE", normalize=False)
+    assert world.add(registry_settings.set_config(world.state, "a", Config("FULL"), 1)) == Config("FULL")
+    assert world.add(registry_settings.set_config(world.state, "a", Config(normalize=True), 1)) == Config(
+        "FULL", normalize=True
+    )
+    assert world.add(registry_settings.set_config(world.state, "a", Config("NONE"), 1)) == Config(
+        "NONE", normalize=True
+    )
+    assert world.add(registry_settings.set_config(world.state, "a", Config(normalize=False), 1)) == Config(
+        "NONE", normalize=False
+    )
     assert not world.state.normalizes("a")
-    world.add(rules.set_config(world.state, "", Config(normalize=True), 1))
+    world.add(registry_settings.set_config(world.state, "", Config(normalize=True), 1))
     assert not world.state.normalizes("a")
     assert world.state.normalizes("b")
-    assert world.add(rules.set_mode(world.state, "a", "READONLY", 1, force=False)) == "READONLY"
-    assert world.add(rules.delete_mode(world.state, "a", 1)) == "READONLY"
+    assert world.add(registry_settings.set_mode(world.state, "a", "READONLY", 1, force=False)) == "READONLY"
+    assert world.add(registry_settings.delete_mode(world.state, "a", 1)) == "READONLY"
 
 
 def test_a_subject_may_have_its_schemas_normalized() -> None:
     """Though nobody asks for it; others stay as they are written."""
     doubled = replace(TOY, normalized=lambda schema: replace(schema, text=schema.text.strip("+")))
     world = World()
-    world.add(rules.set_config(world.state, "a", Config(normalize=True), 1))
+    world.add(registry_settings.set_config(world.state, "a", Config(normalize=True), 1))
     odd = Schema("AVRO", "+1")
 
-    made = [world.add(registering.register(world.state, wanted(subject, odd), doubled, 1)) for subject in "ab"]
+    made = [world.add(registration_rules.register(world.state, wanted(subject, odd), doubled, 1)) for subject in "ab"]
 
     assert [one.schema.text for one in made] == ["1", "+1"]
-    assert registering.look_up(world.state, wanted("a", odd), doubled).version == 1
+    assert registration_rules.look_up(world.state, wanted("a", odd), doubled).version == 1
 
 
 def test_who_begins_to_import_may_have_subjects_without_versions() -> None:
@@ -359,13 +374,13 @@ def test_who_begins_to_import_may_have_subjects_without_versions() -> None:
     world.delete("a", None, permanent=False)
 
     with pytest.raises(SchemaRegistryError, match="Cannot import"):
-        rules.set_mode(world.state, "a", "IMPORT", 1, force=False)
-    assert rules.set_mode(world.state, "b", "IMPORT", 1, force=False)[1] == "IMPORT"
-    assert rules.set_mode(world.state, "a", "IMPORT", 1, force=True)[1] == "IMPORT"
+        registry_settings.set_mode(world.state, "a", "IMPORT", 1, force=False)
+    assert registry_settings.set_mode(world.state, "b", "IMPORT", 1, force=False)[1] == "IMPORT"
+    assert registry_settings.set_mode(world.state, "a", "IMPORT", 1, force=True)[1] == "IMPORT"
     world.delete("a", None, permanent=True)
-    assert world.add(rules.set_mode(world.state, "", "IMPORT", 1, force=False)) == "IMPORT"
+    assert world.add(registry_settings.set_mode(world.state, "", "IMPORT", 1, force=False)) == "IMPORT"
     world.take_over("b", 1, 9, TWO)
-    assert rules.set_mode(world.state, "", "IMPORT", 1, force=False) == ([], "IMPORT")
+    assert registry_settings.set_mode(world.state, "", "IMPORT", 1, force=False) == ([], "IMPORT")
 
 
 # --- state ---------------------------------------------------------------------------------------
@@ -384,15 +399,15 @@ def test_a_version_is_found_by_whether_it_is_deleted() -> None:
     assert state.latest("a") == Registered("a", 2, 2, TWO)
     assert state.latest("a", deleted=True) == Registered("a", 3, 3, THREE, deleted=True)
     assert state.latest("b") is None
-    assert registering.found(state, "a", THREE) is None
-    assert registering.found(state, "a", THREE, deleted=True) == state.latest("a", deleted=True)
+    assert registration_rules.found(state, "a", THREE) is None
+    assert registration_rules.found(state, "a", THREE, deleted=True) == state.latest("a", deleted=True)
     asked = wanted("a", THREE)
-    assert registering.look_up(state, asked, TOY, deleted=True).version == 3
+    assert registration_rules.look_up(state, asked, TOY, deleted=True).version == 3
     with pytest.raises(SchemaRegistryError, match="Schema not found"):
-        registering.look_up(state, asked, TOY)
+        registration_rules.look_up(state, asked, TOY)
     world.delete("a", 2, permanent=False)
     with pytest.raises(SchemaRegistryError, match="Subject 'a' not found"):
-        registering.look_up(world.state, asked, TOY)
+        registration_rules.look_up(world.state, asked, TOY)
     world.delete("a", 1, permanent=True)
     assert world.state.registered("a", 1, deleted=True) is None
     assert world.state.schema(1) is None
@@ -405,10 +420,10 @@ def test_the_newest_version_that_has_a_schema_is_found() -> None:
     world.delete("a", 1, permanent=False)
     world.register("a", ONE)
 
-    assert registering.found(world.state, "a", ONE) == Registered("a", 2, 1, ONE)
-    assert registering.found(world.state, "a", ONE, deleted=True) == Registered("a", 2, 1, ONE)
+    assert registration_rules.found(world.state, "a", ONE) == Registered("a", 2, 1, ONE)
+    assert registration_rules.found(world.state, "a", ONE, deleted=True) == Registered("a", 2, 1, ONE)
     world.delete("a", 2, permanent=False)
-    assert registering.found(world.state, "a", ONE, deleted=True) == Registered("a", 2, 1, ONE, deleted=True)
+    assert registration_rules.found(world.state, "a", ONE, deleted=True) == Registered("a", 2, 1, ONE, deleted=True)
 
 
 def test_an_old_text_is_found_where_it_is_deleted_softly_only_by_who_asks_for_that() -> None:
@@ -416,13 +431,13 @@ def test_an_old_text_is_found_where_it_is_deleted_softly_only_by_who_asks_for_th
     old = '{"size":4,"name":"n.F","type":"fixed"}'
     text = '{"type":"AVRO","schema":' + '"' + old.replace('"', '\\"') + '"'
     state = RegistryState().applied([row(text + ',"is":"soft"}')])
-    asked = registering.prepared(Schema("AVRO", old))
+    asked = registration_rules.prepared(Schema("AVRO", old))
 
-    assert registering.found(state, "a", asked) is None
-    found = registering.found(state, "a", asked, deleted=True)
+    assert registration_rules.found(state, "a", asked) is None
+    found = registration_rules.found(state, "a", asked, deleted=True)
     assert found is not None
     assert (found.version, found.schema.text) == (1, old)
-    assert registering.found(state, "a", replace(asked, type="JSON"), deleted=True) is None
+    assert registration_rules.found(state, "a", replace(asked, type="JSON"), deleted=True) is None
 
 
 def test_who_refers_to_a_version_is_forgotten_with_its_last_version() -> None:
@@ -434,7 +449,7 @@ def test_who_refers_to_a_version_is_forgotten_with_its_last_version() -> None:
     user = world.state.ids[fingerprint(USER)]
 
     def referrers(*, deleted: bool) -> list[int]:
-        return deleting.referrers(world.state, "a", 1, deleted=deleted)
+        return subject_deletion.referrers(world.state, "a", 1, deleted=deleted)
 
     assert referrers(deleted=False) == [user]
     world.delete("b", None, permanent=False)
@@ -446,20 +461,20 @@ def test_who_refers_to_a_version_is_forgotten_with_its_last_version() -> None:
     world.delete("c", None, permanent=True)
     assert referrers(deleted=True) == []
     assert len(world.state.referrers) == 0
-    assert deleting.referrers(world.state, "q", 9) == []
+    assert subject_deletion.referrers(world.state, "q", 9) == []
 
 
 def test_a_version_may_have_several_referrers() -> None:
     world = World()
     world.register("a", ONE)
-    world.add(rules.set_config(world.state, "", Config("NONE"), 1))
+    world.add(registry_settings.set_config(world.state, "", Config("NONE"), 1))
     others = [Schema("AVRO", text, (Reference("one", "a", 1),)) for text in ("5", "6")]
     made = [world.register(subject, schema).id for subject, schema in zip("bc", others, strict=True)]
 
-    assert deleting.referrers(world.state, "a", 1) == sorted(made)
+    assert subject_deletion.referrers(world.state, "a", 1) == sorted(made)
     world.delete("b", None, permanent=False)
     world.delete("b", None, permanent=True)
-    assert deleting.referrers(world.state, "a", 1) == made[1:]
+    assert subject_deletion.referrers(world.state, "a", 1) == made[1:]
 
 
 def test_of_two_references_of_one_name_the_last_one_counts_unless_the_schema_has_its_own() -> None:
@@ -525,11 +540,11 @@ def test_a_row_of_a_newer_release_is_named() -> None:
 def test_what_is_forgotten_leaves_a_row_without_a_value() -> None:
     """None is what a table of Delta has for nothing at all."""
     world = World()
-    world.add(rules.set_config(world.state, "a", Config("FULL"), 1))
-    world.add(rules.set_mode(world.state, "a", "IMPORT", 1, force=False))
+    world.add(registry_settings.set_config(world.state, "a", Config("FULL"), 1))
+    world.add(registry_settings.set_mode(world.state, "a", "IMPORT", 1, force=False))
 
-    (config,), _ = rules.delete_config(world.state, "a", 1)
-    (mode,), _ = rules.delete_mode(world.state, "a", 1)
+    (config,), _ = registry_settings.delete_config(world.state, "a", 1)
+    (mode,), _ = registry_settings.delete_mode(world.state, "a", 1)
 
     assert (config.kind, config.subject, config.value) == ("config", "a", "")
     assert (mode.kind, mode.subject, mode.value) == ("mode", "a", "")
@@ -542,20 +557,20 @@ def test_a_compacted_table_keeps_the_last_word_on_each_thing_and_the_last_row() 
     """A setting that was forgotten is not worth a row, unless it is the last one, which numbers go on from."""
     world = World()
     world.register("a", ONE)
-    world.add(rules.set_config(world.state, "a", Config("FULL"), 1))
-    world.add(rules.set_config(world.state, "b", Config("FULL"), 1))
-    world.add(rules.set_config(world.state, "b", Config("NONE"), 1))
-    world.add(rules.delete_config(world.state, "a", 1))
-    world.add(rules.set_mode(world.state, "a", "READONLY", 1, force=False))
-    world.add(rules.delete_mode(world.state, "a", 1))
-    last = kept_rows.kept_schema_rows(world.rows)
+    world.add(registry_settings.set_config(world.state, "a", Config("FULL"), 1))
+    world.add(registry_settings.set_config(world.state, "b", Config("FULL"), 1))
+    world.add(registry_settings.set_config(world.state, "b", Config("NONE"), 1))
+    world.add(registry_settings.delete_config(world.state, "a", 1))
+    world.add(registry_settings.set_mode(world.state, "a", "READONLY", 1, force=False))
+    world.add(registry_settings.delete_mode(world.state, "a", 1))
+    last = registry_state.kept_schema_rows(world.rows)
     world.register("a", TWO)
 
     assert [kept.seq for kept in last] == [1, 4, 7]
-    assert [kept.seq for kept in kept_rows.kept_schema_rows(world.rows)] == [1, 4, 8]
+    assert [kept.seq for kept in registry_state.kept_schema_rows(world.rows)] == [1, 4, 8]
 
 
 def test_rows_that_cannot_be_read_are_not_thrown_away() -> None:
     with pytest.raises(LogCorruptError):
-        kept_rows.kept_schema_rows([row("{"), row(GOOD, seq=2)])
-    assert kept_rows.kept_schema_rows([]) == []
+        registry_state.kept_schema_rows([row("{"), row(GOOD, seq=2)])
+    assert registry_state.kept_schema_rows([]) == []

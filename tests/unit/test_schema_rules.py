@@ -11,13 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike.errors import LogCorruptError, SchemaRegistryError, UnsupportedVersionError
-from kafkalike.model.schemas import deleting, importing, registering, topic_records
-from kafkalike.model.schemas import settings as rules
-from kafkalike.model.schemas.checks import Checks, remembered
-from kafkalike.model.schemas.identity import compact, fingerprint, guid_of
-from kafkalike.model.schemas.rows import Config, SchemaRow, parse_row
-from kafkalike.model.schemas.state import RegistryState
-from kafkalike.model.schemas.values import Reference, Schema
+from kafkalike.model.schemas import registration_rules, registry_settings, schemas_topic, subject_deletion
+from kafkalike.model.schemas.registry_state import RegistryState
+from kafkalike.model.schemas.schema import Checks, Reference, Schema, remembered
+from kafkalike.model.schemas.schema_identity import compact, fingerprint, guid_of
+from kafkalike.model.schemas.schema_rows import Config, SchemaRow, parse_row
 from tests.tools.effort import examples
 from tests.tools.schema_world import ONE, OTHER, THREE, TOY, TWO, USER, World
 
@@ -137,7 +135,7 @@ def test_what_is_referred_to_stays() -> None:
     world = World()
     world.register("a", ONE)
     world.register("b", USER)
-    assert deleting.referrers(world.state, "a", 1) == [2]
+    assert subject_deletion.referrers(world.state, "a", 1) == [2]
 
     assert code(lambda: world.delete("a", 1, permanent=False)) == 42206
     world.delete("b", None, permanent=False)
@@ -193,9 +191,10 @@ def test_a_level_says_who_must_read_whom(level: str, allowed: set[str]) -> None:
     world = World()
     world.register("a", TWO)
     world.register("a", THREE)
-    state = world.state.applied(rules.set_config(world.state, "a", Config(level), 1)[0])
+    state = world.state.applied(registry_settings.set_config(world.state, "a", Config(level), 1)[0])
     verdicts = {
-        text: registering.incompatibilities(state, "a", Schema("AVRO", text), checks) for text in ("0", "2", "3", "4")
+        text: registration_rules.incompatibilities(state, "a", Schema("AVRO", text), checks)
+        for text in ("0", "2", "3", "4")
     }
 
     assert {text for text, problems in verdicts.items() if not problems} == allowed
@@ -207,18 +206,18 @@ def test_a_level_of_a_subject_counts_before_that_of_all() -> None:
     assert world.state.level("a") == "BACKWARD"
     world.set_level("NONE")
     world.register("a", ONE)
-    world.add(rules.set_config(world.state, "a", Config("FULL", normalize=True), 1))
+    world.add(registry_settings.set_config(world.state, "a", Config("FULL", normalize=True), 1))
     assert (world.state.level("a"), world.state.level("b"), world.state.normalizes("a")) == ("FULL", "NONE", True)
 
     world.delete("a", None, permanent=False)
 
     assert world.state.level("a") == "NONE"
-    assert code(lambda: rules.delete_config(world.state, "a", 1)) == 40408
-    assert code(lambda: rules.delete_mode(world.state, "a", 1)) == 40409
-    assert code(lambda: rules.check_level("SIDEWARD")) == 42203
-    assert code(lambda: rules.check_mode_name("")) == 42204
+    assert code(lambda: registry_settings.delete_config(world.state, "a", 1)) == 40408
+    assert code(lambda: registry_settings.delete_mode(world.state, "a", 1)) == 40409
+    assert code(lambda: registry_settings.check_level("SIDEWARD")) == 42203
+    assert code(lambda: registry_settings.check_mode_name("")) == 42204
     # There is no registry to forward to; a row of an older release may say it.
-    assert code(lambda: rules.check_mode_name("forward")) == 42204
+    assert code(lambda: registry_settings.check_mode_name("forward")) == 42204
 
 
 @pytest.mark.parametrize("mode", ["READONLY", "READONLY_OVERRIDE", "FORWARD"])
@@ -226,28 +225,28 @@ def test_nothing_is_changed_in_a_read_only_mode(mode: str) -> None:
     """What is there is found by who registers it again; the mode itself can be changed back."""
     world = World()
     world.register("a", ONE)
-    world.add(rules.set_mode(world.state, "", mode, 1, force=False))
+    world.add(registry_settings.set_mode(world.state, "", mode, 1, force=False))
 
     assert world.register("a", ONE).id == 1
-    assert code(lambda: world.add(registering.register(world.state, wanted("a", TWO), TOY, 1))) == 42205
+    assert code(lambda: world.add(registration_rules.register(world.state, wanted("a", TWO), TOY, 1))) == 42205
     assert code(lambda: world.delete("a", 1, permanent=False)) == 42205
     assert code(lambda: world.set_level("FULL")) == 42205
-    world.add(rules.set_mode(world.state, "", "READWRITE", 1, force=False))
+    world.add(registry_settings.set_mode(world.state, "", "READWRITE", 1, force=False))
     world.register("a", TWO)
 
 
-def wanted(subject: str, schema: Schema, **more: Any) -> registering.Wanted:
-    return registering.Wanted(subject=subject, schema=schema, **more)
+def wanted(subject: str, schema: Schema, **more: Any) -> registration_rules.Wanted:
+    return registration_rules.Wanted(subject=subject, schema=schema, **more)
 
 
 def test_an_override_counts_before_a_subjects_own_mode() -> None:
     """As Confluent's does."""
     world = World()
-    world.add(rules.set_mode(world.state, "a", "READWRITE", 1, force=False))
-    world.add(rules.set_mode(world.state, "", "READONLY", 1, force=False))
+    world.add(registry_settings.set_mode(world.state, "a", "READWRITE", 1, force=False))
+    world.add(registry_settings.set_mode(world.state, "", "READONLY", 1, force=False))
     world.register("a", ONE)
 
-    world.add(rules.set_mode(world.state, "", "READONLY_OVERRIDE", 1, force=False))
+    world.add(registry_settings.set_mode(world.state, "", "READONLY_OVERRIDE", 1, force=False))
 
     assert world.state.mode("a") == "READONLY_OVERRIDE"
 
@@ -255,9 +254,9 @@ def test_an_override_counts_before_a_subjects_own_mode() -> None:
 def test_who_imports_says_the_id() -> None:
     """Only where nothing is, or by force; an id and a schema belong together for ever."""
     world = World()
-    register = registering.register
+    register = registration_rules.register
     assert code(lambda: register(world.state, wanted("a", ONE, id=7), TOY, 1)) == 42205
-    world.add(rules.set_mode(world.state, "", "IMPORT", 1, force=False))
+    world.add(registry_settings.set_mode(world.state, "", "IMPORT", 1, force=False))
     assert code(lambda: register(world.state, wanted("a", ONE), TOY, 1)) == 42205
 
     world.add(register(world.state, wanted("a", ONE, id=7, version=3), TOY, 1))
@@ -266,8 +265,8 @@ def test_who_imports_says_the_id() -> None:
     assert code(lambda: register(world.state, wanted("b", TWO, id=7), TOY, 1)) == 42205
     assert code(lambda: register(world.state, wanted("b", ONE, id=8), TOY, 1)) == 42205
     assert code(lambda: register(world.state, wanted("a", TWO, id=8, version=3), TOY, 1)) == 42205
-    world.add(rules.set_mode(world.state, "", "READWRITE", 1, force=False))
-    assert code(lambda: rules.set_mode(world.state, "", "IMPORT", 1, force=False)) == 42205
+    world.add(registry_settings.set_mode(world.state, "", "READWRITE", 1, force=False))
+    assert code(lambda: registry_settings.set_mode(world.state, "", "IMPORT", 1, force=False)) == 42205
     assert world.register("a", TWO).id == 8
 
 
@@ -290,14 +289,14 @@ def test_who_imports_says_the_id() -> None:
 )
 def test_what_cannot_be_a_schema_is_refused_by_name(schema: Schema, expected: int) -> None:
     """Before anything is looked at."""
-    assert code(lambda: registering.prepared(schema)) == expected
+    assert code(lambda: registration_rules.prepared(schema)) == expected
 
 
 @pytest.mark.parametrize("subject", ["", ":.ctx:a", ":*:", "a\nb", "a\x00", "x" * 2_000, None, 5])
 def test_what_cannot_be_a_subject_is_refused_by_name(subject: object) -> None:
     """The default context alone may be named."""
-    assert code(lambda: registering.check_subject(subject)) == 42208
-    assert registering.check_subject(":.:a") == "a"
+    assert code(lambda: registration_rules.check_subject(subject)) == 42208
+    assert registration_rules.check_subject(":.:a") == "a"
 
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -366,7 +365,7 @@ def test_rows_that_contradict_each_other_make_no_state() -> None:
 def test_a_high_id_is_not_given_again_though_its_row_is_lost() -> None:
     """Rows that come after it say it; when they are replaced, the next one does."""
     world = World()
-    world.add(registering.take_over(world.state, wanted("far", THREE, id=5_000, version=1), TOY, 1))
+    world.add(registration_rules.take_over(world.state, wanted("far", THREE, id=5_000, version=1), TOY, 1))
     world.register("a", ONE)
     world.delete("a", 1, permanent=False)
     world.register("b", ONE)
@@ -382,9 +381,9 @@ def test_a_schema_of_an_older_release_is_found_whatever_the_order_of_its_keys() 
     state = RegistryState().applied([old])
 
     for text in ('{"type":"fixed","name":"F","namespace":"n","size":4}', '{"size": 4, "name": "n.F", "type": "fixed"}'):
-        asked = wanted("a", registering.prepared(Schema("AVRO", text)))
-        assert registering.look_up(state, asked, TOY).id == 7
-        assert registering.register(state, asked, TOY, 1) == ([], registering.look_up(state, asked, TOY))
+        asked = wanted("a", registration_rules.prepared(Schema("AVRO", text)))
+        assert registration_rules.look_up(state, asked, TOY).id == 7
+        assert registration_rules.register(state, asked, TOY, 1) == ([], registration_rules.look_up(state, asked, TOY))
 
 
 # --- moving in and out ---------------------------------------------------------------------------
@@ -397,17 +396,17 @@ def test_what_goes_out_comes_in_with_all_ids() -> None:
     world.register("b", USER)
     world.register("b", THREE)
     world.delete("b", 1, permanent=False)
-    world.add(rules.set_config(world.state, "b", Config("FULL"), 1))
-    world.add(rules.set_mode(world.state, "a", "READONLY", 1, force=False))
-    lines = list(topic_records.written_records(world.state))
+    world.add(registry_settings.set_config(world.state, "b", Config("FULL"), 1))
+    world.add(registry_settings.set_mode(world.state, "a", "READONLY", 1, force=False))
+    lines = list(schemas_topic.written_records(world.state))
     there = RegistryState()
 
-    rows, done = importing.import_all(there, topic_records.read_records(lines), TOY, 1)
+    rows, done = schemas_topic.import_all(there, schemas_topic.read_records(lines), TOY, 1)
     there = there.applied(rows)
 
-    assert list(topic_records.written_records(there)) == lines
+    assert list(schemas_topic.written_records(there)) == lines
     assert (done.versions, done.known, done.settings) == (3, 0, 2)
-    assert len(list(topic_records.written_records(world.state, "b"))) == 4
+    assert len(list(schemas_topic.written_records(world.state, "b"))) == 4
 
 
 ON_A = '{"name":"one","subject":"a","version":1}'
@@ -426,7 +425,7 @@ def test_records_of_confluents_topic_are_read() -> None:
         '{"keytype":"SCHEMA","subject":"d","version":1,"magic":1}\tnull',
     ]
 
-    rows, _ = importing.import_all(RegistryState(), topic_records.read_records(lines), TOY, 1)
+    rows, _ = schemas_topic.import_all(RegistryState(), schemas_topic.read_records(lines), TOY, 1)
     state = RegistryState().applied(rows)
 
     assert {name: (s.live, s.soft) for name, s in state.subjects.items()} == {
@@ -453,20 +452,20 @@ def test_records_of_confluents_topic_are_read() -> None:
 def test_a_line_that_cannot_be_imported_is_named(line: str, said: str) -> None:
     """By its number and what is wrong with it."""
     with pytest.raises(SchemaRegistryError, match=rf"line 2: .*{said}"):
-        topic_records.read_records(["", line])
+        schemas_topic.read_records(["", line])
 
 
 def test_an_import_into_a_subject_that_is_read_only_is_refused() -> None:
     """What is there already is no change."""
     world = World()
     world.register("a", ONE)
-    world.add(rules.set_mode(world.state, "a", "READONLY", 1, force=False))
+    world.add(registry_settings.set_mode(world.state, "a", "READONLY", 1, force=False))
 
-    def imported(schema: Schema, version: int) -> tuple[Any, importing.Imported]:
-        contents = topic_records.Contents(schemas={("a", version): wanted("a", schema, id=version, version=version)})
-        return importing.import_all(world.state, contents, TOY, 1)
+    def imported(schema: Schema, version: int) -> tuple[Any, schemas_topic.Imported]:
+        contents = schemas_topic.Contents(schemas={("a", version): wanted("a", schema, id=version, version=version)})
+        return schemas_topic.import_all(world.state, contents, TOY, 1)
 
-    assert imported(ONE, 1) == ([], importing.Imported(versions=0, known=1, settings=0))
+    assert imported(ONE, 1) == ([], schemas_topic.Imported(versions=0, known=1, settings=0))
     assert code(lambda: imported(TWO, 2)) == 42205
 
 
@@ -475,9 +474,9 @@ def test_an_import_that_contradicts_what_is_here_is_refused_as_a_whole() -> None
     world = World()
     world.register("a", ONE)
 
-    def imported(*more: registering.Wanted) -> object:
-        contents = topic_records.Contents(schemas={(w.subject, w.version or 0): w for w in more})
-        return importing.import_all(world.state, contents, TOY, 1)
+    def imported(*more: registration_rules.Wanted) -> object:
+        contents = schemas_topic.Contents(schemas={(w.subject, w.version or 0): w for w in more})
+        return schemas_topic.import_all(world.state, contents, TOY, 1)
 
     circle = [
         wanted("x", Schema("AVRO", "1", (Reference("y", "y", 1),)), id=5, version=1),
@@ -523,11 +522,11 @@ def test_a_schema_is_examined_without_being_registered() -> None:
     world.register("a", TWO)
 
     def found(version: int | str | None, subject: str = "a", text: str = "4") -> list[str]:
-        return registering.examined(world.state, wanted(subject, Schema("AVRO", text)), TOY, version)
+        return registration_rules.examined(world.state, wanted(subject, Schema("AVRO", text)), TOY, version)
 
     assert len(found(None)) == len(found("latest")) == len(found(1)) == 1
     assert found("latest", "b") == found(2, text="3") == found(None, "b") == []
-    assert "is AVRO, not JSON" in registering.examined(world.state, wanted("a", OTHER), TOY, 1)[0]
+    assert "is AVRO, not JSON" in registration_rules.examined(world.state, wanted("a", OTHER), TOY, 1)[0]
     assert code(lambda: found(1, "b")) == 40401
     assert code(lambda: found(9)) == 40402
 
@@ -539,12 +538,12 @@ def test_a_schema_is_looked_up_as_it_is_or_in_its_normal_form() -> None:
     world.register("a", ONE)
     odd = wanted("a", Schema("AVRO", "+1"), normalize=True)
 
-    assert registering.look_up(world.state, odd, doubled).version == 1
-    assert registering.register(world.state, odd, doubled, 1)[1].version == 1
-    assert code(lambda: registering.look_up(world.state, wanted("a", TWO), TOY)) == 40403
-    assert code(lambda: registering.look_up(world.state, wanted("b", TWO), TOY)) == 40401
+    assert registration_rules.look_up(world.state, odd, doubled).version == 1
+    assert registration_rules.register(world.state, odd, doubled, 1)[1].version == 1
+    assert code(lambda: registration_rules.look_up(world.state, wanted("a", TWO), TOY)) == 40403
+    assert code(lambda: registration_rules.look_up(world.state, wanted("b", TWO), TOY)) == 40401
     world.delete("a", 1, permanent=False)
-    assert registering.look_up(world.state, wanted("a", ONE), TOY, deleted=True).deleted
+    assert registration_rules.look_up(world.state, wanted("a", ONE), TOY, deleted=True).deleted
 
 
 def refuse(*given: object) -> Any:
@@ -557,8 +556,8 @@ def test_who_cannot_read_a_schema_says_so_by_name() -> None:
     state = RegistryState()
 
     for asked in (wanted("a", ONE), wanted("a", ONE, normalize=True)):
-        assert code(lambda asked=asked: registering.register(state, asked, deep, 1)) == 42201  # type: ignore[misc]
-    assert code(lambda: registering.take_over(state, wanted("a", ONE, id=1, version=1), deep, 1)) == 42201
+        assert code(lambda asked=asked: registration_rules.register(state, asked, deep, 1)) == 42201  # type: ignore[misc]
+    assert code(lambda: registration_rules.take_over(state, wanted("a", ONE, id=1, version=1), deep, 1)) == 42201
 
 
 def test_numbers_have_an_end_and_a_guid_is_one_schemas() -> None:
@@ -567,29 +566,29 @@ def test_numbers_have_an_end_and_a_guid_is_one_schemas() -> None:
     world.take_over("a", 1, 2**31 - 1, ONE)
     guid = world.state.schemas[2**31 - 1].named.guid
 
-    assert code(lambda: world.add(registering.register(world.state, wanted("a", TWO), TOY, 1))) == 42205
+    assert code(lambda: world.add(registration_rules.register(world.state, wanted("a", TWO), TOY, 1))) == 42205
     twin = wanted("b", TWO, id=5, version=1, guid=guid)
-    assert code(lambda: registering.take_over(world.state, twin, TOY, 1)) == 42205
-    assert code(lambda: registering.register(RegistryState(), wanted("b", TWO, version=3), TOY, 1)) == 42201
-    assert code(lambda: registering.prepared(Schema("JSON", '"' + "é" * 600_000 + '"'))) == 42201
+    assert code(lambda: registration_rules.take_over(world.state, twin, TOY, 1)) == 42205
+    assert code(lambda: registration_rules.register(RegistryState(), wanted("b", TWO, version=3), TOY, 1)) == 42201
+    assert code(lambda: registration_rules.prepared(Schema("JSON", '"' + "é" * 600_000 + '"'))) == 42201
     many = tuple(Reference(f"r{n}", "s", 1) for n in range(1_001))
-    assert code(lambda: registering.prepared(Schema("AVRO", "1", many))) == 42201
+    assert code(lambda: registration_rules.prepared(Schema("AVRO", "1", many))) == 42201
 
 
 def test_what_is_not_set_cannot_be_forgotten_and_is_not_set_twice() -> None:
     """Of all, forgetting nothing is no error."""
     world = World()
-    world.add(rules.set_config(world.state, "a", Config("FULL"), 1))
-    world.add(rules.set_mode(world.state, "a", "IMPORT", 1, force=False))
+    world.add(registry_settings.set_config(world.state, "a", Config("FULL"), 1))
+    world.add(registry_settings.set_mode(world.state, "a", "IMPORT", 1, force=False))
 
-    assert rules.set_config(world.state, "a", Config("FULL"), 1)[0] == []
-    assert rules.set_mode(world.state, "a", "IMPORT", 1, force=False)[0] == []
-    assert rules.delete_config(world.state, "", 1) == ([], Config())
-    assert rules.delete_mode(world.state, "", 1) == ([], "READWRITE")
-    assert world.add(rules.delete_config(world.state, "a", 1)) == Config("FULL")
-    assert world.add(rules.delete_mode(world.state, "a", 1)) == "IMPORT"
+    assert registry_settings.set_config(world.state, "a", Config("FULL"), 1)[0] == []
+    assert registry_settings.set_mode(world.state, "a", "IMPORT", 1, force=False)[0] == []
+    assert registry_settings.delete_config(world.state, "", 1) == ([], Config())
+    assert registry_settings.delete_mode(world.state, "", 1) == ([], "READWRITE")
+    assert world.add(registry_settings.delete_config(world.state, "a", 1)) == Config("FULL")
+    assert world.add(registry_settings.delete_mode(world.state, "a", 1)) == "IMPORT"
     world.register("a", ONE)
-    assert code(lambda: rules.set_mode(world.state, "a", "IMPORT", 1, force=False)) == 42205
+    assert code(lambda: registry_settings.set_mode(world.state, "a", "IMPORT", 1, force=False)) == 42205
 
 
 def test_records_that_take_back_what_was_said_are_followed() -> None:
@@ -606,17 +605,17 @@ def test_records_that_take_back_what_was_said_are_followed() -> None:
         '{"keytype":"CLEAR_SUBJECT","subject":"c"}\tnull',
     ]
     state = RegistryState()
-    state = state.applied(importing.import_all(state, topic_records.read_records(lines), TOY, 1)[0])
+    state = state.applied(schemas_topic.import_all(state, schemas_topic.read_records(lines), TOY, 1)[0])
 
     assert (state.normalizes("b"), state.mode("a"), state.mode("b")) == (True, "READWRITE", "READONLY")
-    assert [json.loads(line.partition("\t")[2]).get("id") for line in topic_records.written_records(state, "a")] == [1]
-    assert len(list(topic_records.written_records(state))) == 4
+    assert [json.loads(line.partition("\t")[2]).get("id") for line in schemas_topic.written_records(state, "a")] == [1]
+    assert len(list(schemas_topic.written_records(state))) == 4
     cleared = [*lines, '{"keytype":"CLEAR_SUBJECT","subject":"a"}\t{"subject":"a"}']
-    assert list(topic_records.read_records(cleared).schemas) == [("b", 1)]
-    again = topic_records.read_records(lines)
-    assert importing.import_all(state, again, TOY, 1)[0] == []
+    assert list(schemas_topic.read_records(cleared).schemas) == [("b", 1)]
+    again = schemas_topic.read_records(lines)
+    assert schemas_topic.import_all(state, again, TOY, 1)[0] == []
     wrong = '{"keytype":"SCHEMA","subject":"a","version":1}\t{"id":1,"schemaType":"XML","schema":"1"}'
-    assert code(lambda: topic_records.read_records([wrong])) == 42201
+    assert code(lambda: schemas_topic.read_records([wrong])) == 42201
 
 
 def test_rows_that_were_applied_before_change_nothing() -> None:
@@ -634,11 +633,11 @@ def test_rows_that_were_applied_before_change_nothing() -> None:
 def test_who_imports_an_id_again_makes_no_second_version() -> None:
     """A writer that got no answer asks again, and clients do so by themselves."""
     world = World()
-    world.add(rules.set_mode(world.state, "", "IMPORT", 1, force=False))
-    wanted = registering.Wanted(subject="a", schema=ONE, id=7)
+    world.add(registry_settings.set_mode(world.state, "", "IMPORT", 1, force=False))
+    wanted = registration_rules.Wanted(subject="a", schema=ONE, id=7)
 
-    first = world.add(registering.register(world.state, wanted, TOY, 1))
-    again = world.add(registering.register(world.state, wanted, TOY, 1))
+    first = world.add(registration_rules.register(world.state, wanted, TOY, 1))
+    again = world.add(registration_rules.register(world.state, wanted, TOY, 1))
 
     assert again == first
     assert subjects(world) == {"a": [(1, 7)]}
@@ -649,8 +648,8 @@ def test_a_subjects_settings_go_with_its_last_version() -> None:
     world = World()
     world.register("a", ONE)
     world.register("a", TWO)
-    world.add(rules.set_config(world.state, "a", Config("NONE"), 1))
-    world.add(rules.set_mode(world.state, "a", "IMPORT", 1, force=True))
+    world.add(registry_settings.set_config(world.state, "a", Config("NONE"), 1))
+    world.add(registry_settings.set_mode(world.state, "a", "IMPORT", 1, force=True))
 
     world.delete("a", 1, permanent=False)
     assert world.state.configs.get("a") == Config("NONE")
@@ -677,23 +676,23 @@ def test_an_import_that_sets_a_read_only_mode_can_be_made_again() -> None:
         topic_line("CONFIG", {"compatibilityLevel": "FULL"}, subject="a"),
         topic_line("MODE", {"mode": "READONLY"}, subject=None),
     ]
-    contents = topic_records.read_records(lines)
-    state = RegistryState().applied(importing.import_all(RegistryState(), contents, TOY, 1)[0])
+    contents = schemas_topic.read_records(lines)
+    state = RegistryState().applied(schemas_topic.import_all(RegistryState(), contents, TOY, 1)[0])
 
-    rows, done = importing.import_all(state, contents, TOY, 2)
+    rows, done = schemas_topic.import_all(state, contents, TOY, 2)
 
-    assert (list(rows), done) == ([], importing.Imported(versions=0, known=1, settings=0))
-    more = topic_records.read_records([topic_line("CONFIG", {"compatibilityLevel": "NONE"}, subject="a")])
-    assert code(lambda: importing.import_all(state, more, TOY, 2)) == 42205
+    assert (list(rows), done) == ([], schemas_topic.Imported(versions=0, known=1, settings=0))
+    more = schemas_topic.read_records([topic_line("CONFIG", {"compatibilityLevel": "NONE"}, subject="a")])
+    assert code(lambda: schemas_topic.import_all(state, more, TOY, 2)) == 42205
 
 
 def test_guids_of_elsewhere_go_out_and_come_in_again() -> None:
     """Records may name a schema by its GUID."""
-    contents = topic_records.read_records([VERSION_LINE])
-    first = RegistryState().applied(importing.import_all(RegistryState(), contents, TOY, 1)[0])
+    contents = schemas_topic.read_records([VERSION_LINE])
+    first = RegistryState().applied(schemas_topic.import_all(RegistryState(), contents, TOY, 1)[0])
 
-    carried = topic_records.read_records(topic_records.written_records(first))
-    second = RegistryState().applied(importing.import_all(RegistryState(), carried, TOY, 1)[0])
+    carried = schemas_topic.read_records(schemas_topic.written_records(first))
+    second = RegistryState().applied(schemas_topic.import_all(RegistryState(), carried, TOY, 1)[0])
 
     assert first.guids.get(GUID) == second.guids.get(GUID) == 5
 
@@ -702,4 +701,4 @@ def test_guids_of_elsewhere_go_out_and_come_in_again() -> None:
 def test_settings_that_are_not_kept_are_not_dropped_in_an_import(name: str) -> None:
     line = topic_line("CONFIG", {"compatibilityLevel": "FULL", name: "x"}, subject="a")
 
-    assert code(lambda: topic_records.read_records([line])) == 42201
+    assert code(lambda: schemas_topic.read_records([line])) == 42201

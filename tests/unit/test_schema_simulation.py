@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from kafkalike.errors import KafkaError
-from kafkalike.model.schemas import deleting, kept_rows, registering, state
+from kafkalike.model.schemas import registration_rules, registry_state, subject_deletion
 from tests.tools.effort import examples
 from tests.tools.schema_world import explore, walk
 
@@ -54,22 +54,34 @@ def mutated(module: ModuleType, old: str, new: str) -> Iterator[None]:
 
 
 MUTANTS = [
-    (registering, "wanted.id or owned or max(state.last_id + 1, seq)", "wanted.id or state.last_id + 1"),
-    (registering, "wanted.id or owned or max(state.last_id + 1, seq)", "wanted.id or owned or max(1, len(known.live))"),
-    (registering, "if owned not in {None, schema_id}:", "if False:"),
-    (registering, "if owned is None and schema_id in state.schemas:", "if False:"),
-    (registering, "if before is not None and before.id != schema_id:", "if False:"),
-    (registering, "if last is not None and last.schema.type != schema.type:", "if False:"),
-    (registering, "    if wanted.id is None:\n        problems =", "    if False:\n        problems ="),
-    (registering, "wanted.version or known.last + 1", "wanted.version or len(known.live) + 1"),
-    (deleting, "if referrers(state, subject, version, deleted=permanent):", "if False:"),
-    (deleting, "if referrers(state, subject, version, deleted=permanent):", "if referrers(state, subject, version):"),
-    (deleting, "if permanent and not found.deleted:", "if permanent and found.deleted:"),
-    (kept_rows, "row.kind == SCHEMA or row.value", "row.value and 'fingerprint' not in row.value"),
-    (kept_rows, "last[_key(row)] == row.seq and", 'row.seq in last.values() and \'"is":"soft"\' not in row.value and'),
-    (state, "max(subject.last, stands.version)", "stands.version"),
-    (state, "self._last_id = max(self._last_id, schema_id, stands.last_id)", "self._last_id = schema_id"),
-    (state, "if bool(before.uses) != bool(uses):", "if bool(uses):"),
+    (registration_rules, "wanted.id or owned or max(state.last_id + 1, seq)", "wanted.id or state.last_id + 1"),
+    (
+        registration_rules,
+        "wanted.id or owned or max(state.last_id + 1, seq)",
+        "wanted.id or owned or max(1, len(known.live))",
+    ),
+    (registration_rules, "if owned not in {None, schema_id}:", "if False:"),
+    (registration_rules, "if owned is None and schema_id in state.schemas:", "if False:"),
+    (registration_rules, "if before is not None and before.id != schema_id:", "if False:"),
+    (registration_rules, "if last is not None and last.schema.type != schema.type:", "if False:"),
+    (registration_rules, "    if wanted.id is None:\n        problems =", "    if False:\n        problems ="),
+    (registration_rules, "wanted.version or known.last + 1", "wanted.version or len(known.live) + 1"),
+    (subject_deletion, "if referrers(state, subject, version, deleted=permanent):", "if False:"),
+    (
+        subject_deletion,
+        "if referrers(state, subject, version, deleted=permanent):",
+        "if referrers(state, subject, version):",
+    ),
+    (subject_deletion, "if permanent and not found.deleted:", "if permanent and found.deleted:"),
+    (registry_state, "row.kind == SCHEMA or row.value", "row.value and 'fingerprint' not in row.value"),
+    (
+        registry_state,
+        "last[_key(row)] == row.seq and",
+        'row.seq in last.values() and \'"is":"soft"\' not in row.value and',
+    ),
+    (registry_state, "max(subject.last, stands.version)", "stands.version"),
+    (registry_state, "self._last_id = max(self._last_id, schema_id, stands.last_id)", "self._last_id = schema_id"),
+    (registry_state, "if bool(before.uses) != bool(uses):", "if bool(uses):"),
 ]
 
 

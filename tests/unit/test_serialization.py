@@ -25,7 +25,7 @@ from kafkalike.schemas.serialization import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalike.model.batch import Headers
+    from kafkalike.model.record_batch import Headers
 
 NAMES = ["bytes", "string", "json", "long", "integer", "double", "float", "default"]
 

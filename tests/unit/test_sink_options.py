@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StringType, StructType
 
 from kafkalike.errors import IllegalArgumentError, UnsafeStorageError, UnsupportedCodecError
-from kafkalike.model.appends import TxnId
+from kafkalike.model.record_batch import TxnId
 from kafkalike.spark.format.sink import BatchWriter
 from kafkalike.spark.format.sink_options import parse_batch, parse_stream
 

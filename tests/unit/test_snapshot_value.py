@@ -10,7 +10,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.snapshots import Snapshot, TopicSnapshot
 from kafkalike.model.group_state import CommittedOffset
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.past import Past, whole_versions
+from kafkalike.model.transactions.transaction_views import Past, whole_versions
 
 SNAPSHOT = Snapshot(
     root="/r",

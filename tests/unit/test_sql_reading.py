@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kafkalike.model.sql_reading import own_tables, refusal, relations
+from kafkalike.model.topic_sql import own_tables, refusal, relations
 
 LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
 EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."

@@ -25,7 +25,7 @@ from kafkalike.delta.table_state import (
     took,
 )
 from kafkalike.errors import LogCorruptError
-from kafkalike.model.combining.parts import PARTS_KEY, Placed
+from kafkalike.model.group_commit.waiting_appends import PARTS_KEY, Placed
 from kafkalike.model.segments import Segment, SegmentIndex
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkalike.model.replication import quorum, registers, takeover
+from kafkalike.model.replication import quorum_protocol, registers, takeover
 from kafkalike.model.replication.registers import NoMajorityError, Standing, UnreachableVoterError, proposing
 from kafkalike.model.replication.takeover import NEXT, OtherTakeoverError, VoterSet, taking_over
 
@@ -56,17 +56,17 @@ class Folders:
                 mark = self.marks.get(act.voter)
                 replaced = mark is not None and act.voter not in mark.voters
                 return Standing() if act.slot == NEXT else Standing(self.last(act.voter) >= act.slot, replaced)
-            case quorum.ReadVersion():
+            case quorum_protocol.ReadVersion():
                 return self.log.get(act.voter, {}).get(act.version)
-            case quorum.LastVersion():
+            case quorum_protocol.LastVersion():
                 return self.last(act.voter)
-            case quorum.PutVersion():
+            case quorum_protocol.PutVersion():
                 self.log.setdefault(act.voter, {}).setdefault(act.version, act.content)
-            case quorum.CopyCheckpoint():
+            case quorum_protocol.CopyCheckpoint():
                 found = self.checkpoints.get(act.source, -1)
                 self.checkpoints[act.voter] = max(found, self.checkpoints.get(act.voter, -1))
                 return found
-            case quorum.NewProposer():
+            case quorum_protocol.NewProposer():
                 return str(next(self.numbers))
             case takeover.PutMark():
                 return self.marks.setdefault(act.voter, act.after)
@@ -106,7 +106,7 @@ def test_a_version_that_only_registers_say_is_brought() -> None:
     folders = Folders()
     folders.run(proposing(0, OLD.voters, "p", Content("x")))
 
-    assert folders.run(quorum.bringing("a", 0, None, ("b", "c"), OLD.voters))
+    assert folders.run(quorum_protocol.bringing("a", 0, None, ("b", "c"), OLD.voters))
     assert names(folders.log["a"]) == {0: "x"}
 
 
@@ -116,7 +116,7 @@ def test_a_version_that_nobody_in_reach_says_is_not_brought() -> None:
     folders.run(proposing(0, OLD.voters, "p", Content("x")))
     folders.away = {"a", "b"}
 
-    assert not folders.run(quorum.bringing("c", 0, None, ("a", "b"), OLD.voters))
+    assert not folders.run(quorum_protocol.bringing("c", 0, None, ("a", "b"), OLD.voters))
     assert folders.log == {}
 
 
@@ -251,7 +251,7 @@ def test_a_version_that_is_published_and_cleaned_up_meanwhile_is_not_overlooked(
     folders.publish("v0")
 
     def published_late(act: Any) -> None:
-        if isinstance(act, quorum.LastVersion) and ("a", 1) in read:
+        if isinstance(act, quorum_protocol.LastVersion) and ("a", 1) in read:
             folders.checkpoints["a"] = 1
         if isinstance(act, registers.ReadRow) and act.slot == 1:
             read.add((act.voter, act.slot))
@@ -276,7 +276,7 @@ def test_a_new_voter_that_lost_its_log_meanwhile_is_not_counted(emptied: str, le
     folders.publish("v0", at=("a", *NEW.voters))
 
     def lose(act: Any) -> None:
-        if isinstance(act, quorum.LastVersion):
+        if isinstance(act, quorum_protocol.LastVersion):
             folders.away = set()
             if act.voter in emptied:
                 # Exchanged for an empty root, at a moment at which nobody has what it lacks.

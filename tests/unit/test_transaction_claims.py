@@ -10,9 +10,9 @@ from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
-from kafkalike.model.transactions.claims import GroupClaim, check_partitions
+from kafkalike.model.transactions.group_claims import GroupClaim, check_partitions
 from kafkalike.model.transactions.rules import Wanted, plan_commit, plan_init
-from kafkalike.model.transactions.values import Attempt, Entries, WriteName
+from kafkalike.model.transactions.transactional_id import Attempt, Entries, WriteName
 
 TP = TopicPartition("in", 0)
 NAME = WriteName("stream:q", 7)

@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 
 from kafkalike.errors import KafkaStorageError, LogCorruptError, ProducerFencedError, UnknownTopicOrPartitionError
-from kafkalike.model.appends import Appended
 from kafkalike.model.group_state import GroupsState, transaction_rows
+from kafkalike.model.record_batch import Appended
 from kafkalike.model.transactions.acts import (
     Act,
     Apply,
@@ -29,11 +29,10 @@ from kafkalike.model.transactions.acts import (
     Write,
 )
 from kafkalike.model.transactions.course import aborting, beginning, committing, fencing, forgetting
-from kafkalike.model.transactions.past import Past, whole_versions
+from kafkalike.model.transactions.roll_forward import cutting, finishing, helping, looking, rolling
 from kafkalike.model.transactions.rules import UnsettledError, Wanted
-from kafkalike.model.transactions.settling import cutting, finishing, helping, looking, rolling
-from kafkalike.model.transactions.upkeep import is_over, leaving_out, maintaining
-from kafkalike.model.transactions.values import (
+from kafkalike.model.transactions.transaction_views import LostPart, Past, TopicCut, whole_versions
+from kafkalike.model.transactions.transactional_id import (
     Attempt,
     Committed,
     Entries,
@@ -44,7 +43,7 @@ from kafkalike.model.transactions.values import (
     Topic,
     Why,
 )
-from kafkalike.model.transactions.views import LostPart, TopicCut
+from kafkalike.model.transactions.upkeep import is_over, leaving_out, maintaining
 
 A, B = Topic("a", "a-id"), Topic("b", "b-id")
 PART_A = Part(topic=A, counts={0: 2}, files=(StagedFile("0", 1, 2),))

@@ -24,8 +24,8 @@ from kafkalike.errors import (
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.log.transactions.session import TransactionSession
-from kafkalike.model.appends import Appended
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.record_batch import Appended
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from tests.tools.partitions import partition_values

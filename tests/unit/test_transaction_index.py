@@ -9,11 +9,20 @@ from dataclasses import replace
 import pytest
 
 from kafkalike.model.group_state import GroupsState, transaction_rows
-from kafkalike.model.transactions import unsettled
+from kafkalike.model.transactions import pending_decisions
+from kafkalike.model.transactions.pending_decisions import Due, Dues
+from kafkalike.model.transactions.roll_forward import pending
 from kafkalike.model.transactions.rules import plan_drop
-from kafkalike.model.transactions.settling import pending
-from kafkalike.model.transactions.unsettled import Due, Dues
-from kafkalike.model.transactions.values import Attempt, Committed, Entries, Part, StagedFile, Standing, Topic, Why
+from kafkalike.model.transactions.transactional_id import (
+    Attempt,
+    Committed,
+    Entries,
+    Part,
+    StagedFile,
+    Standing,
+    Topic,
+    Why,
+)
 from tests.tools.effort import examples
 
 TOPICS = [Topic(f"topic {n}", f"id {n}") for n in range(6)]
@@ -55,7 +64,7 @@ def random_entries(chance: random.Random, state: GroupsState, ids: int) -> Entri
 def test_the_index_is_what_a_walk_over_all_ids_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where all rows are read at once, where compaction has taken those that do not count, and in older states."""
     chance = random.Random(seed)
-    monkeypatch.setattr(unsettled, "BLOCK", chance.choice([2, 3, 8, 128]))
+    monkeypatch.setattr(pending_decisions, "BLOCK", chance.choice([2, 3, 8, 128]))
     state, rows, held = GroupsState(), [], []
     ids = chance.choice([2, 10, 60])
 
@@ -97,13 +106,13 @@ def test_blocks_stay_few(order: str) -> None:
 
     assert [due.seq for due in dues] == sorted(seq for seq in numbers.values() if seq)
     assert dues.last == 2_999
-    assert len(dues._blocks) <= 4 * len(numbers) / unsettled.BLOCK + 2
-    assert max(map(len, dues._blocks)) <= unsettled.BLOCK
+    assert len(dues._blocks) <= 4 * len(numbers) / pending_decisions.BLOCK + 2
+    assert max(map(len, dues._blocks)) <= pending_decisions.BLOCK
 
 
 def test_a_block_is_split_at_its_end_or_in_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most come at the end, and leave full blocks behind."""
-    monkeypatch.setattr(unsettled, "BLOCK", 4)
+    monkeypatch.setattr(pending_decisions, "BLOCK", 4)
     decision, part = Committed(attempt=Attempt(1, 0, 1), seq=1), Part(topic=TOPICS[0], counts={}, files=())
 
     def dues(*seqs: int) -> Dues:

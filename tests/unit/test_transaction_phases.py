@@ -26,7 +26,7 @@ from kafkalike.errors import (
     UnknownOutcomeError,
 )
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim
+from kafkalike.model.transactions.group_claims import GroupClaim
 from kafkalike.producer.transaction_state import Call, Phase, Standing
 
 TOO_LARGE = MessageSizeTooLargeError("too large")

@@ -23,7 +23,7 @@ from kafkalike.errors import (
 from kafkalike.model.group_state import GroupsState, roster_row, transaction_rows
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim, offset_commit
+from kafkalike.model.transactions.group_claims import GroupClaim, offset_commit
 from kafkalike.model.transactions.rules import (
     MAX_EPOCH,
     UnsettledError,
@@ -38,7 +38,7 @@ from kafkalike.model.transactions.rules import (
     plan_forget,
     plan_init,
 )
-from kafkalike.model.transactions.values import (
+from kafkalike.model.transactions.transactional_id import (
     Attempt,
     Committed,
     Entries,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.model.transactions import acts, claims, course, rules, settling, upkeep
-from kafkalike.model.transactions.values import Standing, Why
+from kafkalike.model.transactions import acts, course, group_claims, roll_forward, rules, upkeep
+from kafkalike.model.transactions.transactional_id import Standing, Why
 from tests.tools.effort import examples
 from tests.tools.transaction_world import Broken, World
 
@@ -133,14 +133,14 @@ def a_row_follows_a_decision_that_is_not_everywhere(patch: pytest.MonkeyPatch) -
 
 @mutant
 def a_topic_gets_only_the_decision_that_is_wanted(patch: pytest.MonkeyPatch) -> None:
-    real = settling.pending
-    patch.setattr(settling, "pending", lambda *args: real(*args)[-1:])
+    real = roll_forward.pending
+    patch.setattr(roll_forward, "pending", lambda *args: real(*args)[-1:])
 
 
 @mutant
 def a_topic_gets_decisions_in_any_order(patch: pytest.MonkeyPatch) -> None:
-    real = settling.pending
-    patch.setattr(settling, "pending", lambda *args: real(*args)[::-1])
+    real = roll_forward.pending
+    patch.setattr(roll_forward, "pending", lambda *args: real(*args)[::-1])
 
 
 @mutant
@@ -169,13 +169,13 @@ def files_go_before_the_row_of_a_new_epoch(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def files_go_before_all_topics_have_them(patch: pytest.MonkeyPatch) -> None:
-    real = settling.settling
+    real = roll_forward.settling
 
     def settle(known: Any, committed: Any) -> Generator[Any, Any, Any]:
         yield acts.Remove(*committed.attempt)
         return (yield from real(known, committed))
 
-    patch.setattr(settling, "settling", settle)
+    patch.setattr(roll_forward, "settling", settle)
 
 
 @mutant
@@ -251,7 +251,7 @@ def a_consumer_of_an_old_generation_commits(patch: pytest.MonkeyPatch) -> None:
     def check(roster: Any, *_: Any) -> None:
         del roster
 
-    patch.setattr(claims, "check_commit", check)
+    patch.setattr(group_claims, "check_commit", check)
     patch.setattr(rules, "offset_commit", _offset_as_claimed)
 
 
@@ -260,7 +260,7 @@ def _offset_as_claimed(groups: Any, claim: Any, tp: Any, at: Any, topics: Any) -
     return replace(made, generation=claim.generation)
 
 
-_real_offset = claims.offset_commit
+_real_offset = group_claims.offset_commit
 
 
 @mutant
@@ -280,10 +280,10 @@ def a_committed_transaction_is_aborted(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def a_cut_takes_the_newest_versions(patch: pytest.MonkeyPatch) -> None:
     def cutting(topic: Any, known: Any) -> Generator[Any, Any, Any]:
-        yield from settling.rolling(topic, known, known.seq)
+        yield from roll_forward.rolling(topic, known, known.seq)
         return (yield acts.CutAt(topic, 10**9))
 
-    patch.setattr(settling, "_cutting", cutting)
+    patch.setattr(roll_forward, "_cutting", cutting)
 
 
 @mutant
@@ -291,7 +291,7 @@ def a_cut_brings_nothing_forward(patch: pytest.MonkeyPatch) -> None:
     def cutting(topic: Any, known: Any) -> Generator[Any, Any, Any]:
         return (yield acts.CutAt(topic, known.seq))
 
-    patch.setattr(settling, "_cutting", cutting)
+    patch.setattr(roll_forward, "_cutting", cutting)
 
 
 @mutant
@@ -308,7 +308,7 @@ def a_tightened_topic_refuses_what_is_decided(patch: pytest.MonkeyPatch) -> Brok
 
 @mutant
 def a_full_disk_is_taken_for_a_topic_that_is_gone(patch: pytest.MonkeyPatch) -> None:
-    real = settling.rolling
+    real = roll_forward.rolling
 
     def rolling(*args: Any, **rest: Any) -> Generator[Any, Any, Any]:
         try:
@@ -316,12 +316,12 @@ def a_full_disk_is_taken_for_a_topic_that_is_gone(patch: pytest.MonkeyPatch) -> 
         except KafkaStorageError:
             return None
 
-    patch.setattr(settling, "rolling", rolling)
+    patch.setattr(roll_forward, "rolling", rolling)
 
 
 @mutant
 def what_a_full_disk_keeps_out_is_aborted(patch: pytest.MonkeyPatch) -> None:
-    real = settling.finishing
+    real = roll_forward.finishing
 
     def finishing(known: Any, committed: Any) -> Generator[Any, Any, Any]:
         try:

@@ -12,9 +12,9 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD, check_batch, record_size
-from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.record_batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo
 
 NOW = 1_700_000_000_000

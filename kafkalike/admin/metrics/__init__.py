@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalike.model.lazy import lazy_names
+from kafkalike.model.public_names import lazy_names
 
 if TYPE_CHECKING:
     from kafkalike.admin.metrics.append_collector import AppendCollector as AppendCollector

@@ -12,11 +12,10 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.group_lag import GroupLag, Lags, lag_history
 from kafkalike.admin.transaction_operations import since_ms
 from kafkalike.model.group_state import TRANSACTION, standing_of
-from kafkalike.model.lag import Lag, total
-from kafkalike.model.lag_history import Moment
+from kafkalike.model.lag import Lag, Moment, total
 from kafkalike.model.structs import TopicPartition
-from kafkalike.model.transactions.values import Why
-from kafkalike.model.transactions.views import TransactionState
+from kafkalike.model.transactions.transaction_views import TransactionState
+from kafkalike.model.transactions.transactional_id import Why
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

@@ -13,7 +13,7 @@ import click
 from kafkalike.cli.environment import Environment, pass_options
 from kafkalike.cli.options import bootstrap_option, command_config_option, version_option, without_effect
 from kafkalike.errors import IllegalArgumentError, NoReassignmentInProgressError
-from kafkalike.model.replication.assignment import assigned
+from kafkalike.model.replication.replica_assignment import assigned
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:

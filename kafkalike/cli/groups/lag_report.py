@@ -9,8 +9,7 @@ from typing import Final
 
 from kafkalike.admin.group_lag import GroupLag, Lags, lag_history
 from kafkalike.cli.groups.group_report import MISSING, table
-from kafkalike.model.lag import Lag, total
-from kafkalike.model.lag_history import RATE_MS, Moment
+from kafkalike.model.lag import RATE_MS, Lag, Moment, total
 from kafkalike.model.structs import TopicPartition
 
 HEADS: Final = (

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kafkalike.model.group_state import MEMBER, TRANSACTION, GroupRow, standing_of
-from kafkalike.model.transactions.values import Standing, Why
-from kafkalike.model.transactions.views import TransactionState
+from kafkalike.model.transactions.transaction_views import TransactionState
+from kafkalike.model.transactions.transactional_id import Standing, Why
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"

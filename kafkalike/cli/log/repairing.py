@@ -14,7 +14,7 @@ from kafkalike.model.clock import Deadline
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.maintenance.verify.flaws import DamagedTable
-    from kafkalike.model.transactions.views import LostPart
+    from kafkalike.model.transactions.transaction_views import LostPart
 
 TIMEOUT_MS = 60_000
 """How long a repair of a transaction queues behind the writers of the groups' table, ms."""

@@ -30,9 +30,17 @@ from kafkalike.delta.write_queue import WriteQueue
 from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline, within
-from kafkalike.model.combining.checked_json import BAD_JSON, list_of
-from kafkalike.model.combining.parts import OWN, PARTS_KEY, Placed, Waiting, to_note
-from kafkalike.model.combining.units import MOST_UNITS, Unit, in_turn
+from kafkalike.model.group_commit.waiting_appends import (
+    MOST_UNITS,
+    OWN,
+    PARTS_KEY,
+    Placed,
+    Unit,
+    Waiting,
+    in_turn,
+    to_note,
+)
+from kafkalike.model.json_values import BAD_JSON, list_of
 from kafkalike.model.row_value import ControlState
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
 from kafkalike.delta.table_state import TableState
 from kafkalike.model.clock import Deadline
-from kafkalike.model.combining.parts import Placed, Waiting
+from kafkalike.model.group_commit.waiting_appends import Placed, Waiting
 
 A_contra = TypeVar("A_contra", contravariant=True)
 """An append of the table, before it has a place."""

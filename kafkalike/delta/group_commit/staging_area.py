@@ -13,8 +13,8 @@ from kafkalike.delta.damage import storage_errors
 from kafkalike.delta.log_files import READ_BESIDE
 from kafkalike.errors import KafkaStorageError, LogCorruptError, UnknownOutcomeError
 from kafkalike.model.clock import Clock
-from kafkalike.model.combining.acts import GIVES_WAY, ForgottenError, Lost
-from kafkalike.model.combining.parts import (
+from kafkalike.model.group_commit.acts import GIVES_WAY, ForgottenError, Lost
+from kafkalike.model.group_commit.waiting_appends import (
     Placed,
     Room,
     Taken,

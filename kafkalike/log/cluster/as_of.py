@@ -13,8 +13,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.model.clock import utc_text
 from kafkalike.model.topic import TopicInfo
-from kafkalike.model.transactions.past import APPLIED, Past, whole_versions
-from kafkalike.model.transactions.views import Cut, TopicCut
+from kafkalike.model.transactions.transaction_views import APPLIED, Cut, Past, TopicCut, whole_versions
 from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.config.storage import StorageOptions
 from kafkalike.model.config.topic import FOREIGN_WRITES, TOPIC_PROPERTIES
 from kafkalike.model.config.topic_changes import check_partition_count
-from kafkalike.model.leases import Leases
+from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.metadata_rows import (
     LogStartsMoved,
     MetadataRow,
@@ -55,7 +55,7 @@ from kafkalike.model.metadata_rows import (
     replicas_row,
     topic_row,
 )
-from kafkalike.model.mirrored import Mirrored
+from kafkalike.model.mirror import Mirrored
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.local import LocalStorage
@@ -521,7 +521,7 @@ class Cluster:
         Raises:
             InvalidReplicationFactorError, InvalidReplicationAssignmentError: it cannot be so.
         """
-        from kafkalike.model.replication.assignment import check_assignment, check_factor
+        from kafkalike.model.replication.replica_assignment import check_assignment, check_factor
 
         del state, location, partitions
         if factor != -1:

@@ -26,8 +26,8 @@ from kafkalike.storage.port import Storage
 if TYPE_CHECKING:
     # These are loaded by what needs them: many programs look at the metadata of a local root and go.
     from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
-    from kafkalike.model.schemas.rows import SchemaRow
-    from kafkalike.model.schemas.state import RegistryState
+    from kafkalike.model.schemas.registry_state import RegistryState
+    from kafkalike.model.schemas.schema_rows import SchemaRow
 
 METADATA_PAUSE_SECONDS: Final = 30.0
 """Most seconds between two looks at the topics of those who wait for records, where a look costs money; in Kafka a
@@ -143,7 +143,7 @@ class ControlLogs:
 
     def _combined_groups(self) -> ControlGroupCommit[GroupsState, GroupRow]:
         from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
-        from kafkalike.model.combining.offset_commit import load_commit
+        from kafkalike.model.offset_commit import load_commit
 
         return ControlGroupCommit(self._groups_table(), load_commit, Helpers())
 
@@ -153,8 +153,8 @@ class ControlLogs:
         Args:
             before_change: called before each change; it may refuse it.
         """
-        from kafkalike.model.schemas.rows import SchemaRow
-        from kafkalike.model.schemas.state import RegistryState
+        from kafkalike.model.schemas.registry_state import RegistryState
+        from kafkalike.model.schemas.schema_rows import SchemaRow
 
         return ControlLog(
             RowTable(

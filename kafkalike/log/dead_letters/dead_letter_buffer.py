@@ -11,8 +11,7 @@ from kafkalike.log.dead_letters.dead_letter_topic import batch_of, ensure
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.topic_ids import MetadataOfReader
 from kafkalike.log.topic.validate import check_batch
-from kafkalike.model.dead_letters.held import Held, Lives
-from kafkalike.model.dead_letters.letters import Letter
+from kafkalike.model.dead_letter import Held, Letter, Lives
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:

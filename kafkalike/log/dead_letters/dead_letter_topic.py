@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import TopicAlreadyExistsError
 from kafkalike.model import faults
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.config.dead_letters import topic_settings
-from kafkalike.model.dead_letters.letters import Letter
+from kafkalike.model.dead_letter import Letter
+from kafkalike.model.record_batch import RecordBatch
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

@@ -21,7 +21,7 @@ from kafkalike.log.group.membership import Membership
 from kafkalike.model import faults
 from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Clock, Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim
+from kafkalike.model.transactions.group_claims import GroupClaim
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import UnknownTopicOrPartitionError
-from kafkalike.model.dead_letters.letters import Context, Headers, original_headers, read_context, same_class
+from kafkalike.model.dead_letter import Context, Headers, original_headers, read_context, same_class
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog

@@ -10,7 +10,7 @@ from kafkalike.log.group.heartbeat import Pacemaker
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings, Membership
 from kafkalike.model.clock import Clock
-from kafkalike.model.groups.protocol import EXCLUSIVE, Scheme, Subscriber
+from kafkalike.model.groups.group_protocol import EXCLUSIVE, Scheme, Subscriber
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:

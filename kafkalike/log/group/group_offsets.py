@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.cluster.control_logs import GroupsLog
 from kafkalike.model.clock import Clock
-from kafkalike.model.combining.checked_json import INT32
+from kafkalike.model.json_values import INT32
 from kafkalike.model.offsets import MAX_OFFSET
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
@@ -51,7 +51,7 @@ class GroupOffsets:
         Whether the member is still one is looked at where the rows will stand, by whoever writes them, so a member that
         was stopped and wakes up late cannot overwrite its successor's offsets. A client outside the membership
         (generation -1) may commit only while the group has no members. The rules are
-        `kafkalike.model.groups.protocol.check_commit`.
+        `kafkalike.model.groups.group_protocol.check_commit`.
 
         In an object store other processes may write the rows: see decision 029.
 
@@ -81,7 +81,7 @@ class GroupOffsets:
             UnknownOutcomeError: the write may have happened; committing again is harmless.
         """
         # Those who look at groups and never commit are many.
-        from kafkalike.model.combining.offset_commit import OffsetCommit, Position
+        from kafkalike.model.offset_commit import OffsetCommit, Position
 
         checked = {tp: check_position(tp, at, self.max_metadata_bytes) for tp, at in offsets.items()}
         if not checked:

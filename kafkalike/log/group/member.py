@@ -1,6 +1,6 @@
 """GroupMember: one member's side of the group protocol; what it wants in, what it owns out.
 
-The rules are in `kafkalike.model.groups.protocol`; here they meet the table of groups, the leases and the clock.
+The rules are in `kafkalike.model.groups.group_protocol`; here they meet the table of groups, the leases and the clock.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from kafkalike.log.group.membership import Counts, MemberSettings, Membership, T
 from kafkalike.log.group.session_expiry import Watch
 from kafkalike.log.group.store import GroupStore, RosterStore
 from kafkalike.model.clock import Clock
-from kafkalike.model.groups import protocol
-from kafkalike.model.groups.protocol import Known
+from kafkalike.model.groups import group_protocol
+from kafkalike.model.groups.group_protocol import Known
 from kafkalike.model.groups.roster import Member, Roster
-from kafkalike.model.leases import Leases
+from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class GroupMember:
         begun = self._clock.monotonic()
         self._leases.renew(settings.group_id, self._id)
         self._due = self._clock.monotonic() + settings.heartbeat_interval_ms / 1000
-        joined = self._store.change(lambda now: protocol.join(now, member, known), self._id, "joined", timeout_ms)
+        joined = self._store.change(lambda now: group_protocol.join(now, member, known), self._id, "joined", timeout_ms)
         self.lease_end = begun + settings.session_timeout_ms / 1000
         roster = self._adopt(joined)
         log.info("group %s: %s joined in generation %s", settings.group_id, self._id, roster.generation)
@@ -217,7 +217,7 @@ class GroupMember:
             known = self._known()
             return self._mine(
                 lambda now: (
-                    protocol.join(now, replace(now.members[self._id], subscription=subscription), known)
+                    group_protocol.join(now, replace(now.members[self._id], subscription=subscription), known)
                     if self._id in now.members
                     else now
                 ),
@@ -227,9 +227,9 @@ class GroupMember:
 
     def _renew(self, roster: Roster) -> Roster | None:
         known = self._known()
-        if not roster.pending and not protocol.topics_differ(roster, known):
+        if not roster.pending and not group_protocol.topics_differ(roster, known):
             return roster
-        return self._mine(lambda now: protocol.renew(now, known), "topics changed")
+        return self._mine(lambda now: group_protocol.renew(now, known), "topics changed")
 
     def release(self, given_up: Iterable[TopicPartition]) -> Roster | None:
         """Say that it holds partitions no more. Caller: after the listener was called.
@@ -241,7 +241,7 @@ class GroupMember:
             The roster after it; None when this is no member any more.
         """
         known, given = self._known(), tuple(given_up)
-        return self._mine(lambda now: protocol.release(now, self._id, given, known), "gave up partitions")
+        return self._mine(lambda now: group_protocol.release(now, self._id, given, known), "gave up partitions")
 
     def leave(self, timeout_ms: float | None = 60_000, why: str = "left") -> None:
         """Be a member no more; does nothing when it is none. What it owned goes to others at once.

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kafkalike.model.groups.protocol import Scheme
+from kafkalike.model.groups.group_protocol import Scheme
 from kafkalike.model.topic import TopicInfo
 
 

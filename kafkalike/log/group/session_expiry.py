@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from kafkalike.log.group.membership import MemberSettings
 from kafkalike.log.group.store import RosterStore
 from kafkalike.model.clock import Clock
-from kafkalike.model.groups import protocol
-from kafkalike.model.groups.protocol import Known
+from kafkalike.model.groups import group_protocol
+from kafkalike.model.groups.group_protocol import Known
 from kafkalike.model.groups.roster import Member, Roster
-from kafkalike.model.groups.sessions import Sessions
-from kafkalike.model.leases import Leases
+from kafkalike.model.groups.sessions import Leases, Sessions
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +92,7 @@ class Watch:
             if stamps is not None:
                 latest = self._leases.read(self._group_id, gone)
                 out = [i for i in gone if latest.get(i) == stamps.get(i)]
-            return protocol.leave(now, out, known)
+            return group_protocol.leave(now, out, known)
 
         self._store.change(change, by, why, timeout_ms)
         for member_id in out:

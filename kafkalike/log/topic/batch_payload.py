@@ -22,8 +22,7 @@ from kafkalike.errors import KafkaStorageError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.log.topic.validate import SchemasOf, check_batch
 from kafkalike.model import faults
-from kafkalike.model.appends import TxnId
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch, TxnId
 from kafkalike.model.segments import Segment
 from kafkalike.storage.arrays import binaries, held_numbers, numbers
 from kafkalike.storage.parquet import put_parquet

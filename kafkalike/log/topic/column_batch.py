@@ -20,8 +20,8 @@ from kafkalike.log.topic.arrow.layouts import check_size, plain_bytes, plain_hea
 from kafkalike.log.topic.chunk import HEADERS_TYPE
 from kafkalike.log.topic.column_rules import Slices, header_sizes, turns
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.partitioner.murmur2 import partitions_of_slices
+from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.schemas.admission import HEAD
 from kafkalike.storage.arrays import numbers
 

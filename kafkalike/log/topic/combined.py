@@ -22,10 +22,9 @@ from kafkalike.log.topic.known_writes import names_of
 from kafkalike.log.topic.validate import SchemasOf, check_after, codec_for
 from kafkalike.log.topic.waiting_batch import pack, unpack
 from kafkalike.model import faults
-from kafkalike.model.appends import Appended, TxnId
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import Deadline
-from kafkalike.model.combining.parts import OWN, PARTS_KEY, Placed, Waiting, numbered, to_note
+from kafkalike.model.group_commit.waiting_appends import OWN, PARTS_KEY, Placed, Waiting, numbered, to_note
+from kafkalike.model.record_batch import Appended, RecordBatch, TxnId
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Clock

@@ -12,10 +12,9 @@ from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.topic.batch_payload import BEFORE_KEY, BatchPayload, Payload
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.waiting_batch import Loose
-from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
-from kafkalike.model.batch import RecordBatch
-from kafkalike.model.transactions.values import BATCHES, Part, StagedFile, WriteName
-from kafkalike.model.transactions.views import TopicCut
+from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
+from kafkalike.model.transactions.transaction_views import TopicCut
+from kafkalike.model.transactions.transactional_id import BATCHES, Part, StagedFile, WriteName
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog

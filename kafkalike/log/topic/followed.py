@@ -17,13 +17,13 @@ from kafkalike.log.topic.look_back import look_back
 from kafkalike.log.topic.reader import PartitionReader
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.validate import SchemasOf
-from kafkalike.model.appends import TRANSACTIONS
 from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.compaction import HOLES, cleaner_app
 from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.config.topic import TopicConfig
+from kafkalike.model.maintenance.compaction import HOLES, cleaner_app
 from kafkalike.model.metadata_rows import MetadataRow
+from kafkalike.model.record_batch import TRANSACTIONS
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo

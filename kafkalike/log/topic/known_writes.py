@@ -9,8 +9,8 @@ from kafkalike.delta.damage import storage_errors
 from kafkalike.delta.table_state import TableState
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.log.topic.validate import check_after, not_in_order
-from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
-from kafkalike.model.combining.parts import ranges_of_write
+from kafkalike.model.group_commit.waiting_appends import ranges_of_write
+from kafkalike.model.record_batch import TRANSACTIONS, Appended, TxnId
 from kafkalike.model.segments import Segment
 from kafkalike.storage.port import Storage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kafkalike.delta.actions import append_info
-from kafkalike.model.appends import TRANSACTIONS
+from kafkalike.model.record_batch import TRANSACTIONS
 
 WORK_KEY: Final = "maintenance"
 """Key, in a commit's user metadata, of what maintenance did: a key of `OPERATIONS`."""

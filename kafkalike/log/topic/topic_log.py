@@ -38,10 +38,9 @@ from kafkalike.log.topic.known_writes import find_commit, find_write, names_of, 
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.validate import codec_for
 from kafkalike.model import faults
-from kafkalike.model.appends import TRANSACTIONS, Appended, TxnId
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.offsets import plan_offsets
+from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.port import NOW, Pace
 

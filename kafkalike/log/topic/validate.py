@@ -15,13 +15,13 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
-from kafkalike.model.batch import Headers, RecordBatch
 from kafkalike.model.config.topic import CODECS, NO_CHECKS, TopicConfig
+from kafkalike.model.record_batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
-    from kafkalike.model.appends import TxnId
-    from kafkalike.model.schemas.state import RegistryState
+    from kafkalike.model.record_batch import TxnId
+    from kafkalike.model.schemas.registry_state import RegistryState
 
 MAX_TIMESTAMP_MS: Final = 253_402_214_399_999
 """Largest record time, ms: 9999-12-30T23:59:59.999Z. File statistics, which look-ups by time rest on, have times as

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from kafkalike.delta.checksummed import opened, sealed
 from kafkalike.errors import CorruptRecordError
-from kafkalike.model.appends import TxnId
-from kafkalike.model.batch import Headers, RecordBatch
-from kafkalike.model.combining.checked_json import BAD_JSON, INT32, INT64, list_of, text, whole
 from kafkalike.model.config.topic import CODECS
+from kafkalike.model.json_values import BAD_JSON, INT32, INT64, list_of, text, whole
+from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
 
 _PARTITIONS: Final = re.compile(rb'"partitions":\[(\d+(?:,\d+)*)\]')
 """In the head of a file; text in it has a backslash before each quote."""

@@ -10,9 +10,9 @@ from typing import Final
 
 from kafkalike.log.topic.waiting_batch import Loose
 from kafkalike.log.transactions.transaction_effects import HeldTransaction
-from kafkalike.model.appends import Appended
-from kafkalike.model.transactions.groups import Groups
-from kafkalike.model.transactions.values import Attempt, Committed, Part, StagedFile, Topic
+from kafkalike.model.record_batch import Appended
+from kafkalike.model.transactions.group_claims import Groups
+from kafkalike.model.transactions.transactional_id import Attempt, Committed, Part, StagedFile, Topic
 
 HELD_BYTES: Final = 16 * 1024 * 1024
 """Staged bytes of a transaction that its producer also holds in memory, so that it need not read them again."""

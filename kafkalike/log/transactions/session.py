@@ -22,20 +22,13 @@ from kafkalike.log.transactions.open_transaction import OpenTransaction, Staged,
 from kafkalike.log.transactions.transaction_effects import Driver, HeldTransaction
 from kafkalike.log.transactions.transaction_files import TRIES, FilesToStage, Staging
 from kafkalike.model import faults
-from kafkalike.model.appends import Appended
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import Clock, Deadline
+from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.model.transactions import course
-from kafkalike.model.transactions.claims import GroupOffsets
+from kafkalike.model.transactions.group_claims import GroupOffsets
+from kafkalike.model.transactions.roll_forward import finishing
 from kafkalike.model.transactions.rules import Wanted
-from kafkalike.model.transactions.settling import finishing
-from kafkalike.model.transactions.values import (
-    BATCHES,
-    Attempt,
-    Standing,
-    Topic,
-    WriteName,
-)
+from kafkalike.model.transactions.transactional_id import BATCHES, Attempt, Standing, Topic, WriteName
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog

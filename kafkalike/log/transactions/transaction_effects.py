@@ -12,13 +12,13 @@ from kafkalike.log.topic.decided import DecidedRecords, StagedFileError
 from kafkalike.log.topic.waiting_batch import Loose
 from kafkalike.log.transactions.transaction_files import records_of
 from kafkalike.model import faults
-from kafkalike.model.appends import Appended
 from kafkalike.model.clock import Deadline
 from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
+from kafkalike.model.record_batch import Appended
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions import acts
-from kafkalike.model.transactions.claims import GroupOffsets, check_partitions
-from kafkalike.model.transactions.values import Attempt, Committed, Part, StagedFile, Topic
+from kafkalike.model.transactions.group_claims import GroupOffsets, check_partitions
+from kafkalike.model.transactions.transactional_id import Attempt, Committed, Part, StagedFile, Topic
 
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from kafkalike.model.config.server import ServerConfig
     from kafkalike.model.group_state import GroupRow, GroupsState
     from kafkalike.model.metadata_rows import MetadataRow
-    from kafkalike.model.transactions.values import WriteName
-    from kafkalike.model.transactions.views import TopicCut
+    from kafkalike.model.transactions.transaction_views import TopicCut
+    from kafkalike.model.transactions.transactional_id import WriteName
 
 
 SIDE_BY_SIDE: Final = 16
@@ -90,7 +90,7 @@ class Driver:
         self._held = held or HeldTransaction()
 
     def check_partitions(self, offsets: GroupOffsets) -> None:
-        """See `kafkalike.model.transactions.claims.check_partitions`."""
+        """See `kafkalike.model.transactions.group_claims.check_partitions`."""
         metadata = self._cluster.metadata
         try:
             check_partitions(offsets, metadata.state.topics)

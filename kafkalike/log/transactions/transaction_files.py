@@ -26,12 +26,12 @@ from kafkalike.log.runs.runs import Run
 from kafkalike.log.topic.decided import DecidedPayload, DecidedRecords, Load, StagedFileError
 from kafkalike.log.topic.waiting_batch import Loose, pack, partitions_in, unpack
 from kafkalike.model.clock import within
-from kafkalike.model.transactions.values import Attempt, Committed, Folder, Part, StagedFile
+from kafkalike.model.transactions.transactional_id import Attempt, Committed, Folder, Part, StagedFile
 
 if TYPE_CHECKING:
-    from kafkalike.model.batch import RecordBatch
     from kafkalike.model.clock import Deadline
-    from kafkalike.model.transactions.values import Attempt, Committed, Part
+    from kafkalike.model.record_batch import RecordBatch
+    from kafkalike.model.transactions.transactional_id import Attempt, Committed, Part
     from kafkalike.storage.port import Entry, Storage
 
 

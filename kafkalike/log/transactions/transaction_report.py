@@ -10,11 +10,11 @@ from kafkalike.log.topic.decided import StagedFileError
 from kafkalike.log.transactions.transaction_effects import Driver, TransactionContext
 from kafkalike.log.transactions.transaction_files import check_part, staged_counts
 from kafkalike.model.clock import Deadline
+from kafkalike.model.transactions.pending_decisions import Due
+from kafkalike.model.transactions.roll_forward import looking
 from kafkalike.model.transactions.rules import is_open
-from kafkalike.model.transactions.settling import looking
-from kafkalike.model.transactions.unsettled import Due
-from kafkalike.model.transactions.values import Folder, Standing, Why
-from kafkalike.model.transactions.views import LostPart, TransactionDescription, TransactionState
+from kafkalike.model.transactions.transaction_views import LostPart, TransactionDescription, TransactionState
+from kafkalike.model.transactions.transactional_id import Folder, Standing, Why
 
 
 def describe(

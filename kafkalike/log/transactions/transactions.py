@@ -20,10 +20,9 @@ from kafkalike.log.transactions.transaction_report import describe, lost_parts
 from kafkalike.model.clock import Deadline
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name, check_transactional_id, is_storable
-from kafkalike.model.transactions import course, settling, upkeep
-from kafkalike.model.transactions.unsettled import Due
-from kafkalike.model.transactions.values import Attempt, Standing, Topic, Why
-from kafkalike.model.transactions.views import (
+from kafkalike.model.transactions import course, roll_forward, upkeep
+from kafkalike.model.transactions.pending_decisions import Due
+from kafkalike.model.transactions.transaction_views import (
     Cut,
     LostPart,
     ProducerIdAndEpoch,
@@ -31,6 +30,7 @@ from kafkalike.model.transactions.views import (
     TransactionListing,
     TransactionState,
 )
+from kafkalike.model.transactions.transactional_id import Attempt, Standing, Topic, Why
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -155,14 +155,14 @@ class Transactions:
         now_ms = self._cluster.clock.now_ms()
         for log in logs:
             topic_id = log.info.topic_id
-            missing = settling.pending(known, topic_id, log.last_transaction, known.seq)
+            missing = roll_forward.pending(known, topic_id, log.last_transaction, known.seq)
             old = [due.seq for due in missing if _left_alone(due, now_ms)]
             if old:
                 late[Topic(log.info.name, topic_id)] = max(old)
                 held.logs[topic_id] = log
         if not late:
             return False
-        problems: Sequence[KafkaError] = self._driver(deadline, held).run(settling.helping(late, known))
+        problems: Sequence[KafkaError] = self._driver(deadline, held).run(roll_forward.helping(late, known))
         for problem in problems:
             raise problem
         return True
@@ -183,7 +183,7 @@ class Transactions:
         state = self._cluster.metadata.refresh()
         wanted = [Topic(info.name, info.topic_id) for info in (state.require(check_topic_name(n)) for n in topics)]
         driver = self._driver(deadline)
-        known, found = driver.run(settling.cutting(wanted))
+        known, found = driver.run(roll_forward.cutting(wanted))
         return Cut(
             seq=known.seq,
             groups_version=driver.versions[known.seq],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkalike.log.cluster.topic_lineage import origin_ids
-from kafkalike.model.corrections.removal import Taking
+from kafkalike.model.maintenance.record_removal import Taking
 from kafkalike.model.metadata_rows import TopicChange, parse_row
 from kafkalike.model.partitioner import partition_for_key
 

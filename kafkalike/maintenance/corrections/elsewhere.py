@@ -13,7 +13,7 @@ from kafkalike.errors import KafkaError, KafkaTimeoutError
 from kafkalike.maintenance.corrections.choice import Choice
 from kafkalike.maintenance.upkeep.remove import Remover
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.transactions.views import TransactionState as State
+from kafkalike.model.transactions.transaction_views import TransactionState as State
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

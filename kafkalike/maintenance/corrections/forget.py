@@ -21,13 +21,13 @@ from kafkalike.maintenance.upkeep.forgotten import versions_of_run
 from kafkalike.maintenance.upkeep.remove import Remover, ready_to_remove, remove_files, without_maintenance
 from kafkalike.maintenance.upkeep.removing import merged_keys
 from kafkalike.maintenance.upkeep.vacuum import ORPHAN_MS, WAITING_MS
-from kafkalike.model.batch import RecordBatch
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.maintenance import MaintenanceConfig
-from kafkalike.model.corrections.certificate import Certificate, TopicForgotten, VersionMade
-from kafkalike.model.corrections.removal import KeyFound, Taking, joined, runs_of, tombstones_wanted
-from kafkalike.model.dead_letters.letters import SUFFIX
+from kafkalike.model.dead_letter import SUFFIX
+from kafkalike.model.maintenance.purge_certificate import Certificate, TopicForgotten, VersionMade
+from kafkalike.model.maintenance.record_removal import KeyFound, Taking, joined, runs_of, tombstones_wanted
 from kafkalike.model.names import check_topic_name
+from kafkalike.model.record_batch import RecordBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

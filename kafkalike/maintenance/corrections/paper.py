@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.maintenance.corrections.places import lies_below
 from kafkalike.model.clock import Clock
-from kafkalike.model.corrections.certificate import Certificate, parse_certificate
-from kafkalike.model.corrections.removal import fingerprint
+from kafkalike.model.maintenance.purge_certificate import Certificate, parse_certificate
+from kafkalike.model.maintenance.record_removal import fingerprint
 from kafkalike.version import user_and_host
 
 if TYPE_CHECKING:

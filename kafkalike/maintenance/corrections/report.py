@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.model.corrections.certificate import Certificate
-from kafkalike.model.corrections.removal import GroupPast, count
+from kafkalike.model.maintenance.purge_certificate import Certificate
+from kafkalike.model.maintenance.record_removal import GroupPast, count
 
 if TYPE_CHECKING:
     from kafkalike.maintenance.upkeep.removing import Removed

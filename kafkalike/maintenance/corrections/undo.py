@@ -14,8 +14,8 @@ from kafkalike.maintenance.upkeep.change import COMMIT_TIMEOUT_MS
 from kafkalike.maintenance.upkeep.remove import Remover, ready_to_remove, without_maintenance
 from kafkalike.maintenance.verify.appends import FoundAppend, find_append, find_transaction, reaches_back_to
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.model.corrections.removal import GroupPast, Taking, Undone, groups_past, plan_undo
 from kafkalike.model.group_state import standing_of
+from kafkalike.model.maintenance.record_removal import GroupPast, Taking, Undone, groups_past, plan_undo
 from kafkalike.model.names import check_topic_name
 
 if TYPE_CHECKING:

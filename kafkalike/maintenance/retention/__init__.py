@@ -1,8 +1,8 @@
 """Retention: a cluster in, topics as long, as compact and in as few files as their settings say out.
 
-Plans are the model's (`kafkalike.model.retention`, `compaction`, `merging`); what changes tables is the log's
-(`kafkalike.maintenance.upkeep.change` and its neighbours). Here they meet, in an order that survives a crash between
-any two steps.
+Plans are the model's (`kafkalike.model.maintenance.retention`, `compaction`, `merging`); what changes tables is the
+log's (`kafkalike.maintenance.upkeep.change` and its neighbours). Here they meet, in an order that survives a crash
+between any two steps.
 """
 
 from __future__ import annotations

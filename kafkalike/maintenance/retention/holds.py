@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kafkalike.model.retention import Hold
+from kafkalike.model.maintenance.retention import Hold
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:

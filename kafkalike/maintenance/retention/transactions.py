@@ -9,7 +9,7 @@ from kafkalike.errors import KafkaError
 from kafkalike.maintenance.retention.report import MaintenanceReport
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.transactions.rules import expired
-from kafkalike.model.transactions.views import TransactionState
+from kafkalike.model.transactions.transaction_views import TransactionState
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

@@ -21,7 +21,7 @@ from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.maintenance.upkeep.replacing import Replacement, check_apart, groups, losing, replaced
 from kafkalike.maintenance.upkeep.rewrite import Mask
 from kafkalike.model.clock import Deadline
-from kafkalike.model.compaction import CompactionPlan
+from kafkalike.model.maintenance.compaction import CompactionPlan
 from kafkalike.model.segments import Segment
 from kafkalike.storage.parquet import open_parquet
 

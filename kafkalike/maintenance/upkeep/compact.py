@@ -16,7 +16,7 @@ from kafkalike.maintenance.upkeep.cleaning import Cleaning, Looked, clean
 from kafkalike.maintenance.upkeep.replacing import Replacement
 from kafkalike.maintenance.upkeep.tasks import IN_PROCESS, Tasks, where_possible
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.compaction import Cleaned, CompactionPlan, cleaner_app
+from kafkalike.model.maintenance.compaction import Cleaned, CompactionPlan, cleaner_app
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog

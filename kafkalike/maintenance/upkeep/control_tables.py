@@ -17,8 +17,8 @@ from kafkalike.delta.write_queue import turns_of
 from kafkalike.log.cluster.topic_folders import dead_folders, live_topic, remove_folder, topic_id_of
 from kafkalike.maintenance.upkeep.vacuum import Delays, leftovers, vacuum
 from kafkalike.model.clock import Deadline
-from kafkalike.model.control_rows import kept_group_rows, kept_metadata_rows
-from kafkalike.model.schemas.kept_rows import kept_schema_rows
+from kafkalike.model.maintenance.control_rows import kept_group_rows, kept_metadata_rows
+from kafkalike.model.schemas.registry_state import kept_schema_rows
 
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog

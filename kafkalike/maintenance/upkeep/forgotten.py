@@ -10,8 +10,8 @@ from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.topic.notes import RUN_KEY
 from kafkalike.log.topic.segment_files import segment_of, sha256_of, versions
 from kafkalike.log.topic.segment_rows import read_segment
-from kafkalike.model.corrections.certificate import FileHash, VersionMade
-from kafkalike.model.corrections.removal import runs_of
+from kafkalike.model.maintenance.purge_certificate import FileHash, VersionMade
+from kafkalike.model.maintenance.record_removal import runs_of
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog

@@ -20,7 +20,7 @@ from kafkalike.model.clock import Deadline
 if TYPE_CHECKING:
     from kafkalike.delta.actions import Add
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.model.merging import Run
+    from kafkalike.model.maintenance.small_files import Run
     from kafkalike.model.segments import Segment
     from kafkalike.storage.port import Storage
 

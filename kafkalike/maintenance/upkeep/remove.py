@@ -18,7 +18,7 @@ from kafkalike.maintenance.upkeep.tasks import IN_PROCESS, Tasks, where_possible
 from kafkalike.maintenance.upkeep.vacuum import Leftover, vacuum
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
-from kafkalike.model.corrections.removal import Taking, count
+from kafkalike.model.maintenance.record_removal import Taking, count
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

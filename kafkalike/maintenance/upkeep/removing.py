@@ -23,9 +23,9 @@ from kafkalike.maintenance.upkeep.replacing import Replacement, check_apart, gro
 from kafkalike.maintenance.upkeep.rewrite import Mask
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
-from kafkalike.model.corrections.certificate import FileHash
-from kafkalike.model.corrections.removal import KeyFound, Runs, Taking, runs_of, within
-from kafkalike.model.dead_letters.letters import read_context
+from kafkalike.model.dead_letter import read_context
+from kafkalike.model.maintenance.purge_certificate import FileHash
+from kafkalike.model.maintenance.record_removal import KeyFound, Runs, Taking, runs_of, within
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.maintenance.upkeep.change import COMMIT_TIMEOUT_MS, Change, publish
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
-from kafkalike.model.compaction import CLEANER_APP, HOLES, cleaner_app
+from kafkalike.model.maintenance.compaction import CLEANER_APP, HOLES, cleaner_app
 from kafkalike.model.metadata_rows import LOG_START, LogStartsMoved, MetadataRow, Move, parse_row
 from kafkalike.storage.port import Storage
 

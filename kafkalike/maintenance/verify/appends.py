@@ -10,8 +10,8 @@ from kafkalike.delta.actions import TableCommit, log_name, parse_commit
 from kafkalike.log.topic.known_writes import ranges_of
 from kafkalike.log.topic.notes import maintenance_of, transaction_of
 from kafkalike.log.topic.segment_files import segment_of, versions
-from kafkalike.model.combining.parts import parts_of
-from kafkalike.model.mirrored import SEAL
+from kafkalike.model.group_commit.waiting_appends import parts_of
+from kafkalike.model.mirror import SEAL
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog

@@ -15,8 +15,8 @@ from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.maintenance.verify.findings import Finding, Report
 from kafkalike.maintenance.verify.key_bytes import keys_left
 from kafkalike.model.clock import utc_text
-from kafkalike.model.corrections.certificate import Certificate, TopicForgotten
-from kafkalike.model.corrections.removal import runs_of, within
+from kafkalike.model.maintenance.purge_certificate import Certificate, TopicForgotten
+from kafkalike.model.maintenance.record_removal import runs_of, within
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

@@ -11,7 +11,7 @@ from kafkalike.delta.actions import append_info, log_name, parse_commit
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.topic.notes import transaction_of
 from kafkalike.log.topic.segment_files import segment_of, versions
-from kafkalike.model.combining.parts import ids_of
+from kafkalike.model.group_commit.waiting_appends import ids_of
 from kafkalike.model.segments import Segment
 from kafkalike.storage.port import Storage
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kafkalike.delta.table_loader import load_table
 from kafkalike.errors import CorruptRecordError, DataLossError
 from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.model.compaction import HOLES, cleaner_app
+from kafkalike.model.maintenance.compaction import HOLES, cleaner_app
 from kafkalike.model.offsets import Gap, gaps_and_overlaps
 
 if TYPE_CHECKING:

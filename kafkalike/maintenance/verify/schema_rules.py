@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafkalike.maintenance.verify.findings import Finding
-from kafkalike.model.schemas.rows import SchemaRow
-from kafkalike.model.schemas.state import RegistryState
+from kafkalike.model.schemas.registry_state import RegistryState
+from kafkalike.model.schemas.schema_rows import SchemaRow
 
 
 def check_schema_rows(rows: Iterable[SchemaRow]) -> list[Finding]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from kafkalike.maintenance.verify.findings import Finding
 from kafkalike.model.group_state import TRANSACTION, GroupRow, standing_of
-from kafkalike.model.transactions.values import Standing
-from kafkalike.model.transactions.views import LostPart
+from kafkalike.model.transactions.transaction_views import LostPart
+from kafkalike.model.transactions.transactional_id import Standing
 
 
 def check_transaction_rows(rows: Iterable[GroupRow]) -> list[Finding]:

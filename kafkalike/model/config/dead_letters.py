@@ -10,7 +10,7 @@ from kafkalike.errors import InvalidTopicError, KafkaConfigurationError
 from kafkalike.model.config.client import IdleSettings, build, choice, flag, optional
 from kafkalike.model.config.properties import INT_MAX, LONG_MAX
 from kafkalike.model.config.topic import TopicConfig
-from kafkalike.model.dead_letters.letters import CONTEXT_BYTES, SUFFIX, default_topic
+from kafkalike.model.dead_letter import CONTEXT_BYTES, SUFFIX, default_topic
 from kafkalike.model.names import check_topic_name
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from kafkalike.errors import InvalidConfigurationError
-from kafkalike.model.compaction import CompactionPolicy
 from kafkalike.model.config.properties import Value
 from kafkalike.model.config.topic import TOPIC_PROPERTIES
-from kafkalike.model.merging import MergePolicy
-from kafkalike.model.retention import FOREVER, RetentionClock, RetentionPolicy
+from kafkalike.model.maintenance.compaction import CompactionPolicy
+from kafkalike.model.maintenance.retention import FOREVER, RetentionClock, RetentionPolicy
+from kafkalike.model.maintenance.small_files import MergePolicy
 
 RETENTION_PARTS: Final = 10
 """Merged files that the retained part of a partition consists of at least, in time and in bytes: whole files expire, so

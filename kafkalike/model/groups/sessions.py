@@ -1,9 +1,10 @@
-"""Sessions: heartbeats of members in, whose session is over out; as one observer sees it."""
+"""Sessions: heartbeats of members in, whose session is over out; and where members leave their heartbeats."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from kafkalike.model.groups.roster import Member
 
@@ -95,3 +96,27 @@ class Sessions:
             self._seen[m.member_id].since + m.session_timeout_ms / 1000 for m in others if m.member_id in self._seen
         ]
         return min(ends, default=None)
+
+
+class Leases(Protocol):
+    """Heartbeats of group members, outside the table of groups. Thread-safe."""
+
+    def renew(self, group_id: str, member_id: str) -> None:
+        """Give a heartbeat.
+
+        Raises:
+            KafkaStorageError: the storage refused.
+        """
+        ...
+
+    def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
+        """When members gave their last heartbeat: ns by the storage's own clock; who never gave one is missing.
+
+        Raises:
+            KafkaStorageError: the storage refused.
+        """
+        ...
+
+    def drop(self, group_id: str, member_id: str) -> None:
+        """Forget a member; never fails."""
+        ...

@@ -1,1 +1,1 @@
-"""Replication: which roots hold a topic, in what order they take a version, and what happens when one fails; pure."""
+"""Replication: the replicas of a table, the order in which they take a version, failover and the quorum; pure."""

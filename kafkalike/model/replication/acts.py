@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
-from kafkalike.model.replication.values import Registration, Replica, Version
+from kafkalike.model.replication.registration import Registration, Replica, Version
 
 AHEAD: Final = 1000
 """Versions that are read ahead at most: each such look lists a log, which takes the longer the more it has."""

@@ -30,8 +30,7 @@ from kafkalike.model.replication.acts import (
     Register,
     Supply,
 )
-from kafkalike.model.replication.membership import without
-from kafkalike.model.replication.values import (
+from kafkalike.model.replication.registration import (
     UNSEEN,
     Configuration,
     FellBehindError,
@@ -42,6 +41,7 @@ from kafkalike.model.replication.values import (
     UnreachableError,
     Version,
     View,
+    without,
 )
 
 Seen = dict[int, Version]

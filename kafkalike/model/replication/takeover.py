@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from kafkalike.model.replication import quorum
-from kafkalike.model.replication.quorum import LastVersion, NewProposer, bringing, published
+from kafkalike.model.replication import quorum_protocol
+from kafkalike.model.replication.quorum_protocol import LastVersion, NewProposer, bringing, published
 from kafkalike.model.replication.registers import (
     Accept,
     NoMajorityError,
@@ -70,7 +70,7 @@ class NewRecord(NamedTuple):
     version: int
 
 
-Act = quorum.Act | PutMark | OpenVoter | NewRecord
+Act = quorum_protocol.Act | PutMark | OpenVoter | NewRecord
 
 
 class Record(Protocol):

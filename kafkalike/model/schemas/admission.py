@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kafkalike.model.schemas.rows import LIVE
-from kafkalike.model.schemas.state import Known, RegistryState
-from kafkalike.model.schemas.strategies import RECORD_NAME, TOPIC_NAME, Part
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.registry_state import Known, RegistryState
+from kafkalike.model.schemas.schema import RECORD_NAME, TOPIC_NAME, Part, Schema
+from kafkalike.model.schemas.schema_rows import LIVE
 
 HEAD: Final = 5
 """Bytes before a schema's payload: the magic byte 0, and the id, with its highest byte first."""

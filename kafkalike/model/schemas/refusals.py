@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas.levels import LEVELS, SETTABLE_MODES
-from kafkalike.model.schemas.values import SCHEMA_TYPES
+from kafkalike.model.schemas.schema import LEVELS, SCHEMA_TYPES, SETTABLE_MODES
 
 MAX_ID = 2**31 - 1
 """Largest id and version: records carry an id in 4 bytes with a sign."""

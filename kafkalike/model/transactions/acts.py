@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafkalike.model.transactions.groups import Groups
-from kafkalike.model.transactions.values import Committed, Entries, Part, Topic
+from kafkalike.model.transactions.group_claims import Groups
+from kafkalike.model.transactions.transactional_id import Committed, Entries, Part, Topic
 
 
 @dataclass(frozen=True, slots=True)

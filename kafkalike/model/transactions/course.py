@@ -17,9 +17,10 @@ from dataclasses import replace
 from typing import Any
 
 from kafkalike.errors import InvalidProducerEpochError, ProducerFencedError
-from kafkalike.model.appends import Appended
+from kafkalike.model.record_batch import Appended
 from kafkalike.model.transactions.acts import Act, LookAtGroups, LookAtTopic, LookAtTopics, Plan, Remove, Write
-from kafkalike.model.transactions.groups import Groups
+from kafkalike.model.transactions.group_claims import Groups
+from kafkalike.model.transactions.roll_forward import check_not_behind, finishing
 from kafkalike.model.transactions.rules import (
     UnsettledError,
     Wanted,
@@ -30,8 +31,7 @@ from kafkalike.model.transactions.rules import (
     plan_forget,
     plan_init,
 )
-from kafkalike.model.transactions.settling import check_not_behind, finishing
-from kafkalike.model.transactions.values import Attempt, Committed, Entries, Standing, Topic, Why
+from kafkalike.model.transactions.transactional_id import Attempt, Committed, Entries, Standing, Topic, Why
 
 
 def beginning(transactional_id: str, *, timeout_ms: int, client_id: str) -> Generator[Act, Any, Standing]:

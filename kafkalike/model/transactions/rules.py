@@ -17,9 +17,8 @@ from kafkalike.errors import (
     TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.model.transactions.claims import GroupOffsets, offset_commit
-from kafkalike.model.transactions.groups import Groups
-from kafkalike.model.transactions.values import (
+from kafkalike.model.transactions.group_claims import GroupOffsets, Groups, offset_commit
+from kafkalike.model.transactions.transactional_id import (
     Attempt,
     Committed,
     Entries,

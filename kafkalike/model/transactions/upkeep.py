@@ -11,11 +11,11 @@ from typing import Any
 from kafkalike.errors import KafkaError
 from kafkalike.model.transactions.acts import Act, Beside, Course, ListFolders, LookAtGroups, Remove, Write
 from kafkalike.model.transactions.course import fencing
-from kafkalike.model.transactions.groups import Groups
+from kafkalike.model.transactions.group_claims import Groups
+from kafkalike.model.transactions.roll_forward import rolling
 from kafkalike.model.transactions.rules import UnsettledError, expired, is_open, plan_drop, plan_forget
-from kafkalike.model.transactions.settling import rolling
-from kafkalike.model.transactions.values import Attempt, Entries, Folder, Standing, Topic, Why
-from kafkalike.model.transactions.views import LostPart
+from kafkalike.model.transactions.transaction_views import LostPart
+from kafkalike.model.transactions.transactional_id import Attempt, Entries, Folder, Standing, Topic, Why
 
 
 def maintaining(expiration_ms: int, now_ms: int) -> Generator[Act, Any, list[KafkaError]]:

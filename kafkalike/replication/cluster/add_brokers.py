@@ -49,7 +49,7 @@ from kafkalike.version import engine_info
 
 if TYPE_CHECKING:
     from kafkalike.model.config.storage import StorageOptions
-    from kafkalike.model.replication.values import Registration
+    from kafkalike.model.replication.registration import Registration
     from kafkalike.storage.port import Storage
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 
 from kafkalike.errors import KafkaStorageError
-from kafkalike.model.leases import Leases
+from kafkalike.model.groups.sessions import Leases
 from kafkalike.replication.cluster.broker_store import BrokerStore, Founding, opened_root
 from kafkalike.storage.local import LOCKS
 from kafkalike.storage.locks.lock import TableLock

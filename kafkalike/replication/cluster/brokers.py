@@ -22,8 +22,8 @@ from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTabl
 from kafkalike.model.clock import Deadline
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
-from kafkalike.model.replication.assignment import check_factor
 from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
+from kafkalike.model.replication.replica_assignment import check_factor
 from kafkalike.replication.cluster.broker_store import sign_of
 from kafkalike.replication.cluster.controller import owner
 from kafkalike.replication.cluster.format_storage import check_apart, is_cluster

@@ -21,7 +21,7 @@ from kafkalike.model.row_value import ControlState
 
 if TYPE_CHECKING:
     from kafkalike.model.brokers import ReplicatedTable
-    from kafkalike.model.replication.values import Registration
+    from kafkalike.model.replication.registration import Registration
 
 
 Place = Callable[[ClusterState, str], "ReplicatedTable"]

@@ -20,7 +20,7 @@ from kafkalike.model import faults
 if TYPE_CHECKING:
     from kafkalike.delta.table_state import TableState
     from kafkalike.model.clock import Clock
-    from kafkalike.model.replication.values import Configuration, Replica
+    from kafkalike.model.replication.registration import Configuration, Replica
     from kafkalike.storage.port import Storage
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.model.mirrored import Phase
+from kafkalike.model.mirror import Phase
 
 if TYPE_CHECKING:
     from kafkalike.model.cluster_state import ClusterState

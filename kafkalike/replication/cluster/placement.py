@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import InvalidReplicationAssignmentError, InvalidReplicationFactorError
 from kafkalike.model.brokers import ReplicatedTable, first_replicas
-from kafkalike.model.replication.assignment import assigned, check_assignment, check_factor, late
+from kafkalike.model.replication.replica_assignment import assigned, check_assignment, check_factor, late
 
 if TYPE_CHECKING:
     from kafkalike.model.cluster_state import ClusterState

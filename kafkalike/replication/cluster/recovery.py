@@ -15,7 +15,6 @@ from kafkalike.delta.layout import is_folder_of
 from kafkalike.delta.row_files import ROWS
 from kafkalike.delta.version_file import newest_configuration
 from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError, PolicyViolationError
-from kafkalike.model.replication.membership import without
 from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember, Recovery
 from kafkalike.model.replication.registers import (
     NoMajorityError,
@@ -23,8 +22,8 @@ from kafkalike.model.replication.registers import (
     VotersReplacedError,
     majority,
 )
+from kafkalike.model.replication.registration import Registration, Replica, without
 from kafkalike.model.replication.takeover import OtherTakeoverError, Taken, VoterSet, taking_over
-from kafkalike.model.replication.values import Registration, Replica
 from kafkalike.replication.cluster.broker_store import sign_of
 from kafkalike.replication.cluster.controller import registered_row
 from kafkalike.replication.cluster.epoch_marker import is_unregistered, state_in

@@ -19,10 +19,10 @@ from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
 )
-from kafkalike.model.replication import joining
+from kafkalike.model.replication import isr_changes
 from kafkalike.model.replication.acts import Act, End, NewLife
 from kafkalike.model.replication.course import Seen, appending
-from kafkalike.model.replication.values import (
+from kafkalike.model.replication.registration import (
     FellBehindError,
     NoReplicaLeftError,
     Registration,
@@ -172,7 +172,7 @@ class ReplicaManager:
             registered = self._controller.look()
             seen: Seen = {}
             try:
-                done = self._roots.carry_out(joining.joining(broker, registered, view, seen, leads=leads))
+                done = self._roots.carry_out(isr_changes.joining(broker, registered, view, seen, leads=leads))
             except FellBehindError:
                 self._replicas.published.forget()
                 continue
@@ -226,7 +226,7 @@ class ReplicaManager:
         view = self._fresh_view()
         seen: Seen = {}
         try:
-            self._roots.carry_out(joining.leaving(replica, registered, view, seen))
+            self._roots.carry_out(isr_changes.leaving(replica, registered, view, seen))
         except NoReplicaLeftError:
             raise KafkaStorageError(f"broker {replica.broker} has the only replica in sync") from None
         except ReplicaError as failed:
@@ -269,7 +269,9 @@ class ReplicaManager:
             self._roots.make_replica(Replica(chosen.broker, life))
 
         if (
-            self._roots.carry_out(_prepared(joining.choosing_unclean(chosen, registered.name(chosen.broker)), prepare))
+            self._roots.carry_out(
+                _prepared(isr_changes.choosing_unclean(chosen, registered.name(chosen.broker)), prepare)
+            )
             is None
         ):
             raise ElectionNotNeededError(f"topic {topic}: somebody else was faster")

@@ -26,8 +26,7 @@ from kafkalike.log.cluster.cluster import Cluster, spark_uri
 from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.server_defaults import ServerFiles, environments_file
 from kafkalike.log.cluster.topic_folders import location_of
-from kafkalike.model.brokers import Broker, ReplicatedTable, first_replicas
-from kafkalike.model.brokers.reading import LEADER, ReadFrom
+from kafkalike.model.brokers import LEADER, Broker, ReadFrom, ReplicatedTable, first_replicas
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.config.server import ServerConfig
@@ -50,7 +49,7 @@ from kafkalike.storage.timeouts import calls_of
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
     from kafkalike.model.config.storage import StorageOptions
-    from kafkalike.model.mirrored import Mirrored
+    from kafkalike.model.mirror import Mirrored
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Storage
 

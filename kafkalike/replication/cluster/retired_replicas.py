@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalike.delta.layout import location_in
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.model.brokers import ReplicatedTable
-from kafkalike.model.brokers.rows import REPLICAS
+from kafkalike.model.brokers import REPLICAS, ReplicatedTable
 from kafkalike.model.metadata_rows import parse_row
-from kafkalike.model.replication.joining import giving_up
-from kafkalike.model.replication.values import Replica, ReplicaError
+from kafkalike.model.replication.isr_changes import giving_up
+from kafkalike.model.replication.registration import Replica, ReplicaError
 from kafkalike.replication.cluster.epoch_marker import configuration_in
 from kafkalike.replication.cluster.roots import replica_in
 

@@ -29,8 +29,8 @@ from kafkalike.errors import (
 )
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.storage import SentOptions, StorageOptions
-from kafkalike.model.leases import Leases
-from kafkalike.model.replication.values import Replica
+from kafkalike.model.groups.sessions import Leases
+from kafkalike.model.replication.registration import Replica
 from kafkalike.replication.cluster.broker_store import BrokerRoot
 from kafkalike.replication.cluster.mirror_store import MirrorStore, mirror_at
 from kafkalike.replication.cluster.several_leases import SeveralLeases

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kafkalike.errors import KafkaStorageError
-from kafkalike.model.leases import Leases
+from kafkalike.model.groups.sessions import Leases
 
 MOST_LEASES: Final = 3
 """Roots that get a heartbeat: any one of them that both see is enough."""

@@ -28,7 +28,7 @@ from kafkalike.storage.timeouts import calls_of
 
 if TYPE_CHECKING:
     from kafkalike.model.brokers import ReplicatedTable
-    from kafkalike.model.replication.values import Replica
+    from kafkalike.model.replication.registration import Replica
     from kafkalike.model.topic import TopicInfo
 
 

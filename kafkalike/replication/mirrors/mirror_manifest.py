@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.model.metadata_rows import MetadataRow, log_start_row, mirror_row, topic_row
-from kafkalike.model.mirrored import Phase
-from kafkalike.model.mirrors.offsets import MirroredOffset
+from kafkalike.model.mirror import Phase
+from kafkalike.model.mirror_offsets import MirroredOffset
 
 if TYPE_CHECKING:
     from kafkalike.model.cluster_state import ClusterState

@@ -28,7 +28,7 @@ from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.metadata_rows import MetadataRow
-from kafkalike.model.mirrors.offsets import Copied, Due, offsets_due
+from kafkalike.model.mirror_offsets import Copied, Due, offsets_due
 from kafkalike.replication.mirrors.data_file_copy import DataFiles
 from kafkalike.replication.mirrors.mirror_manifest import (
     MirrorManifest,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.model.transactions.views import Cut
+    from kafkalike.model.transactions.transaction_views import Cut
 
 
 TRIES: Final = 5

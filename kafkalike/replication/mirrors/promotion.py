@@ -11,7 +11,7 @@ from kafkalike.errors import KafkaError, MirrorError
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.metadata_rows import MetadataRow, mirror_row
-from kafkalike.model.mirrored import SEAL, Phase
+from kafkalike.model.mirror import SEAL, Phase
 from kafkalike.replication.mirrors.roll_forward import find_lost, finish_all
 from kafkalike.replication.mirrors.source_reader import new_run
 

@@ -16,7 +16,7 @@ from kafkalike.delta.table_state import REPAIR
 from kafkalike.errors import KafkaError, LogCorruptError, MirrorError
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.mirrors.offsets import offset_rows
+from kafkalike.model.mirror_offsets import offset_rows
 from kafkalike.replication.mirrors.mirror_manifest import MirrorManifest, TopicPart, load_manifest, pass_name
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from kafkalike.delta.snapshot import Snapshot, load_snapshot
 from kafkalike.delta.table_state import REPAIR
 from kafkalike.errors import KafkaError, LogCorruptError, MirrorError, TopicAlreadyExistsError
 from kafkalike.model import faults
-from kafkalike.model.mirrored import Mirrored, Phase
-from kafkalike.model.mirrors.steps import AT_ONCE, Step, next_step
+from kafkalike.model.mirror import AT_ONCE, Mirrored, Phase, Step, next_step
 from kafkalike.replication.mirrors.data_file_copy import DataFiles, MissingSourceFileError
 from kafkalike.replication.mirrors.mirror_manifest import TopicPart, checkpoint_file
 from kafkalike.replication.mirrors.roll_forward import diverged, has_version

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kafkalike.model.replication.values import Registration
+from kafkalike.model.replication.registration import Registration
 
 
 class Controller(Protocol):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import pyarrow as pa
 
 from kafkalike.errors import UnsafeStorageError
-from kafkalike.model.brokers.reading import by_turns
+from kafkalike.model.brokers import by_turns
 from kafkalike.model.config.storage import SentOptions
-from kafkalike.model.leases import Leases
+from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.near import NearStore
 from kafkalike.storage.port import Entry, Reach, Storage
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeVar
 
 from kafkalike.model.clock import Clock
-from kafkalike.model.replication.quorum import FellBehindError, LastVersion, bringing
+from kafkalike.model.replication.quorum_protocol import FellBehindError, LastVersion, bringing
 from kafkalike.model.replication.registers import NoMajorityError, UnreachableVoterError, VotersReplacedError, majority
 from kafkalike.model.replication.takeover import PutMark, VoterSet
 from kafkalike.replication.tables.voter_files import MetadataVersion, Voter, open_name

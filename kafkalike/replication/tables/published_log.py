@@ -19,7 +19,7 @@ from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.replication.acts import AHEAD
 from kafkalike.model.replication.course import Seen, StaleError, following, looking_up, mending, opening
-from kafkalike.model.replication.values import (
+from kafkalike.model.replication.registration import (
     FellBehindError,
     NoReplicaLeftError,
     Registration,

@@ -1,8 +1,8 @@
 """QuorumStore: the table of metadata on several voters as one store: a version is what a majority of them has decided.
 
-`put_if_absent` of a version's file is a decision (`kafkalike.model.replication.quorum`). What is shown, or told to be
-done, is at a majority. Data files are at a majority before a version can name them. Checkpoints and clean-up are each
-voter's own. Any other file is at each voter that answers, a majority at least.
+`put_if_absent` of a version's file is a decision (`kafkalike.model.replication.quorum_protocol`). What is shown, or
+told to be done, is at a majority. Data files are at a majority before a version can name them. Checkpoints and clean-up
+are each voter's own. Any other file is at each voter that answers, a majority at least.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kafkalike.delta.actions import log_name, version_of
 from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.storage import SentOptions
-from kafkalike.model.leases import Leases
-from kafkalike.model.replication.quorum import LastVersion, confirming, looking, putting
+from kafkalike.model.groups.sessions import Leases
+from kafkalike.model.replication.quorum_protocol import LastVersion, confirming, looking, putting
 from kafkalike.model.replication.registers import UnreachableVoterError, majority
 from kafkalike.replication.tables.known_voters import KnownVoters
 from kafkalike.replication.tables.voter_files import QUORUM, MetadataVersion, Voter, identity_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kafkalike.model.replication.values import Registration, Replica
+from kafkalike.model.replication.registration import Registration, Replica
 from kafkalike.replication.tables.controllers import TableController
 from kafkalike.storage.port import Storage
 

@@ -19,8 +19,8 @@ from kafkalike.delta.replica_files import MARK, notes
 from kafkalike.delta.version_file import is_whole
 from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.replication.counting import counts
-from kafkalike.model.replication.values import Registration, Replica
+from kafkalike.model.replication.log_spans import counts
+from kafkalike.model.replication.registration import Registration, Replica
 from kafkalike.storage.port import NOW, Pace, Storage
 
 _log = logging.getLogger(__name__)

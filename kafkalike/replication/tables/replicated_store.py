@@ -21,10 +21,10 @@ import pyarrow as pa
 from kafkalike.delta.actions import version_of
 from kafkalike.delta.damage import DamagedFileError
 from kafkalike.delta.replica_files import MARK
-from kafkalike.model.brokers.reading import by_turns, nearest_first
+from kafkalike.model.brokers import by_turns, nearest_first
 from kafkalike.model.config.storage import SentOptions
-from kafkalike.model.leases import Leases
-from kafkalike.model.replication.values import Replica
+from kafkalike.model.groups.sessions import Leases
+from kafkalike.model.replication.registration import Replica
 from kafkalike.replication.tables.copies import Copies
 from kafkalike.replication.tables.table_replicas import TableReplicas
 from kafkalike.storage.near import NearStore

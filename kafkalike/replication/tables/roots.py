@@ -21,7 +21,7 @@ from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock
 from kafkalike.model.replication import acts
-from kafkalike.model.replication.values import Replica, UnreachableError, View
+from kafkalike.model.replication.registration import Replica, UnreachableError, View
 from kafkalike.replication.tables.controllers import Controller
 from kafkalike.replication.tables.replica_logs import ReplicaLogs
 from kafkalike.replication.tables.supplies import Supplies, txns_of

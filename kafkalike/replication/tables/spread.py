@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from kafkalike.model.clock import Clock
-from kafkalike.model.replication.values import Replica
+from kafkalike.model.replication.registration import Replica
 from kafkalike.replication.tables.copies import Copies
 from kafkalike.replication.tables.replicated_store import Made
 from kafkalike.replication.tables.table_replicas import TableReplicas

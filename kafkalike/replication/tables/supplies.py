@@ -19,7 +19,7 @@ from kafkalike.delta.replica_files import finish_notes, note_beginning
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.version_file import LostFile
 from kafkalike.model import faults
-from kafkalike.model.replication.values import Replica
+from kafkalike.model.replication.registration import Replica
 from kafkalike.replication.tables.live_files import live_files
 from kafkalike.storage.port import Storage
 

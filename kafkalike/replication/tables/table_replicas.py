@@ -13,8 +13,14 @@ from kafkalike.delta.version_file import VersionFile
 from kafkalike.errors import KafkaError, UnknownOutcomeError
 from kafkalike.model.clock import Clock
 from kafkalike.model.replication.course import Seen, appending
-from kafkalike.model.replication.membership import without
-from kafkalike.model.replication.values import FellBehindError, NoReplicaLeftError, Registration, Replica, View
+from kafkalike.model.replication.registration import (
+    FellBehindError,
+    NoReplicaLeftError,
+    Registration,
+    Replica,
+    View,
+    without,
+)
 from kafkalike.replication.tables.controllers import TableController
 from kafkalike.replication.tables.published_log import PublishedLog
 from kafkalike.replication.tables.registered import RegisteredReplicas

@@ -18,7 +18,7 @@ from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import Clock
-from kafkalike.model.replication import quorum, registers, takeover
+from kafkalike.model.replication import quorum_protocol, registers, takeover
 from kafkalike.model.replication.registers import Standing, UnreachableVoterError
 from kafkalike.model.replication.takeover import VoterSet
 from kafkalike.replication.tables.live_files import live_files
@@ -84,11 +84,11 @@ class VoterRoots:
             registers.ReadRow: self._read_row,
             registers.PutRequest: self._put_request,
             registers.Stand: self._stand,
-            quorum.ReadVersion: self._read_version,
-            quorum.PutVersion: self._put_version,
-            quorum.LastVersion: self._last_version,
-            quorum.SupplyVersion: self._supply_version,
-            quorum.CopyCheckpoint: self._copy_checkpoint,
+            quorum_protocol.ReadVersion: self._read_version,
+            quorum_protocol.PutVersion: self._put_version,
+            quorum_protocol.LastVersion: self._last_version,
+            quorum_protocol.SupplyVersion: self._supply_version,
+            quorum_protocol.CopyCheckpoint: self._copy_checkpoint,
             takeover.PutMark: self._put_mark,
             takeover.OpenVoter: self._open_voter,
         }
@@ -120,7 +120,7 @@ class VoterRoots:
         if isinstance(act, registers.Pause):
             self._clock.sleep(self._jitter() * PAUSE_SECONDS * 2 ** min(act.attempt, 7))
             return None
-        if isinstance(act, quorum.NewProposer):
+        if isinstance(act, quorum_protocol.NewProposer):
             return uuid.uuid4().hex
         if isinstance(act, takeover.NewRecord):
             return record(act.after, act.reached, self._clock.now_ms(), self._why)
@@ -215,7 +215,7 @@ class VoterRoots:
 
     # --- versions ------------------------------------------------------------------------------
 
-    def _read_version(self, act: quorum.ReadVersion) -> MetadataVersion | None:
+    def _read_version(self, act: quorum_protocol.ReadVersion) -> MetadataVersion | None:
         store = self._store_of(act.voter)
         failed: list[OSError] = []
 
@@ -239,7 +239,7 @@ class VoterRoots:
             raise failed[0]
         return None if found is None else MetadataVersion(found)
 
-    def _put_version(self, act: quorum.PutVersion) -> None:
+    def _put_version(self, act: quorum_protocol.PutVersion) -> None:
         store, name = self._known(act.voter), log_name(act.version)
         assert isinstance(act.content, MetadataVersion)
         if not store.put_if_absent(name, act.content.data, durable=True) and store.read(name) != act.content.data:
@@ -247,7 +247,7 @@ class VoterRoots:
         if self._lasts.get(act.voter) == act.version - 1:
             self._lasts[act.voter] = act.version
 
-    def _last_version(self, act: quorum.LastVersion) -> int:
+    def _last_version(self, act: quorum_protocol.LastVersion) -> int:
         store, last = self._known(act.voter), self._lasts.get(act.voter, -1)
         if last >= 0:
             with contextlib.suppress(FileNotFoundError):
@@ -260,7 +260,7 @@ class VoterRoots:
         self._lasts[act.voter] = last
         return last
 
-    def _supply_version(self, act: quorum.SupplyVersion) -> None:
+    def _supply_version(self, act: quorum_protocol.SupplyVersion) -> None:
         assert isinstance(act.content, MetadataVersion)
         for add in act.content.commit.adds:
             self._supply(self._store_of(act.voter), add, act.sources)
@@ -291,7 +291,7 @@ class VoterRoots:
                     return
         raise OSError(f"{add.path} is on none of the voters that answer")
 
-    def _copy_checkpoint(self, act: quorum.CopyCheckpoint) -> int:
+    def _copy_checkpoint(self, act: quorum_protocol.CopyCheckpoint) -> int:
         source, target = self._store_of(act.source), self._known(act.voter)
         files = LogFiles.listed(source).checkpoints
         version = max(files, default=-1)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.avro_plan import plan
 from kafkalike.schemas.arrow.avro_types import columns_of
 from kafkalike.schemas.arrow.cursor import Cursor, Numbers

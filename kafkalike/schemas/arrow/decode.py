@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalike.errors import InvalidSchemaError, SchemaRegistryError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.cursor import LARGEST_BATCH, Numbers, TooLargeError
 from kafkalike.schemas.arrow.reading import Reader, Reading, UnmatchedError
 

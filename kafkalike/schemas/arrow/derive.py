@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.schemas.values import Schema, SchemaType
+from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.arrow.derive_protobuf import derived_protobuf
 from kafkalike.schemas.arrow.exact import is_text
 

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 
 _SCALARS: Final[Mapping[pa.DataType, str]] = {
     pa.bool_(): "bool",

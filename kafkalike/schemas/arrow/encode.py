@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalike.errors import SerializationError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.avro_encode import joined, writer_of
 from kafkalike.schemas.arrow.avro_types import VALUE
 from kafkalike.schemas.arrow.reading import UnmatchedError

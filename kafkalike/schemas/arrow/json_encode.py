@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.exact import is_text
 from kafkalike.schemas.arrow.json_columns import JsonColumns, json_text
 from kafkalike.schemas.arrow.json_numbers import exact, nearest, parsed, whole

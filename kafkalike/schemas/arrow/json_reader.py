@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.json_columns import JsonColumns
 from kafkalike.schemas.arrow.json_numbers import parsed
 from kafkalike.schemas.arrow.reading import Reading, check_type

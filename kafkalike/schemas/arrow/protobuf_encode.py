@@ -16,7 +16,7 @@ from google.protobuf.message import EncodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import SerializationError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.exact import is_bytes, is_text
 from kafkalike.schemas.arrow.json_numbers import exact, is_number, nearest, parsed, whole
 from kafkalike.schemas.arrow.objects import at, check_kind, is_list, objects, without_doubles

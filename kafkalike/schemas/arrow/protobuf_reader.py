@@ -10,7 +10,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.protobuf_columns import chosen_message, message_columns
 from kafkalike.schemas.arrow.reading import Reading, check_type
 from kafkalike.schemas.arrow.values import one_by_one

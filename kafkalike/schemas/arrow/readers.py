@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.avro_reader import AvroReader
 from kafkalike.schemas.arrow.reading import Reader
 from kafkalike.schemas.extras import needed

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalike.model.schemas.values import Schema, SchemaType
+from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.arrow.cursor import Numbers
 
 Problems = Mapping[int, str]

@@ -13,7 +13,7 @@ from typing import Any
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.avro_schema import AvroType, parse_avro, to_json
 from kafkalike.schemas.codec import Codec, Decode, Encode
 from kafkalike.schemas.codecs.avro_limits import Walk, check_depth, shape_of

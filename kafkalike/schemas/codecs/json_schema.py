@@ -11,7 +11,7 @@ from jsonschema.validators import extend, validator_for
 from referencing.exceptions import Unresolvable
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.codec import Codec, Decode, Encode
 from kafkalike.schemas.codecs.json_keywords import Keywords, check_patterns
 from kafkalike.schemas.compatibility.json_places import load_json_schema

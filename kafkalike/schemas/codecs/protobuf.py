@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import SerializationError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.codec import Codec, Decode, Encode
 from kafkalike.schemas.limits import no_deeper_than_the_stack
 from kafkalike.schemas.proto.files import build_file, indexes_of, message_at

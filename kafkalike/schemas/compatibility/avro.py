@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.avro_schema import AvroField, AvroType, parse_avro
 from kafkalike.schemas.limits import no_deeper_than_the_stack
 

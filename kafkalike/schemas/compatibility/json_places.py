@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kafkalike.errors import InvalidSchemaError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.json_references import JsonReferences, JsonSchema, Resolver
 from kafkalike.schemas.json_text import load_json
 

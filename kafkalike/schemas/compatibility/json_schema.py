@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Final
 
 from kafkalike.errors import InvalidSchemaError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.compatibility.json_arrays import array_problems
 from kafkalike.schemas.compatibility.json_objects import object_problems
 from kafkalike.schemas.compatibility.json_places import Places

@@ -11,7 +11,7 @@ from typing import Final
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor, OneofDescriptor
 
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.limits import no_deeper_than_the_stack
 from kafkalike.schemas.proto.files import build_file
 

@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.json_text import check_length
 from kafkalike.schemas.proto.parse import parse_proto
 from kafkalike.schemas.proto.printer import print_proto

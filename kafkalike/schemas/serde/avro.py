@@ -9,8 +9,8 @@ from typing import Any
 from fastavro import schemaless_reader
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.batch import Headers
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.record_batch import Headers
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.codec import Codec, Decode, Encode
 from kafkalike.schemas.codecs.avro import AvroCodec, PlainDecode
 from kafkalike.schemas.serde.clients import value_of

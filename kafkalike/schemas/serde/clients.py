@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas.state import referenced_by
-from kafkalike.model.schemas.values import Reference, Registered, Schema
+from kafkalike.model.schemas.registry_state import referenced_by
+from kafkalike.model.schemas.schema import Reference, Registered, Schema
 from kafkalike.schemas.source import SchemaSource
 
 

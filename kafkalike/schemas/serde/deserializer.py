@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kafkalike.errors import IllegalArgumentError, KafkaError, SerializationError
-from kafkalike.model.batch import Headers
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.record_batch import Headers
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.codec import Decode
 from kafkalike.schemas.serde.clients import RegistryApi, as_source, value_of
 from kafkalike.schemas.serde.serializer import GUID_HEADERS

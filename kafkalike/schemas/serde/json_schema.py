@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.codec import Codec, Decode, Encode
 from kafkalike.schemas.codecs.json_schema import JsonCodec
 from kafkalike.schemas.serde.clients import NoRegistry, value_of

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import IllegalArgumentError, SerializationError
-from kafkalike.model.schemas.values import Reference, Schema
+from kafkalike.model.schemas.schema import Reference, Schema
 from kafkalike.schemas.codec import Codec, Decode, Encode
 from kafkalike.schemas.codecs.protobuf import ProtobufCodec, read_message, serialized_message
 from kafkalike.schemas.proto.files import indexes_of, is_builtin

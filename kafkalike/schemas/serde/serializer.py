@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kafkalike.errors import IllegalArgumentError, SerializationError
-from kafkalike.model.batch import Headers
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.record_batch import Headers
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas import shapes
 from kafkalike.schemas.codec import Codec, Encode
 from kafkalike.schemas.serde.clients import RegistryApi, as_source, value_of

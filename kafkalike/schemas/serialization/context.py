@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kafkalike.model.batch import Headers
+from kafkalike.model.record_batch import Headers
 
 Field = Literal["key", "value"]
 

@@ -10,7 +10,7 @@ from reprlib import repr as short
 from typing import Any, ClassVar, Final
 
 from kafkalike.errors import IllegalArgumentError, SerializationError
-from kafkalike.model.batch import Headers
+from kafkalike.model.record_batch import Headers
 from kafkalike.schemas.serialization.interfaces import Deserializer, Serializer
 
 

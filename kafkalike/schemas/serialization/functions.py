@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.batch import Headers
+from kafkalike.model.record_batch import Headers
 from kafkalike.schemas.serialization.context import Field, SerializationContext
 from kafkalike.schemas.serialization.interfaces import DeserializeFunction, SerializeFunction
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from kafkalike.model.batch import Headers
+from kafkalike.model.record_batch import Headers
 
 SerializeFunction: TypeAlias = Callable[[str, Headers, object], bytes | None]
 """`(topic, headers, value) -> bytes`; None is a tombstone or a missing key."""

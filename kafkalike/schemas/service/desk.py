@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from kafkalike.log.cluster.control_logs import SchemasLog
 from kafkalike.model.clock import Clock
-from kafkalike.model.schemas.checks import Checks
-from kafkalike.model.schemas.rows import SchemaRow
-from kafkalike.model.schemas.state import RegistryState
+from kafkalike.model.schemas.registry_state import RegistryState
+from kafkalike.model.schemas.schema import Checks
+from kafkalike.model.schemas.schema_rows import SchemaRow
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalike.model.schemas import refusals
-from kafkalike.model.schemas.rows import LIVE
-from kafkalike.model.schemas.state import Known, RegistryState
-from kafkalike.model.schemas.values import SCHEMA_TYPES
+from kafkalike.model.schemas.registry_state import Known, RegistryState
+from kafkalike.model.schemas.schema import SCHEMA_TYPES
+from kafkalike.model.schemas.schema_rows import LIVE
 from kafkalike.schemas.formats import formatted
 from kafkalike.schemas.service.desk import Desk
 from kafkalike.schemas.service.request import Request

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.schemas import refusals
-from kafkalike.model.schemas.registering import DEFAULT_CONTEXT, Wanted, check_number, check_subject, prepared
-from kafkalike.model.schemas.rows import EVERYWHERE
-from kafkalike.model.schemas.values import SCHEMA_TYPES, Reference, Schema
+from kafkalike.model.schemas.registration_rules import DEFAULT_CONTEXT, Wanted, check_number, check_subject, prepared
+from kafkalike.model.schemas.schema import SCHEMA_TYPES, Reference, Schema
+from kafkalike.model.schemas.schema_rows import EVERYWHERE
 from kafkalike.schemas.formats import readable
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas import refusals, registering, settings
-from kafkalike.model.schemas.levels import BACKWARD, READWRITE
-from kafkalike.model.schemas.rows import EVERYWHERE, Config
+from kafkalike.model.schemas import refusals, registration_rules, registry_settings
+from kafkalike.model.schemas.schema import BACKWARD, READWRITE
+from kafkalike.model.schemas.schema_rows import EVERYWHERE, Config
 from kafkalike.schemas.service.desk import Desk
 from kafkalike.schemas.service.request import Request
 
@@ -15,7 +15,7 @@ from kafkalike.schemas.service.request import Request
 def check_compatibility(desk: Desk, request: Request) -> dict[str, Any]:
     """`POST /compatibility/subjects/{subject}/versions` and `…/versions/{version}`."""
     version = request.version if "version" in request.names else None
-    problems = registering.examined(desk.now, request.wanted(), desk.checks, version)
+    problems = registration_rules.examined(desk.now, request.wanted(), desk.checks, version)
     answer: dict[str, Any] = {"is_compatible": not problems}
     return {**answer, "messages": problems} if request.flag("verbose") else answer
 
@@ -28,13 +28,13 @@ def get_config(desk: Desk, request: Request) -> dict[str, Any]:
         if not request.flag("defaultToGlobal"):
             raise refusals.no_level(subject)
         own = state.configs.get(EVERYWHERE)
-    return _config_answer(own or settings.NOTHING_SET, state.level(subject))
+    return _config_answer(own or registry_settings.NOTHING_SET, state.level(subject))
 
 
 def put_config(desk: Desk, request: Request) -> dict[str, Any]:
     """`PUT /config` and `PUT /config/{subject}`."""
     subject, body = request.subject, request.object()
-    refused = [name for name in settings.NOT_KEPT if body.get(name)]
+    refused = [name for name in registry_settings.NOT_KEPT if body.get(name)]
     if refused:
         raise SchemaRegistryError(422, 42203, f"{', '.join(refused)} is not supported here")
     level, normalize = body.get("compatibility") or body.get("compatibilityLevel"), body.get("normalize")
@@ -42,8 +42,8 @@ def put_config(desk: Desk, request: Request) -> dict[str, Any]:
         raise SchemaRegistryError(422, 422, f"'normalize' is true or false, not {str(normalize)[:40]}")
     if level is None and normalize is None:
         raise refusals.invalid_level(None)
-    wanted = Config(None if level is None else settings.check_level(level), normalize)
-    after = desk.change(lambda state, now: settings.set_config(state, subject, wanted, now))
+    wanted = Config(None if level is None else registry_settings.check_level(level), normalize)
+    after = desk.change(lambda state, now: registry_settings.set_config(state, subject, wanted, now))
     answer: dict[str, Any] = {} if after.level is None else {"compatibility": after.level}
     return answer if after.normalize is None else {**answer, "normalize": after.normalize}
 
@@ -51,7 +51,7 @@ def put_config(desk: Desk, request: Request) -> dict[str, Any]:
 def delete_config(desk: Desk, request: Request) -> dict[str, Any]:
     """`DELETE /config` and `DELETE /config/{subject}`: answers what was set."""
     subject = request.subject
-    before = desk.change(lambda state, now: settings.delete_config(state, subject, now))
+    before = desk.change(lambda state, now: registry_settings.delete_config(state, subject, now))
     return _config_answer(before, BACKWARD)
 
 
@@ -71,11 +71,11 @@ def get_mode(desk: Desk, request: Request) -> dict[str, str]:
 def put_mode(desk: Desk, request: Request) -> dict[str, str]:
     """`PUT /mode` and `PUT /mode/{subject}`."""
     subject, force = request.subject, request.flag("force")
-    mode = settings.check_mode_name(request.object().get("mode"))
-    return {"mode": desk.change(lambda state, now: settings.set_mode(state, subject, mode, now, force=force))}
+    mode = registry_settings.check_mode_name(request.object().get("mode"))
+    return {"mode": desk.change(lambda state, now: registry_settings.set_mode(state, subject, mode, now, force=force))}
 
 
 def delete_mode(desk: Desk, request: Request) -> dict[str, str]:
     """`DELETE /mode` and `DELETE /mode/{subject}`: answers what was set."""
     subject = request.subject
-    return {"mode": desk.change(lambda state, now: settings.delete_mode(state, subject, now))}
+    return {"mode": desk.change(lambda state, now: registry_settings.delete_mode(state, subject, now))}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalike.model.schemas import deleting, refusals, registering
-from kafkalike.model.schemas.checks import remembered
-from kafkalike.model.schemas.state import RegistryState, Subject
-from kafkalike.model.schemas.values import Registered
+from kafkalike.model.schemas import refusals, registration_rules, subject_deletion
+from kafkalike.model.schemas.registry_state import RegistryState, Subject
+from kafkalike.model.schemas.schema import Registered, remembered
 from kafkalike.schemas.formats import formatted
 from kafkalike.schemas.service.desk import Desk
 from kafkalike.schemas.service.request import Request
@@ -42,14 +41,14 @@ def register(desk: Desk, request: Request) -> dict[str, Any]:
     """`POST /subjects/{subject}/versions`."""
     # Others wait while a plan is made under the table's lock, and it was made once before.
     wanted, checks = request.wanted(), remembered(desk.checks)
-    made = desk.change(lambda state, now: registering.register(state, wanted, checks, now))
+    made = desk.change(lambda state, now: registration_rules.register(state, wanted, checks, now))
     return version_answer(desk.known, made, request)
 
 
 def look_up(desk: Desk, request: Request) -> dict[str, Any]:
     """`POST /subjects/{subject}`."""
     state = desk.now
-    found = registering.look_up(state, request.wanted(), desk.checks, deleted=request.flag("deleted"))
+    found = registration_rules.look_up(state, request.wanted(), desk.checks, deleted=request.flag("deleted"))
     return version_answer(state, found, request)
 
 
@@ -79,19 +78,23 @@ def referenced_by(desk: Desk, request: Request) -> list[int]:
     """`GET /subjects/{subject}/versions/{version}/referencedby`."""
     state = desk.now
     found = _version(state, request, deleted=True)
-    return request.page(deleting.referrers(state, found.subject, found.version, deleted=request.flag("deleted")))
+    return request.page(
+        subject_deletion.referrers(state, found.subject, found.version, deleted=request.flag("deleted"))
+    )
 
 
 def delete_subject(desk: Desk, request: Request) -> list[int]:
     """`DELETE /subjects/{subject}`."""
     subject, permanent = request.subject, request.flag("permanent")
-    return desk.change(lambda state, now: deleting.delete_subject(state, subject, now, permanent=permanent))
+    return desk.change(lambda state, now: subject_deletion.delete_subject(state, subject, now, permanent=permanent))
 
 
 def delete_version(desk: Desk, request: Request) -> int:
     """`DELETE /subjects/{subject}/versions/{version}`."""
     subject, version, permanent = request.subject, request.version, request.flag("permanent")
-    return desk.change(lambda state, now: deleting.delete_version(state, subject, version, now, permanent=permanent))
+    return desk.change(
+        lambda state, now: subject_deletion.delete_version(state, subject, version, now, permanent=permanent)
+    )
 
 
 def _version(state: RegistryState, request: Request, *, deleted: bool = False) -> Registered:
@@ -121,6 +124,6 @@ def version_answer(state: RegistryState, found: Registered, request: Request) ->
 
 def raw(answer: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
     """The schema of an answer as JSON of its own; the text of a Protobuf schema."""
-    from kafkalike.model.schemas.identity import parsed_json
+    from kafkalike.model.schemas.schema_identity import parsed_json
 
     return answer["schema"] if answer.get("schemaType") == "PROTOBUF" else parsed_json(answer["schema"])

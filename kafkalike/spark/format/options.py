@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.brokers.reading import ReadFrom
+from kafkalike.model.brokers import ReadFrom
 from kafkalike.model.config.storage import SentOptions
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import TopicPartition

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.model.appends import Appended
+    from kafkalike.model.record_batch import Appended
 
 
 _log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import StringType, StructType
 
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
-from kafkalike.model.appends import TxnId
 from kafkalike.model.config.storage import SentOptions
 from kafkalike.model.config.topic import CODECS
 from kafkalike.model.names import check_topic_name
+from kafkalike.model.record_batch import TxnId
 from kafkalike.spark.expr.sink import check_columns
 from kafkalike.spark.format.option_names import by_known_name, is_first, warn_of_names
 from kafkalike.spark.format.option_values import MAX_INT, MAX_LONG, flag, number

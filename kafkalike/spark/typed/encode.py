@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, DataType
 
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, SerializationError
-from kafkalike.model.schemas.values import Schema, SchemaType
+from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.arrow.derive import derived
 from kafkalike.schemas.arrow.encode import BatchEncoder
 from kafkalike.schemas.arrow.readers import DEPTH

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kafkalike.connect import connect_delta
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
-from kafkalike.model.schemas.values import Schema, SchemaType
+from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.opening import OWN
 from kafkalike.schemas.sent import SentSchemas, Where
 from kafkalike.schemas.shapes import body_of, read_value

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.schemas.values import Schema
+from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.schemas.sent import Where
 from kafkalike.spark.sql_names import make_marked, quoted

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.sql_names import view_names
+from kafkalike.model.topic_sql import view_names
 from kafkalike.spark.conditions import readable_sql
 from kafkalike.spark.sql_names import identifier, literal, quoted
 from kafkalike.spark.sql_ranges import range_functions

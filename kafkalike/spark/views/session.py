@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import SparkSession
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.sql_names import own_names, table_view, view_names
+from kafkalike.model.topic_sql import own_names, table_view, view_names
 from kafkalike.spark.conditions import soundness
 from kafkalike.spark.format.format import with_storage
 from kafkalike.spark.format.table_schemas import SCHEMAS

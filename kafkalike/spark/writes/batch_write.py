@@ -18,10 +18,10 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
-from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.config.server import MAX_PARTITIONS
 from kafkalike.model.config.topic import CODECS
 from kafkalike.model.names import check_topic_name
+from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.expr.sink import sink_columns
 from kafkalike.spark.typed.encode import Schemas, named_errors, record_columns
@@ -34,7 +34,7 @@ from kafkalike.spark.writes.write_ids import Naming
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.model.transactions.claims import GroupOffsets
+    from kafkalike.model.transactions.group_claims import GroupOffsets
     from kafkalike.spark.writes.transactional_write import Together
 
 Partitioner = Callable[[Column, int], Column]

@@ -19,8 +19,8 @@ from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.topic.column_rules import WAITING
 from kafkalike.maintenance.staging.folder import clear_staging
 from kafkalike.model import faults
-from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.spark.writes.staged_files import MAX_TOPICS, TOO_MANY_TOPICS, Target, TaskResult, place_waiting
 from kafkalike.spark.writes.targets import open_logs, target_of
 from kafkalike.spark.writes.transactional_write import Together
@@ -30,8 +30,8 @@ from kafkalike.storage.port import Storage
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.model.transactions.claims import GroupOffsets
-    from kafkalike.model.transactions.values import Committed
+    from kafkalike.model.transactions.group_claims import GroupOffsets
+    from kafkalike.model.transactions.transactional_id import Committed
 
 SETTLING_MS: Final = 120_000
 """How long to wait, ms, until a decision of an earlier process is in all of its topics."""

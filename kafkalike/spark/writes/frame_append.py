@@ -23,7 +23,7 @@ from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.maintenance.staging.folder import staging_place
 from kafkalike.maintenance.staging.folder_port import Folder
 from kafkalike.maintenance.staging.scratch import scratch_folder
-from kafkalike.model.appends import Appended
+from kafkalike.model.record_batch import Appended
 from kafkalike.spark.expr.sink import arrow_columns
 from kafkalike.spark.jvm.failures import SPARK_FAILURES
 from kafkalike.spark.jvm.job_errors import raise_refusal

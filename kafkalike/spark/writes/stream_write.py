@@ -22,11 +22,11 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model import faults
-from kafkalike.model.appends import TxnId
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.dead_letters import settings_of
 from kafkalike.model.config.topic import CODECS
 from kafkalike.model.names import check_topic_name
+from kafkalike.model.record_batch import TxnId
 from kafkalike.spark.checkpoint_progress import GroupProgress
 from kafkalike.spark.expr.sink import sink_columns
 from kafkalike.spark.jvm.remote import check_same_root, is_remote
@@ -40,7 +40,7 @@ from kafkalike.spark.writes.write_ids import Naming, StreamVersion, app_id, next
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from kafkalike.model.transactions.claims import GroupOffsets
+    from kafkalike.model.transactions.group_claims import GroupOffsets
 
 OUTPUT_MODES: Final = ("append", "update", "complete")
 

@@ -13,7 +13,7 @@ from kafkalike.log.topic.column_rules import Rules
 from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, codec_for
 from kafkalike.model.config.dead_letters import topic_settings
 from kafkalike.model.config.topic import NO_CHECKS, TopicConfig
-from kafkalike.model.dead_letters.letters import SUFFIX, default_topic
+from kafkalike.model.dead_letter import SUFFIX, default_topic
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.writes.staged_files import KnownTopic, Target, TaskResult, TopicRuns
 
@@ -141,7 +141,7 @@ def _letters_configs(cluster: Cluster, source: TopicInfo) -> dict[str, str]:
 def _schema_ids(cluster: Cluster, topic: str | None, config: TopicConfig) -> tuple[tuple[str, frozenset[int]], ...]:
     """Ids of the schemas that keys and values may have, fresh."""
     from kafkalike.model.schemas.admission import admitted
-    from kafkalike.model.schemas.strategies import RECORD_NAME
+    from kafkalike.model.schemas.schema import RECORD_NAME
 
     known = cluster.schemas.refresh()
     return tuple(

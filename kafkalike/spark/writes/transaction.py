@@ -21,11 +21,11 @@ from kafkalike.log.group.group_offsets import DEFAULT_METADATA_BYTES, check_posi
 from kafkalike.log.group.topic_ids import given_ids
 from kafkalike.log.topic.validate import not_in_order
 from kafkalike.maintenance.staging.folder import staging_place
-from kafkalike.model.appends import Appended, TxnId
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.names import check_group_id, check_topic_name
+from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim, joined_lives, with_lives
+from kafkalike.model.transactions.group_claims import GroupClaim, joined_lives, with_lives
 from kafkalike.spark.expr.sink import sink_columns
 from kafkalike.spark.jvm.remote import check_same_root
 from kafkalike.spark.writes.batch_write import Partitioner, Written, codec_of, ranges_of, with_partitioner

@@ -25,16 +25,16 @@ from kafkalike.log.runs.payload import DecidedRuns, Writing
 from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.log.transactions.transaction_files import FilesToStage
 from kafkalike.model import faults
-from kafkalike.model.appends import Appended
 from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Deadline
-from kafkalike.model.transactions.values import WriteName
+from kafkalike.model.record_batch import Appended
+from kafkalike.model.transactions.transactional_id import WriteName
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.session import TransactionSession
-    from kafkalike.model.transactions.claims import GroupOffsets
-    from kafkalike.model.transactions.values import Committed
+    from kafkalike.model.transactions.group_claims import GroupOffsets
+    from kafkalike.model.transactions.transactional_id import Committed
     from kafkalike.storage.port import Storage
 
 _log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafkalike.errors import CheckpointMismatchError, IllegalArgumentError
-from kafkalike.model.appends import TxnId
-from kafkalike.model.transactions.values import WriteName
+from kafkalike.model.record_batch import TxnId
+from kafkalike.model.transactions.transactional_id import WriteName
 
 WHOLE: Final = "the cluster"
 """Stands for a topic's name where the latest version is that of a decision about several topics."""

@@ -11,7 +11,7 @@ import fcntl
 import os
 from io import FileIO
 
-from kafkalike.model.forks import inherited
+from kafkalike.model.concurrency import inherited
 
 
 class Flock:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from kafkalike.admin.group_lag import Lags, lag_history
 from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError, NoError
-from kafkalike.model.lag_history import Moment
+from kafkalike.model.lag import Moment
 from kafkalike.model.offsets import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
 from kafkalike.ui.desk import Desk

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from kafkalike.model.appends import TxnId
-from kafkalike.model.batch import RecordBatch
+from kafkalike.model.record_batch import RecordBatch, TxnId
 from tests.jepsen.history import Recorder, Send
 from tests.processes.workers.common import cluster, orders, wait_for_go
 

@@ -19,8 +19,8 @@ import pandas as pd
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership
-from kafkalike.model.appends import TxnId
 from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.model.record_batch import TxnId
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from tests.tools import warm
 from tests.tools.clusters import on_disk

@@ -12,7 +12,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.transactions.session import TransactionSession
 from kafkalike.model.clock import Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions.claims import GroupClaim
+from kafkalike.model.transactions.group_claims import GroupClaim
 from tests.processes.workers.common import cluster, orders, wait_for_go
 from tests.tools.records import batch
 

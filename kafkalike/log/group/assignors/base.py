@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Literal
 
-from kafkalike.model.groups.protocol import Subscriber
+from kafkalike.model.groups.group_protocol import Subscriber
 from kafkalike.model.structs import TopicPartition
 
 

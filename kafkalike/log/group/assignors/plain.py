@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import cycle
 
 from kafkalike.log.group.assignors.base import PartitionAssignor, in_kafkas_order
-from kafkalike.model.groups.protocol import Subscriber
+from kafkalike.model.groups.group_protocol import Subscriber
 from kafkalike.model.structs import TopicPartition
 
 

@@ -8,7 +8,7 @@ from kafkalike.errors import KafkaConfigurationError
 from kafkalike.log.group.assignors.base import PartitionAssignor
 from kafkalike.log.group.assignors.plain import RangePartitionAssignor, RoundRobinPartitionAssignor
 from kafkalike.log.group.assignors.sticky import CooperativeStickyAssignor, StickyPartitionAssignor
-from kafkalike.model.groups.protocol import EXCLUSIVE, Scheme
+from kafkalike.model.groups.group_protocol import EXCLUSIVE, Scheme
 
 DEFAULT_STRATEGY: Final[tuple[str, ...]] = ("range", "roundrobin")
 """kafka-python's default."""

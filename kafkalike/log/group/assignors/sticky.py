@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafkalike.log.group.assignors.base import PartitionAssignor, in_kafkas_order
-from kafkalike.model.groups.protocol import Subscriber
+from kafkalike.model.groups.group_protocol import Subscriber
 from kafkalike.model.structs import TopicPartition
 
 

@@ -1,0 +1,46 @@
+"""The root of the tree of errors and its branches, which say whether a call may be made again."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class KafkaError(Exception):
+    """Root of every error this package raises on purpose."""
+
+    retriable: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again unchanged."""
+    errno: ClassVar[int] = -1
+    """Kafka's protocol error code; -1 where Kafka has none."""
+
+
+class RetriableError(KafkaError):
+    """The operation did not happen; trying again may work."""
+
+    retriable = True
+
+
+class InvalidMetadataError(RetriableError):
+    """What a client knew of a topic or the cluster is out of date; another try reads it again."""
+
+
+class BrokerResponseError(KafkaError):
+    """Parent of the errors that have a code in Kafka's protocol."""
+
+    description: ClassVar[str] = ""
+
+
+class AuthorizationError(BrokerResponseError):
+    """Access was refused."""
+
+
+class NoError(BrokerResponseError):
+    """Success, where results are given as classes of errors."""
+
+    errno = 0
+
+
+class UnknownError(BrokerResponseError):
+    """Kafka's error -1: unknown."""
+
+    errno = -1

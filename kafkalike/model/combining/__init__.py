@@ -1,1 +1,0 @@
-"""Combining: what waits beside a table (`parts`), and the course of one append there (`course`)."""

@@ -1,0 +1,78 @@
+"""Concurrency: a latch that threads wait for, interruptible at any moment, and what a forked child has to give up.
+
+A child inherits descriptors, and with them what they stand for: a lock stays held until the child has closed it, too.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Final, Protocol
+
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+
+
+class Latch:
+    """Closed until `open`; then open for ever.
+
+    `threading.Event` and `Thread.join` are not safe here. An exception (Ctrl-C) in the middle of `Event.wait` can free
+    a lock that the thread in `set` holds; one in `Thread.join` marks a thread that runs as ended, before Python 3.13.
+    Here each one who waits has a queue of its own, whose operations are single steps.
+    """
+
+    __slots__ = ("_waiting", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._waiting: list[SimpleQueue[None]] = []
+
+    def open(self) -> None:
+        """Open it, and wake those who wait."""
+        self.is_open = True
+        # Who comes to the list after the copy was made looks at `is_open` after that.
+        for waiter in list(self._waiting):
+            waiter.put(None)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it is open.
+
+        Args:
+            seconds: how long at most; None without end.
+
+        Returns:
+            Whether it is open.
+        """
+        limit = Deadline(SYSTEM_CLOCK, None if seconds is None else seconds * 1000)
+        told: SimpleQueue[None] = SimpleQueue()
+        self._waiting.append(told)
+        try:
+            while not self.is_open and not limit.expired():
+                with suppress(Empty):
+                    told.get(timeout=min(limit.remaining(), threading.TIMEOUT_MAX))
+        finally:
+            self._waiting.remove(told)
+        return self.is_open
+
+
+class Inherited(Protocol):
+    """An object that a forked child must not use."""
+
+    def in_child(self) -> None:
+        """Close its descriptors without ending what they stand for. Called in the child; must not raise."""
+        ...
+
+
+inherited: Final[weakref.WeakSet[Inherited]] = weakref.WeakSet()
+"""All that have something open. An object adds itself before it opens anything, so that a fork in between finds it."""
+
+
+def _in_child() -> None:
+    for each in tuple(inherited):
+        each.in_child()
+    inherited.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -1,1 +1,0 @@
-"""Dead letters: records that could not be read, with the reason. Pure rules."""

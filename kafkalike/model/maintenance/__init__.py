@@ -1,0 +1,1 @@
+"""Rules of maintenance: retention, compaction, merges of small files, removal of records, rows to keep."""

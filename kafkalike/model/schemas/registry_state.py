@@ -1,0 +1,343 @@
+"""RegistryState: rows of `__schemas` in; subjects, versions, ids, references, levels and modes out.
+
+A state is a value: rows make a new one, and one that has been handed out stays as it is. A row costs about the same
+however many subjects there are. One that cannot be read makes no state, and is the same error every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+from kafkalike.model.frozen_map import Draft, FrozenMap
+from kafkalike.model.names import TABLE
+from kafkalike.model.row_value import damaged
+from kafkalike.model.schemas import refusals
+from kafkalike.model.schemas.schema import BACKWARD, READONLY_OVERRIDE, READWRITE, Reference, Registered, Schema
+from kafkalike.model.schemas.schema_rows import (
+    EVERYWHERE,
+    GONE,
+    LIVE,
+    SCHEMA,
+    SOFT,
+    Config,
+    Configured,
+    ModeSet,
+    Named,
+    SchemaRow,
+    Stands,
+    parse_row,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A schema that has an id, or had one."""
+
+    named: Named
+    """Without the schema itself when no version has it any more."""
+    uses: FrozenMap[tuple[str, int], str] = field(default_factory=FrozenMap)
+    """Subjects and versions that have it, and how each stands; those that are gone are not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a subject."""
+
+    id: int
+    standing: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One subject."""
+
+    versions: FrozenMap[int, Version] = field(default_factory=FrozenMap)
+    """All that there ever were: a number is given once."""
+    live: tuple[int, ...] = ()
+    """Versions that are not deleted, in order."""
+    soft: tuple[int, ...] = ()
+    """Versions that are deleted softly, in order."""
+    last: int = 0
+    """The highest number that was given."""
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Versions that are not gone, in order."""
+        return tuple(sorted(self.live + self.soft))
+
+
+_NO_SUBJECT: Final = Subject()
+_NO_REFERRERS: Final[FrozenMap[int, bool]] = FrozenMap()
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryState:
+    """All schemas of a cluster, as of the rows applied so far. Caller: the control log, in `seq` order."""
+
+    seq: int = 0
+    """Number of the last row applied."""
+    last_id: int = 0
+    """The highest id that was given."""
+    schemas: FrozenMap[int, Known] = field(default_factory=FrozenMap)
+    """By id; all that there ever were."""
+    ids: FrozenMap[bytes, int] = field(default_factory=FrozenMap)
+    """Ids by the schemas' fingerprints."""
+    guids: FrozenMap[str, int] = field(default_factory=FrozenMap)
+    """Ids by the schemas' GUIDs."""
+    subjects: FrozenMap[str, Subject] = field(default_factory=FrozenMap)
+    referrers: FrozenMap[tuple[str, int], FrozenMap[int, bool]] = field(default_factory=FrozenMap)
+    """By subject and version, ids of schemas that refer to it and have a version that is not gone; as the keys."""
+    configs: FrozenMap[str, Config] = field(default_factory=FrozenMap)
+    """What is set, by subject; under the empty name what is set for all."""
+    modes: FrozenMap[str, str] = field(default_factory=FrozenMap)
+
+    def applied(self, rows: Iterable[SchemaRow]) -> RegistryState:
+        """The state after some more rows; those that were applied before change nothing.
+
+        Raises:
+            UnsupportedVersionError: a newer release wrote one.
+            LogCorruptError: one is damaged, or contradicts what came before.
+        """
+        draft = _Draft(self)
+        for row in rows:
+            if row.seq > draft.seq:
+                draft.apply(row)
+        return draft.state()
+
+    # --- questions -----------------------------------------------------------------------------
+
+    def subject(self, name: str) -> Subject:
+        """The subject of that name; an empty one when it is not known."""
+        return self.subjects.get(name, _NO_SUBJECT)
+
+    def registered(self, subject: str, version: int, *, deleted: bool = False) -> Registered | None:
+        """A version of a subject; None when there is none.
+
+        Args:
+            subject: its name.
+            version: its number.
+            deleted: also one that is deleted softly.
+        """
+        known = self.subject(subject).versions.get(version)
+        if known is None or known.standing == GONE or (known.standing == SOFT and not deleted):
+            return None
+        schema = self.schemas[known.id].named.schema
+        assert schema is not None
+        return Registered(subject, version, known.id, schema, deleted=known.standing == SOFT)
+
+    def latest(self, subject: str, *, deleted: bool = False) -> Registered | None:
+        """The newest version of a subject; see `registered`."""
+        known = self.subject(subject)
+        versions = known.kept if deleted else known.live
+        return self.registered(subject, versions[-1], deleted=deleted) if versions else None
+
+    def schema(self, schema_id: int) -> Schema | None:
+        """The schema of an id; None when no version that is not gone has it."""
+        known = self.schemas.get(schema_id)
+        return known.named.schema if known is not None and known.uses else None
+
+    def reference(self, reference: Reference) -> Schema:
+        """The schema that a reference is about.
+
+        Raises:
+            SchemaRegistryError: it is gone; 40402.
+        """
+        found = self.registered(reference.subject, reference.version, deleted=True)
+        if found is None:
+            raise refusals.no_version(f"{reference.version} of subject '{reference.subject}'")
+        return found.schema
+
+    def referenced(self, schema: Schema) -> Mapping[str, Schema]:
+        """Schemas that a schema uses, those that these use before them, by the names of the references.
+
+        Raises:
+            SchemaRegistryError: one is gone; 40402.
+        """
+        return referenced_by(schema, self.reference)
+
+    def level(self, subject: str) -> str:
+        """The compatibility level in effect."""
+        return self._setting(subject, lambda config: config.level) or BACKWARD
+
+    def normalizes(self, subject: str) -> bool:
+        """Whether schemas of a subject are normalized though nobody asks for it."""
+        return bool(self._setting(subject, lambda config: config.normalize))
+
+    def _setting(self, subject: str, of: Callable[[Config], V | None]) -> V | None:
+        for name in (subject, EVERYWHERE):
+            config = self.configs.get(name)
+            found = None if config is None else of(config)
+            if found is not None:
+                return found
+        return None
+
+    def mode(self, subject: str) -> str:
+        """The mode in effect."""
+        everywhere = self.modes.get(EVERYWHERE, READWRITE)
+        return everywhere if everywhere == READONLY_OVERRIDE else self.modes.get(subject, everywhere)
+
+
+def referenced_by(schema: Schema, look_up: Callable[[Reference], Schema]) -> dict[str, Schema]:
+    """Schemas that a schema uses, and those that these use in turn, by the names of the references.
+
+    Args:
+        schema: the one that uses others.
+        look_up: gives the schema of a reference.
+
+    Returns:
+        What is used stands before what uses it. Of two references of one name the schema's own one counts, else the
+        last one.
+    """
+    # No recursion: a chain of references may be longer than Python's stack. None can be a circle, since a reference
+    # names a version that is there before the schema.
+    order: list[tuple[Reference, Schema]] = []
+    seen: set[Reference] = set()
+    waiting: list[tuple[Reference, Schema | None]] = [(r, None) for r in reversed(schema.references)]
+    while waiting:
+        reference, found = waiting.pop()
+        if found is not None:
+            order.append((reference, found))
+        elif reference not in seen:
+            seen.add(reference)
+            found = look_up(reference)
+            waiting.append((reference, found))
+            waiting += [(r, None) for r in reversed(found.references)]
+    own = {reference.name: reference for reference in schema.references}
+    named: dict[str, Schema] = {}
+    for reference, used in order:
+        if own.get(reference.name, reference) == reference:
+            named.pop(reference.name, None)
+            named[reference.name] = used
+    return named
+
+
+class _Draft:
+    """A state in the making."""
+
+    def __init__(self, state: RegistryState) -> None:
+        self._before = state
+        self.seq = state.seq
+        self._last_id = state.last_id
+        self._schemas = Draft(state.schemas)
+        self._ids = Draft(state.ids)
+        self._guids = Draft(state.guids)
+        self._subjects = Draft(state.subjects)
+        self._referrers = Draft(state.referrers)
+        self._configs = Draft(state.configs)
+        self._modes = Draft(state.modes)
+
+    def apply(self, row: SchemaRow) -> None:
+        said = parse_row(row)
+        match said:
+            case Stands():
+                self._stand(row, said)
+            case Configured(subject, config):
+                _set(self._configs, subject, config)
+            case ModeSet(subject, mode):  # pragma: no branch - there is no other
+                _set(self._modes, subject, mode)
+        self.seq = row.seq
+
+    def _stand(self, row: SchemaRow, stands: Stands) -> None:
+        known = self._known(row, stands)
+        schema_id = known.named.id
+        self._last_id = max(self._last_id, schema_id, stands.last_id)
+        subject = self._subjects.get(stands.subject) or _NO_SUBJECT
+        before = subject.versions.get(stands.version)
+        if before is not None and before.id != schema_id:
+            raise damaged(TABLE, row, ValueError(f"version {stands.version} had id {before.id}"))
+        versions = Draft(subject.versions)
+        versions.put(stands.version, Version(schema_id, stands.standing))
+        made = Subject(
+            versions.frozen(),
+            _with(subject.live, stands.version, present=stands.standing == LIVE),
+            _with(subject.soft, stands.version, present=stands.standing == SOFT),
+            max(subject.last, stands.version),
+        )
+        self._subjects.put(stands.subject, made)
+        uses = Draft(known.uses)
+        _set(uses, (stands.subject, stands.version), None if stands.standing == GONE else stands.standing)
+        self._use(known, uses.frozen())
+
+    def _known(self, row: SchemaRow, stands: Stands) -> Known:
+        """The schema of a version, under the id that it has for ever."""
+        named = stands.named
+        known, owner = self._schemas.get(named.id), self._ids.get(named.mark)
+        if known is None and owner is None:
+            if self._guids.get(named.guid) is not None:
+                raise damaged(TABLE, row, ValueError(f"GUID {named.guid} is that of id {self._guids.get(named.guid)}"))
+            self._ids.put(named.mark, named.id)
+            self._guids.put(named.guid, named.id)
+            return Known(named)
+        if known is None or known.named.mark != named.mark:
+            raise damaged(TABLE, row, ValueError(f"id {named.id} and its schema do not belong together"))
+        if known.named.schema is None and named.schema is not None:
+            return replace(known, named=replace(known.named, schema=named.schema))
+        return known
+
+    def _use(self, before: Known, uses: FrozenMap[tuple[str, int], str]) -> None:
+        """Take in who uses a schema, and with its first or last user, whom it refers to."""
+        named = before.named
+        if bool(before.uses) != bool(uses):
+            for reference in named.schema.references if named.schema is not None else ():
+                where = (reference.subject, reference.version)
+                others = Draft(self._referrers.get(where) or _NO_REFERRERS)
+                _set(others, named.id, True if uses else None)
+                _set(self._referrers, where, others.frozen() if len(others) else None)
+        self._schemas.put(named.id, Known(named if uses else replace(named, schema=None), uses))
+
+    def state(self) -> RegistryState:
+        if self.seq == self._before.seq:
+            return self._before
+        return RegistryState(
+            self.seq,
+            self._last_id,
+            self._schemas.frozen(),
+            self._ids.frozen(),
+            self._guids.frozen(),
+            self._subjects.frozen(),
+            self._referrers.frozen(),
+            self._configs.frozen(),
+            self._modes.frozen(),
+        )
+
+
+def _set(draft: Draft[K, V], key: K, value: V | None) -> None:
+    if value is None:
+        draft.drop(key)
+    else:
+        draft.put(key, value)
+
+
+def _with(numbers: tuple[int, ...], number: int, *, present: bool) -> tuple[int, ...]:
+    """Numbers in order, with or without one."""
+    if (number in numbers) is present:
+        return numbers
+    if not present:
+        return tuple(n for n in numbers if n != number)
+    return tuple(sorted((*numbers, number)))
+
+
+def kept_schema_rows(rows: Sequence[SchemaRow]) -> list[SchemaRow]:
+    """The last row of each version, each level and each mode, and the last row of all.
+
+    Of a version that is gone the row stays too: it keeps its number and its id from being given again.
+
+    Args:
+        rows: all of the table, in `seq` order.
+
+    Raises:
+        UnsupportedVersionError, LogCorruptError: a row cannot be read.
+    """
+    # What cannot be read must not be thrown away.
+    RegistryState().applied(rows)
+    last = {_key(row): row.seq for row in rows}
+    return [row for row in rows if last[_key(row)] == row.seq and (row.kind == SCHEMA or row.value or row is rows[-1])]
+
+
+def _key(row: SchemaRow) -> Hashable:
+    return row.kind, row.subject, row.version

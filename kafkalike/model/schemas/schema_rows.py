@@ -1,0 +1,202 @@
+"""Rows of `__schemas`: what happened to a registry in, table rows out, and back.
+
+Each row is the whole truth about its key: a version of a subject, or what is set for one. So the latest row of a key
+counts, a compacted table keeps that one, and a table that has lost a row still says everything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kafkalike.model.names import TABLE
+from kafkalike.model.row_value import UNREADABLE as UNREADABLE_VALUE
+from kafkalike.model.row_value import as_text, as_whole, damaged, flag, row_value, text
+from kafkalike.model.schemas.refusals import MAX_ID
+from kafkalike.model.schemas.schema import LEVELS, MODES, SCHEMA_TYPES, Reference, Schema
+from kafkalike.model.schemas.schema_identity import fingerprint, guid_of, json_text
+
+SCHEMA: Final = "schema"
+CONFIG: Final = "config"
+MODE: Final = "mode"
+
+VERSIONS: Final = {SCHEMA: 1, CONFIG: 1, MODE: 1}
+"""The newest format of each kind of row."""
+
+LIVE: Final = "live"
+SOFT: Final = "soft"
+GONE: Final = "gone"
+STANDINGS: Final = (LIVE, SOFT, GONE)
+"""How a version stands: to be found, deleted softly, deleted for good. The last keeps its number and its id."""
+
+EVERYWHERE: Final = ""
+"""In the place of a subject: what counts for all that have nothing of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRow:
+    """One row of `__schemas`; `seq` orders the rows of the table."""
+
+    seq: int
+    kind: str
+    """`schema`: a version of a subject, and how it stands from this row on. `config`, `mode`: what is set for a subject
+    from this row on."""
+    subject: str = EVERYWHERE
+    """Empty for what is set for all subjects."""
+    version: int | None = None
+    """In a `schema` row."""
+    schema_id: int | None = None
+    """In a `schema` row; the id belongs to the schema, whatever has it, for ever."""
+    value: str = ""
+    """JSON; see the functions below."""
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A schema that has an id, or had one."""
+
+    id: int
+    mark: bytes
+    """The schema's `fingerprint`."""
+    guid: str
+    schema: Schema | None
+    """None when no version has it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stands:
+    """How a version of a subject stands."""
+
+    subject: str
+    version: int
+    named: Named
+    """Its schema; without the text where the version is gone."""
+    standing: str
+    last_id: int = 0
+    """The highest id that was given before, where the row's own id does not show it; else 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a subject, or all, have set; None where nothing is."""
+
+    level: str | None = None
+    normalize: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The settings of a subject, or of all."""
+
+    subject: str
+    config: Config | None
+    """None: they are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModeSet:
+    """The mode of a subject, or of all."""
+
+    subject: str
+    mode: str | None
+    """None: it is gone."""
+
+
+Said = Stands | Configured | ModeSet
+
+
+def schema_value(named: Named, standing: str, last_id: int = 0) -> str:
+    """The value of a `schema` row. Of a version that is gone it only has the schema's fingerprint.
+
+    Args:
+        named: the schema.
+        standing: how the version stands.
+        last_id: the highest id that was given before. It is said where it is above the row's own, so that it is not
+            given again when the row that gave it is lost.
+    """
+    schema = named.schema
+    if standing == GONE or schema is None:
+        held: dict[str, Any] = {"fingerprint": named.mark.hex()}
+    else:
+        held = {"type": schema.type, "schema": schema.text}
+        if schema.references:
+            held["references"] = [[r.name, r.subject, r.version] for r in schema.references]
+    if named.guid != guid_of(named.mark):
+        held["guid"] = named.guid
+    if last_id > named.id:
+        held["last_id"] = last_id
+    return json_text(held if standing == LIVE else {**held, "is": standing})
+
+
+def config_value(config: Config) -> str:
+    """The value of a `config` row; one without a value forgets what was set."""
+    held: dict[str, Any] = {} if config.level is None else {"compatibility": config.level}
+    return json_text(held if config.normalize is None else {**held, "normalize": config.normalize})
+
+
+def mode_value(mode: str) -> str:
+    """The value of a `mode` row; one without a value forgets the mode."""
+    return json_text({"mode": mode})
+
+
+def parse_row(row: SchemaRow) -> Said:
+    """What a row says.
+
+    Raises:
+        UnsupportedVersionError: a newer release wrote it.
+        LogCorruptError: it is damaged.
+    """
+    try:
+        value = row_value(TABLE, row, VERSIONS)
+        if row.kind == SCHEMA:
+            return _stands(row, value)
+        if row.kind == CONFIG:
+            return Configured(row.subject, _config(value) if row.value else None)
+        return ModeSet(row.subject, _one_of(text(value, "mode"), MODES) if row.value else None)
+    except UNREADABLE_VALUE as cause:
+        raise damaged(TABLE, row, cause) from cause
+
+
+def _stands(row: SchemaRow, value: dict[str, Any]) -> Stands:
+    standing = _one_of(text(value, "is"), STANDINGS) if "is" in value else LIVE
+    schema = None
+    if standing == GONE:
+        mark = bytes.fromhex(text(value, "fingerprint"))
+        if len(mark) != 32:  # noqa: PLR2004 - bytes of a SHA-256
+            raise ValueError(f"a fingerprint of {len(mark)} bytes")
+    else:
+        schema = Schema(
+            _one_of(text(value, "type"), SCHEMA_TYPES),  # type: ignore[arg-type]
+            text(value, "schema"),
+            tuple(
+                Reference(as_text(name, "name"), as_text(subject, "subject"), _number(version, "version"))
+                for name, subject, version in value.get("references", ())
+            ),
+        )
+        mark = fingerprint(schema)
+    guid = text(value, "guid") if "guid" in value else guid_of(mark)
+    named = Named(_number(row.schema_id, "schema_id"), mark, guid, schema)
+    if not row.subject:
+        raise ValueError("no subject")
+    last_id = _number(value["last_id"], "last_id") if "last_id" in value else 0
+    return Stands(row.subject, _number(row.version, "version"), named, standing, last_id)
+
+
+def _config(value: dict[str, Any]) -> Config:
+    level = _one_of(text(value, "compatibility"), LEVELS) if "compatibility" in value else None
+    return Config(level, flag(value, "normalize") if "normalize" in value else None)
+
+
+def _number(value: object, name: str) -> int:
+    number = as_whole(value, name, at_least=1)
+    if number > MAX_ID:
+        # Else all that comes after it would have to be larger, and be refused.
+        raise ValueError(f"{name} {number} is above {MAX_ID}")
+    return number
+
+
+def _one_of(value: str, known: Any) -> str:  # noqa: ANN401 - a container of texts
+    if value not in known:
+        raise ValueError(f"{value!r} is none of {', '.join(known)}")
+    return value

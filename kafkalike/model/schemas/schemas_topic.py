@@ -1,0 +1,253 @@
+"""Records of Confluent's `_schemas` topic: an export in, the rows that import it out; and a registry exported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kafkalike.errors import SchemaRegistryError
+from kafkalike.model.row_value import as_text, as_whole
+from kafkalike.model.schemas import refusals
+from kafkalike.model.schemas import registry_settings as settings
+from kafkalike.model.schemas.registration_rules import Wanted, check_number, check_subject, prepared, take_over
+from kafkalike.model.schemas.registry_settings import NOT_KEPT, check_level, check_mode_name
+from kafkalike.model.schemas.registry_state import RegistryState
+from kafkalike.model.schemas.schema import READ_ONLY_MODES, SCHEMA_TYPES, Checks, Reference, Schema
+from kafkalike.model.schemas.schema_identity import guid_of, json_text, parsed_json
+from kafkalike.model.schemas.schema_rows import EVERYWHERE, Config, SchemaRow
+
+_UNREADABLE: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError, SchemaRegistryError)
+
+
+@dataclass(slots=True)
+class Contents:
+    """What the records of a `_schemas` topic leave in force."""
+
+    schemas: dict[tuple[str, int], Wanted] = field(default_factory=dict)
+    """By subject and version."""
+    configs: dict[str, Config] = field(default_factory=dict)
+    modes: dict[str, str] = field(default_factory=dict)
+
+
+def read_records(lines: Iterable[str]) -> Contents:
+    """What the lines of a `_schemas` topic leave in force.
+
+    Args:
+        lines: the topic from its beginning, in order; empty lines are nothing.
+
+    Raises:
+        SchemaRegistryError: a line cannot be read, or asks for what is not kept here; says which one.
+    """
+    contents = Contents()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            key_text, tab, value_text = line.strip().partition("\t")
+            if not tab:
+                raise ValueError("there is no tab between key and value")
+            _take(contents, parsed_json(key_text), parsed_json(value_text))
+        except _UNREADABLE as cause:
+            said = cause.error_message if isinstance(cause, SchemaRegistryError) else str(cause)
+            raise SchemaRegistryError(422, 42201, f"line {number}: {said}: {line.strip()[:80]}") from cause
+    return contents
+
+
+def _take(contents: Contents, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
+    kind = as_text(key["keytype"], "keytype")
+    if kind == "NOOP":
+        return
+    named = key.get("subject")
+    subject = EVERYWHERE if named is None and kind in {"CONFIG", "MODE"} else check_subject(named)
+    if kind == "SCHEMA":
+        where = (subject, check_number(key["version"]))
+        contents.schemas.pop(where, None)
+        if value is not None:
+            contents.schemas[where] = _wanted(*where, value)
+    elif kind == "CONFIG":
+        contents.configs.pop(subject, None)
+        if value is not None:
+            contents.configs[subject] = _config(value)
+    elif kind == "MODE":
+        contents.modes.pop(subject, None)
+        if value is not None:
+            contents.modes[subject] = check_mode_name(value["mode"])
+    elif kind in {"DELETE_SUBJECT", "CLEAR_SUBJECT"}:
+        if value is not None:
+            _delete(contents, subject, as_whole(value.get("version", 0), "version"), softly=kind == "DELETE_SUBJECT")
+    else:
+        raise ValueError(f"records of keytype {kind[:40]!r} are not known here")
+
+
+def _delete(contents: Contents, subject: str, up_to: int, *, softly: bool) -> None:
+    for where, wanted in list(contents.schemas.items()):
+        if where[0] == subject and (where[1] <= up_to or not softly):
+            if softly:
+                contents.schemas[where] = replace(wanted, deleted=True)
+            else:
+                del contents.schemas[where]
+    contents.configs.pop(subject, None)
+    contents.modes.pop(subject, None)
+
+
+def _wanted(subject: str, version: int, value: Mapping[str, Any]) -> Wanted:
+    kind = value.get("schemaType") or "AVRO"
+    if kind not in SCHEMA_TYPES:
+        raise refusals.unknown_type(kind)
+    for name in ("metadata", "ruleSet"):
+        if value.get(name):
+            raise refusals.invalid_schema(f"{name} is not supported here")
+    references = tuple(
+        Reference(as_text(r["name"], "name"), as_text(r["subject"], "subject"), check_number(r["version"]))
+        for r in value.get("references") or ()
+    )
+    guid = value.get("guid")
+    return Wanted(
+        subject=subject,
+        version=version,
+        id=as_whole(value["id"], "id", at_least=1),
+        schema=prepared(Schema(kind, as_text(value["schema"], "schema"), references), ordered=False),
+        deleted=bool(value.get("deleted")),
+        guid=None if guid is None else as_text(guid, "guid"),
+    )
+
+
+def _config(value: Mapping[str, Any]) -> Config:
+    refused = [name for name in NOT_KEPT if value.get(name)]
+    if refused:
+        raise refusals.invalid_schema(f"{', '.join(refused)} is not supported here")
+    level, normalize = value.get("compatibilityLevel"), value.get("normalize")
+    return Config(None if level is None else check_level(level), None if normalize is None else bool(normalize))
+
+
+def written_records(state: RegistryState, prefix: str = "") -> Iterator[str]:
+    """What is in force as lines of a `_schemas` topic: settings, then schemas by id.
+
+    Args:
+        state: of now.
+        prefix: only subjects whose names begin so, and what they refer to; all settings without one.
+    """
+    for subject, config in sorted(state.configs.items()):
+        if subject.startswith(prefix):
+            named = subject or None
+            held: dict[str, Any] = {"subject": named, "compatibilityLevel": config.level}
+            if config.normalize is not None:
+                held["normalize"] = config.normalize
+            yield _line({"keytype": "CONFIG", "subject": named, "magic": 0}, held)
+    for subject, mode in sorted(state.modes.items()):
+        if subject.startswith(prefix):
+            named = subject or None
+            yield _line({"keytype": "MODE", "subject": named, "magic": 0}, {"subject": named, "mode": mode})
+    for where in _needed(state, prefix):
+        yield _schema_line(state, *where)
+
+
+def _needed(state: RegistryState, prefix: str) -> list[tuple[str, int]]:
+    waiting = [
+        (name, version)
+        for name, subject in state.subjects.items()
+        if name.startswith(prefix)
+        for version in subject.kept
+    ]
+    found: dict[tuple[str, int], int] = {}
+    while waiting:
+        where = waiting.pop()
+        known = state.registered(*where, deleted=True)
+        if known is not None and where not in found:
+            found[where] = known.id
+            waiting += [(r.subject, r.version) for r in known.schema.references]
+    return sorted(found, key=lambda where: (found[where], where))
+
+
+def _schema_line(state: RegistryState, subject: str, version: int) -> str:
+    known = state.registered(subject, version, deleted=True)
+    assert known is not None
+    held: dict[str, Any] = {"subject": subject, "version": version, "id": known.id}
+    if known.schema.type != "AVRO":
+        held["schemaType"] = known.schema.type
+    if known.schema.references:
+        held["references"] = [
+            {"name": r.name, "subject": r.subject, "version": r.version} for r in known.schema.references
+        ]
+    held |= {"schema": known.schema.text, "deleted": known.deleted}
+    named = state.schemas[known.id].named
+    if named.guid != guid_of(named.mark):
+        held["guid"] = named.guid
+    return _line({"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1}, held)
+
+
+def _line(key: Mapping[str, Any], value: Mapping[str, Any]) -> str:
+    return f"{json_text(key)}\t{json_text(value)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What an import comes to."""
+
+    versions: int
+    """Versions that are new here, or stand otherwise than before."""
+    known: int
+    """Versions that are here already."""
+    settings: int
+    """Levels and modes that change."""
+
+
+def import_all(
+    state: RegistryState, contents: Contents, checks: Checks, now_ms: int
+) -> tuple[Sequence[SchemaRow], Imported]:
+    """Plan to take over schemas under their ids and versions, and levels and modes.
+
+    What is compatible with what, the registry has judged where they come from.
+
+    Args:
+        state: of now.
+        contents: of the other registry.
+        checks: who can read schemas.
+        now_ms: time of the rows.
+
+    Raises:
+        SchemaRegistryError: an id or a version belongs to another schema here, what a schema refers to is not among
+            them, or a mode is against it; 42205, 42201, 409.
+    """
+    rows: list[SchemaRow] = []
+    known = 0
+    waiting = sorted(
+        contents.schemas.values(), key=lambda wanted: (wanted.id or 0, wanted.subject, wanted.version or 0)
+    )
+    for wanted in _in_order(waiting):
+        made, _ = take_over(state, wanted, checks, now_ms)
+        if made and state.mode(wanted.subject) in READ_ONLY_MODES:
+            raise refusals.not_permitted(f"Subject {wanted.subject} is in read-only mode")
+        rows += made
+        known += not made
+        state = state.applied(made)
+    versions = len(rows)
+    for subject, config in contents.configs.items():
+        made, _ = settings.set_config(state, subject, config, now_ms)
+        rows, state = [*rows, *made], state.applied(made)
+    for subject, mode in contents.modes.items():
+        made, _ = settings.set_mode(state, subject, mode, now_ms, force=True)
+        rows, state = [*rows, *made], state.applied(made)
+    return rows, Imported(versions=versions, known=known, settings=len(rows) - versions)
+
+
+def _in_order(waiting: Sequence[Wanted]) -> list[Wanted]:
+    """What is referred to before what refers to it."""
+    there = {(w.subject, w.version) for w in waiting}
+    done: set[tuple[str, int | None]] = set()
+    order: list[Wanted] = []
+    while waiting:
+        later = []
+        for wanted in waiting:
+            needed = {(r.subject, r.version) for r in wanted.schema.references} & there
+            if needed <= done:
+                order.append(wanted)
+                done.add((wanted.subject, wanted.version))
+            else:
+                later.append(wanted)
+        if len(later) == len(waiting):
+            names = ", ".join(f"version {w.version} of subject {w.subject}" for w in later[:3])
+            raise refusals.invalid_schema(f"schemas refer to each other in a circle: {names}")
+        waiting = later
+    return order

@@ -1,0 +1,253 @@
+"""SQL over topics: the names of their views, and whether a parsed statement only reads them.
+
+A statement with anything that is not known to be harmless is refused: parts by their names, relations that are not
+views of the cluster (Spark would take `` text.`/etc/passwd` `` for a file), functions that call methods of Java or open
+files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+_PLAIN: Final = re.compile(r"\w+")
+
+TABLES: Final = (
+    "topics",
+    "partitions",
+    "consumer_offsets",
+    "lag",
+    "lag_history",
+    "transactions",
+    "brokers",
+    "replicas",
+)
+"""Tables about the cluster itself."""
+
+
+def table_view(table: str) -> str:
+    """Name of the view of one of `TABLES`: it says whose it is, as a session has tables of its own."""
+    return f"kafkalike_{table}"
+
+
+SQL_RESERVED: Final = tuple(map(table_view, TABLES))
+"""Views of the cluster itself; a topic of such a name gets another view name."""
+
+
+def view_names(topics: Iterable[str], held: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Name the view of each topic: the topic in lower case, with `_` for dots and hyphens.
+
+    Where several topics would share that name, as `a.b` and `a_b`, one has it: the one that has it already, else the
+    one that is called so, else the first by name. The others are spelled out, see `sql_name`.
+
+    Args:
+        topics: all topics of the cluster.
+        held: topics by the names of views that exist. A view keeps its topic, so a new topic never takes over a name.
+
+    Returns:
+        The name of each topic's view. No two are the same, and none is one of `SQL_RESERVED`.
+
+    >>> view_names(["web.clicks", "a_b", "a.b", "Orders"])
+    {'a_b': 'a_b', 'Orders': 'orders', 'a.b': 'a__db', 'web.clicks': 'web_clicks'}
+    """
+    wanted = set(topics)
+    names = {topic: view for view, topic in (held or {}).items() if topic in wanted}
+    taken = {*SQL_RESERVED, *names.values()}
+    for topic in sorted(wanted - names.keys(), key=lambda topic: (plain_name(topic) != topic, topic)):
+        names[topic] = next(name for name in _candidates(topic) if name not in taken)
+        taken.add(names[topic])
+    return names
+
+
+def plain_name(topic: str) -> str:
+    """The name that people guess; two topics may share it."""
+    return topic.replace(".", "_").replace("-", "_").lower()
+
+
+def _candidates(topic: str) -> Iterator[str]:
+    yield plain_name(topic)
+    name = sql_name(topic)
+    while True:
+        yield name
+        name = "__v" + name
+
+
+def sql_name(topic: str) -> str:
+    """Spell a topic's name out in lower-case letters, digits and underscores, so that no two topics share one.
+
+    SQL catalogs fold case and refuse dots, so `a.b`, `a_b` and `A_b` need three names. Lower-case letters, digits,
+    and single underscores before one of them stand for themselves; all else is escaped with two underscores and a
+    letter: `.` is `__d`, `-` is `__h`, another underscore `__s`, an upper-case letter `__u` and its lower-case form.
+    A name of `SQL_RESERVED` gets `__v` before it. `topic_of_sql_name` turns it back, so no two topics share a name.
+    """
+    out: list[str] = []
+    for at, char in enumerate(topic):
+        following = topic[at + 1] if at + 1 < len(topic) else ""
+        if char == ".":
+            out.append("__d")
+        elif char == "-":
+            out.append("__h")
+        elif char == "_":
+            out.append("_" if _plain(following) else "__s")
+        elif char.isupper():
+            out.append("__u" + char.lower())
+        else:
+            out.append(char)
+    name = "".join(out)
+    return "__v" + name if name in SQL_RESERVED else name
+
+
+def own_names(topics: Iterable[str]) -> set[str]:
+    """The topics that can have a second view under their own name, in backquotes: SQL takes no two names for another.
+
+    >>> sorted(own_names(["a.b", "A.B", "orders", "c-d", "Lag"]))
+    ['c-d']
+    """
+    named = [topic for topic in topics if not _PLAIN.fullmatch(topic)]
+    taken = Counter(map(str.lower, named))
+    return {topic for topic in named if taken[topic.lower()] == 1}
+
+
+def topic_of_sql_name(name: str) -> str:
+    """The topic whose view has this name; the inverse of `sql_name`."""
+    out: list[str] = []
+    at = 0
+    while at < len(name):
+        if name.startswith("__", at):
+            code = name[at + 2]
+            if code == "u":
+                out.append(name[at + 3].upper())
+                at += 4
+                continue
+            out.append({"d": ".", "h": "-", "s": "_", "v": ""}[code])
+            at += 3
+        else:
+            out.append(name[at])
+            at += 1
+    return "".join(out)
+
+
+def _plain(char: str) -> bool:
+    return char.isdigit() or (char.isalpha() and char.islower())
+
+
+_PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical."
+_EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
+_ANALYSIS: Final = "org.apache.spark.sql.catalyst.analysis."
+
+PARTS: Final = frozenset({
+    *(_PLANS + name for name in (
+        "Aggregate", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "Intersect", "Join", "LateralJoin",
+        "LocalLimit", "LocalRelation", "Offset", "OneRowRelation", "Pivot", "Project", "Range", "Sample", "Sort",
+        "SubqueryAlias", "Union", "UnresolvedWith", "Window",
+    )),
+    *(_ANALYSIS + name for name in (
+        "MultiAlias", "NamedParameter", "NamedArgumentExpression", "UnresolvedAlias", "UnresolvedAttribute",
+        "UnresolvedExtractValue", "UnresolvedFunction", "UnresolvedGenerator", "UnresolvedHaving",
+        "UnresolvedInlineTable", "UnresolvedOrdinal", "UnresolvedRegex", "UnresolvedRelation", "UnresolvedStar",
+        "UnresolvedSubqueryColumnAliases", "UnresolvedTVFAliases",
+        "UnresolvedTableValuedFunction",
+    )),
+})  # fmt: skip
+"""What a statement may be made of, beside expressions.
+
+Left out is what keeps expressions where JSON does not show them: windows with names, UNPIVOT, `* EXCEPT … REPLACE`.
+"""
+
+REFUSED_WORDS: Final = re.compile(
+    r"\b(?:reflect|try_reflect|java_method|xpath\w*|(?:from|schema_of)_xml|(?:from|to|schema_of)_(?:avro|protobuf))\b",
+    re.IGNORECASE,
+)
+"""Functions that call methods of Java, and those that open files or addresses that their arguments name: the DTD of a
+document, an XSD, a schema. Refused wherever they stand, as no other name leads to them."""
+
+REFUSED_EXPRESSIONS: Final = frozenset({"CallMethodViaReflection", "TryReflect"})
+
+TABLE_FUNCTIONS: Final = frozenset({
+    "explode", "explode_outer", "inline", "inline_outer", "json_tuple", "kafkalike_key", "kafkalike_offsets",
+    "kafkalike_range", "posexplode", "posexplode_outer", "range", "stack", "variant_explode", "variant_explode_outer",
+})  # fmt: skip
+"""Functions that may stand where a table does."""
+
+
+def refusal(text: str, plan: str, views: Collection[str]) -> str:
+    """Why a statement is not run; empty when it only reads.
+
+    Args:
+        text: the statement.
+        plan: what Spark's parser made of it, as JSON.
+        views: names that may stand where a table does, lower case.
+    """
+    if REFUSED_WORDS.search(text):
+        return "functions that call methods of Java, read XML or take a schema's file are refused"
+    known = {name.lower() for name in views} | {name.lower() for name in own_tables(plan)}
+    for node in _nodes(json.loads(plan)):
+        why = _refused(node, known)
+        if why:
+            return why
+    return ""
+
+
+def own_tables(plan: str) -> set[str]:
+    """The names that the statement gives to parts of its own, by WITH."""
+    return {
+        str(one["_1"])
+        for node in _nodes(json.loads(plan))
+        if node["class"] == _PLANS + "UnresolvedWith"
+        for one in node.get("cteRelations") or ()
+    }
+
+
+def relations(plan: str) -> set[str]:
+    """The names that stand where a table does, and the topics that table functions are given as a literal."""
+    found = set()
+    for node in _nodes(json.loads(plan)):
+        if node["class"] == _ANALYSIS + "UnresolvedRelation":
+            found.add(_name(node.get("multipartIdentifier")))
+        elif node["class"] == _EXPRESSIONS + "Literal" and isinstance(node.get("value"), str):
+            found.add(node["value"])
+    return found
+
+
+def _refused(node: Mapping[str, Any], known: Collection[str]) -> str:
+    kind = str(node["class"])
+    short = kind.rpartition(".")[2]
+    if kind.startswith(_EXPRESSIONS) and short not in REFUSED_EXPRESSIONS:
+        return ""
+    if kind not in PARTS:
+        return f"only SELECT is run here, and no {short}"
+    if short == "UnresolvedRelation":
+        return _refused_relation(node, known)
+    if short == "UnresolvedFunction" and "," in str(node.get("nameParts")):
+        return f"{_name(node.get('nameParts'))[:80]!r} is no function of Spark's"
+    if short == "UnresolvedTableValuedFunction" and _name(node.get("name")).lower() not in TABLE_FUNCTIONS:
+        return f"{_name(node.get('name'))[:80]!r} may not stand for a table here"
+    return ""
+
+
+def _refused_relation(node: Mapping[str, Any], known: Collection[str]) -> str:
+    name = _name(node.get("multipartIdentifier"))
+    # Spark's JSON puts commas between parts, and would show a name with a comma in it alike.
+    if "," in name:
+        return f"{name[:80]!r} has several parts or a comma, and only views of this cluster are read here"
+    return f"{name[:80]!r} is no view of this cluster" if node.get("isStreaming") or name.lower() not in known else ""
+
+
+def _name(parts: object) -> str:
+    """A name as Spark's JSON has it: its parts in brackets, with commas between."""
+    return str(parts).removeprefix("[").removesuffix("]")
+
+
+def _nodes(value: object) -> Iterator[Mapping[str, Any]]:
+    """All nodes of a plan, those inside of their fields too."""
+    if isinstance(value, Mapping):
+        if "class" in value:
+            yield value
+        for part in value.values():
+            yield from _nodes(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _nodes(part)

@@ -1,0 +1,297 @@
+"""TransactionalId: what an id has decided, as values, and the JSON `value` of its row in `__consumer_offsets`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
+
+from kafkalike.model.row_value import VERSION, as_text, as_whole, text, whole
+
+BATCHES: Final = "batches"
+"""Layout of a part whose files are each a producer's batch: see `kafkalike.log.topic.waiting_batch`."""
+
+
+class Why(StrEnum):
+    """What made a transactional id stand as it does."""
+
+    INIT = "init"
+    COMMIT = "commit"
+    ABORT = "abort"
+    TIMEOUT = "timeout"
+    """Maintenance has aborted a transaction that was open for too long; the epoch rose."""
+    ADMIN = "admin"
+    """An administrator has aborted what was open; the epoch rose."""
+
+
+class Attempt(NamedTuple):
+    """One transaction of one producer: it has one outcome at most."""
+
+    producer_id: int
+    epoch: int
+    number: int
+    """From 1 on in each epoch."""
+
+
+class Topic(NamedTuple):
+    """One life of a topic."""
+
+    name: str
+    topic_id: str
+
+
+class WriteName(NamedTuple):
+    """What a Spark application calls a write: the same again is a rerun, which adds nothing (decision 012)."""
+
+    app_id: str
+    version: int
+
+
+class StagedFile(NamedTuple):
+    """A file in the folder of a transaction, exactly as it was when the transaction was decided."""
+
+    name: str
+    size: int
+    """Bytes."""
+    checksum: int
+    """CRC-32 of all of them."""
+
+
+class Part(NamedTuple):
+    """What a transaction brings into one topic."""
+
+    topic: Topic
+    counts: Mapping[int, int]
+    """Records by partition."""
+    files: tuple[StagedFile, ...]
+    """In the order of their records."""
+    layout: str = BATCHES
+    """How the files hold the records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A transaction that is committed."""
+
+    attempt: Attempt
+    seq: int
+    """Number of its row, which is its place among all transactions."""
+    parts: tuple[Part, ...] = ()
+    """Empty in later rows of the id: then all topics have them."""
+    groups: tuple[str, ...] = ()
+    """Groups whose offsets it has committed; empty in later rows."""
+    name: WriteName | None = None
+    """What its application calls it, where that has a name for it; in later rows too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a transactional id stands."""
+
+    producer_id: int
+    epoch: int
+    number: int = 0
+    """The last transaction of the epoch that has an outcome; 0 when none has."""
+    why: Why
+    timeout_ms: int
+    client_id: str = ""
+    changed_ms: int
+    committed: Committed | None = None
+    """The last transaction of the id that was committed, whatever came after it."""
+
+    @property
+    def unsettled(self) -> Committed | None:
+        """What is decided and may not be in all topics yet. No row of the id may follow before it is."""
+        return self.committed if self.why is Why.COMMIT else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommit:
+    """An offset that a transaction commits."""
+
+    group_id: str
+    topic: Topic
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    generation: int
+    member_id: str
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries:
+    """Rows that are to be written in one change of the groups' table: first the standing's, then the offsets'."""
+
+    transactional_id: str
+    standing: Standing | None
+    """None forgets the id."""
+    offsets: tuple[OffsetCommit, ...] = ()
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Staged files of one transaction, as they were found."""
+
+    attempt: Attempt
+    age_ms: int
+    """Since the first of them was written, by the storage's clock."""
+    topics: tuple[str, ...] = field(default=())
+    """Ids of the topics that they are for."""
+
+
+FORMAT: Final = 1
+"""The newest format of rows of kind `transaction`."""
+
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]*")
+
+DEAD: Final = "dead"
+"""What stands for the reason in the row that forgets an id."""
+
+
+def dump_standing(standing: Standing, seq: int) -> str:
+    """The `value` of the row of a number; its time and its client are the row's own."""
+    found: dict[str, Any] = {
+        VERSION: FORMAT,
+        "why": standing.why.value,
+        "producer_id": standing.producer_id,
+        "epoch": standing.epoch,
+        "number": standing.number,
+        "timeout_ms": standing.timeout_ms,
+    }
+    committed = standing.committed
+    if committed is not None:
+        if committed.name is not None:
+            found["name"] = list(committed.name)
+        if standing.why is Why.COMMIT:
+            found["parts"] = [_dump_part(part) for part in committed.parts]
+            found["groups"] = list(committed.groups)
+            if committed.seq != seq:
+                # A topic was taken out of it later; its place among all transactions is the old one.
+                found["seq"] = committed.seq
+        else:
+            found["committed"] = [*committed.attempt, committed.seq]
+    return json.dumps(found, separators=(",", ":"))
+
+
+def dump_dead() -> str:
+    """The `value` of the row that forgets an id."""
+    return json.dumps({VERSION: FORMAT, "why": DEAD}, separators=(",", ":"))
+
+
+def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: str) -> Standing | None:
+    """What a row says; None for one that forgets the id.
+
+    Args:
+        value: its `value`, parsed.
+        seq: its number.
+        time_ms: its time.
+        client_id: its client.
+
+    Raises:
+        ArithmeticError, LookupError, TypeError, ValueError: it is damaged.
+    """
+    if value["why"] == DEAD:
+        return None
+    why = Why(text(value, "why"))
+    name = _load_name(value["name"]) if "name" in value else None
+    producer_id, epoch, number = whole(value, "producer_id"), whole(value, "epoch"), whole(value, "number")
+    committed = None
+    if why is Why.COMMIT:
+        committed = Committed(
+            attempt=Attempt(producer_id, epoch, as_whole(number, "number", at_least=1)),
+            seq=min(whole(value, "seq"), seq) if "seq" in value else seq,
+            parts=tuple([_load_part(part) for part in _items(value["parts"], "parts")]),
+            groups=tuple([as_text(group, "groups") for group in _items(value["groups"], "groups")]),
+            name=name,
+        )
+    elif "committed" in value:
+        *attempt, at = (as_whole(n, "committed") for n in _items(value["committed"], "committed"))
+        if at >= seq:
+            raise ValueError(f"'committed' names row {at}, which does not come before it")
+        committed = Committed(attempt=Attempt(*attempt), seq=at, name=name)
+    return Standing(
+        producer_id=producer_id,
+        epoch=epoch,
+        number=number,
+        why=why,
+        timeout_ms=whole(value, "timeout_ms"),
+        client_id=client_id,
+        changed_ms=time_ms,
+        committed=committed,
+    )
+
+
+def _load_name(found: object) -> WriteName:
+    app_id, version = _items(found, "name")
+    return WriteName(as_text(app_id, "name"), as_whole(version, "name"))
+
+
+def _dump_part(part: Part) -> dict[str, Any]:
+    return {
+        "topic": part.topic.name,
+        "id": part.topic.topic_id,
+        "layout": part.layout,
+        "counts": {str(p): count for p, count in sorted(part.counts.items())},
+        "files": [[_short(file.name, part.topic), file.size, file.checksum] for file in part.files],
+    }
+
+
+def _load_part(found: Any) -> Part:  # noqa: ANN401 - any JSON
+    # Most of reading a table with many ids is spent here: what is as it should be costs no call.
+    name, topic_id, layout = found["topic"], found["id"], found["layout"]
+    if not type(name) is type(topic_id) is type(layout) is str:
+        name, topic_id, layout = as_text(name, "topic"), as_text(topic_id, "id"), as_text(layout, "layout")
+    files = []
+    for file in _items(found["files"], "files"):
+        number, size, checksum = _items(file, "files")
+        if type(number) is type(size) is type(checksum) is int and number >= 0 and size >= 0 and checksum >= 0:
+            # Most: see `_short`.
+            files.append(_new_file((f"{number}.{topic_id}", size, checksum)))
+        else:
+            files.append(_load_file(number, size, checksum, topic_id))
+    counts: dict[int, int] = {}
+    for number, count in found["counts"].items():
+        partition = int(number)
+        if partition < 0 or type(count) is not int or count < 1:
+            as_whole(partition, "counts")
+            as_whole(count, "counts", at_least=1)
+        counts[partition] = count
+    return _new_part((_topic(name, topic_id), counts, tuple(files), layout))
+
+
+_new_part: Final[Callable[[tuple[Topic, dict[int, int], tuple[StagedFile, ...], str]], Part]] = partial(
+    tuple.__new__, Part
+)
+_new_file: Final[Callable[[tuple[str, int, int]], StagedFile]] = partial(tuple.__new__, StagedFile)
+"""Without the function that Python makes for each NamedTuple."""
+_topic: Final = lru_cache(maxsize=1024)(Topic)
+"""Many ids write to a few topics: one value for each, which is found faster than made."""
+
+
+def _load_file(name: object, size: object, checksum: object, topic_id: str) -> StagedFile:
+    if type(name) is int:
+        name = f"{as_whole(name, 'files')}.{topic_id}"
+    else:
+        name = as_text(name, "files")
+        if "/" in name or not name.strip("."):
+            raise ValueError(f"{name!r} is no file of the transaction's folder")
+    return StagedFile(name, as_whole(size, "files"), as_whole(checksum, "files"))
+
+
+def _short(name: str, topic: Topic) -> str | int:
+    """A file's name, or its number where that says it: a transaction may have very many files."""
+    number, _, rest = name.partition(".")
+    return int(number) if rest == topic.topic_id and _NUMBER.fullmatch(number) else name
+
+
+def _items(found: object, name: str) -> list[Any]:
+    if type(found) is not list:
+        raise TypeError(f"{name!r} is {type(found).__name__}, not a list")
+    return found
