@@ -96,10 +96,10 @@ def explain_statements(source: str) -> None:
         session = getattr(sys.modules.get(module), "SparkSession", None)
         own = None if session is None else vars(session).get("sql")
         if own is not None and source not in getattr(own, "explained", ()):
-            session.sql = _explained(own, source)  # type: ignore[union-attr]
+            session.sql = _explained_statement(own, source)  # type: ignore[union-attr]
 
 
-def _explained(sql: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's method
+def _explained_statement(sql: Any, source: str) -> Any:  # noqa: ANN401 - PySpark's method
     @wraps(sql)
     def explained(self: Any, sqlQuery: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N803 - Spark's name
         if makes_table(sqlQuery) == source and self.conf.get(CATALOG, None) is not None:
