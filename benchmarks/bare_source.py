@@ -20,8 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from kafkalike.spark.format.parts import schema_of
-from kafkalike.spark.range_reader import FIELDS
+from kafkalike.spark.format.input_partitions import FIELDS, schema_of
 
 PARTITIONS = 4
 BATCH_ROWS = 62_500

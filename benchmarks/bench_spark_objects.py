@@ -21,7 +21,7 @@ from benchmarks.harness import Figure, Report, ratio, rounds
 from benchmarks.slow_proxy import slow
 from kafkalike.connect import connect
 from kafkalike.spark import read, session, write
-from kafkalike.spark.jvm.session import OPEN_COST
+from kafkalike.spark.jvm.spark_session import OPEN_COST
 from tests.tools.object_servers import BUCKET, S3, ObjectServer, running
 
 ROWS: Final = 1_000_000

@@ -22,7 +22,7 @@ def sql_views(environment: Environment, /, *, bootstrap_server: str | None, comm
     Views are temporary, and none is replaced: print them again to see topics created since. In a notebook,
     kafkalike.spark.register_sql does the same.
     """
-    from kafkalike.spark.sql import view_statements
+    from kafkalike.spark.sql.topic_views import view_statements
 
     for statement in view_statements(environment.cluster_of(bootstrap_server, command_config)):
         click.echo(f"{statement};")

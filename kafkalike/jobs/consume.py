@@ -20,10 +20,10 @@ from kafkalike.cli.jobs.record_options import (
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.dead_letters import DeadLetterSettings
-from kafkalike.spark.batch import consume
-from kafkalike.spark.decoding import Decoding
-from kafkalike.spark.files import MODES, TARGETS, Target
-from kafkalike.spark.ranges import EARLIEST, parse_offsets
+from kafkalike.spark.files.consume import consume
+from kafkalike.spark.files.file_formats import MODES, TARGETS, Target
+from kafkalike.spark.files.value_decoding import Decoding
+from kafkalike.spark.partition_offsets import EARLIEST, parse_offsets
 
 
 @click.command(

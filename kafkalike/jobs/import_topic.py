@@ -11,7 +11,7 @@ import click
 
 from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.spark.transfer import FORMATS, import_topic
+from kafkalike.spark.files.topic_export import FORMATS, import_topic
 
 
 @click.command(

@@ -16,8 +16,8 @@ from kafkalike.cli.jobs.record_options import column_options, schema_options
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.model.config.topic import CODECS
 from kafkalike.spark import write
-from kafkalike.spark.expr.rows import RecordColumns, record_columns
-from kafkalike.spark.files import SOURCES, Source, load
+from kafkalike.spark.files.file_formats import SOURCES, Source, load
+from kafkalike.spark.record_columns import RecordColumns, record_columns
 
 
 @click.command(

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from kafkalike.cli.app import run
 from kafkalike.cli.environment import Environment
-from kafkalike.spark.jvm.session import session_at_hand
+from kafkalike.spark.jvm.spark_session import session_at_hand
 
 
 def main(args: Sequence[str] | None = None) -> int:

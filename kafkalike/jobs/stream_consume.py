@@ -17,9 +17,9 @@ from kafkalike.cli.jobs.stream_job import source_options, topics_stream, trigger
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.model.config.dead_letters import DeadLetterSettings
 from kafkalike.spark import CheckpointProgress, write_stream
-from kafkalike.spark.decoding import TYPED, Decoding, decoded, decoded_and_letters
-from kafkalike.spark.files import Target, save
-from kafkalike.spark.letters import ensure_topics
+from kafkalike.spark.dead_letter_frames import ensure_topics
+from kafkalike.spark.files.file_formats import Target, save
+from kafkalike.spark.files.value_decoding import TYPED, Decoding, decoded, decoded_and_letters
 
 TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
 

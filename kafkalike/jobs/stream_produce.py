@@ -18,8 +18,8 @@ from kafkalike.cli.jobs.stream_job import check_trigger, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.model.config.topic import CODECS
 from kafkalike.spark import write_stream
-from kafkalike.spark.expr.rows import RecordColumns, record_columns
-from kafkalike.spark.files import STRICT
+from kafkalike.spark.files.file_formats import STRICT
+from kafkalike.spark.record_columns import RecordColumns, record_columns
 
 FORMATS = ("json", "csv", "parquet", "text", "delta")
 

@@ -12,20 +12,20 @@ from kafkalike.model.public_names import lazy_names
 
 if TYPE_CHECKING:
     from kafkalike.spark.checkpoint_progress import CheckpointProgress as CheckpointProgress
+    from kafkalike.spark.dead_letter_frames import dead_letters as dead_letters
     from kafkalike.spark.entry import session as session
-    from kafkalike.spark.forgetting import forget as forget
     from kafkalike.spark.format.format import register_format as register_format
     from kafkalike.spark.format.query_lag import offsets_behind as offsets_behind
-    from kafkalike.spark.frames import read as read
-    from kafkalike.spark.letters import dead_letters as dead_letters
+    from kafkalike.spark.key_deletion import forget as forget
     from kafkalike.spark.partition_column import partition_column as partition_column
-    from kafkalike.spark.reading import read_stream as read_stream
-    from kafkalike.spark.sql import register_sql as register_sql
-    from kafkalike.spark.sql_values import create_view as create_view
-    from kafkalike.spark.sql_values import decoded_values as decoded_values
+    from kafkalike.spark.reads.frames import read as read
+    from kafkalike.spark.reads.stream_frames import read_stream as read_stream
+    from kafkalike.spark.sql.topic_views import register_sql as register_sql
+    from kafkalike.spark.sql.value_views import create_view as create_view
+    from kafkalike.spark.sql.value_views import decoded_values as decoded_values
     from kafkalike.spark.typed.decode import from_topic as from_topic
     from kafkalike.spark.typed.encode import to_topic as to_topic
-    from kafkalike.spark.typed.views import refresh_views as refresh_views
+    from kafkalike.spark.typed.typed_views import refresh_views as refresh_views
     from kafkalike.spark.writes.batch_write import Written as Written
     from kafkalike.spark.writes.batch_write import write as write
     from kafkalike.spark.writes.stream_write import StreamWriter as StreamWriter
@@ -38,18 +38,18 @@ _HOME = {
     "StreamWriter": "kafkalike.spark.writes.stream_write",
     "Transaction": "kafkalike.spark.writes.transaction",
     "Written": "kafkalike.spark.writes.batch_write",
-    "create_view": "kafkalike.spark.sql_values",
-    "dead_letters": "kafkalike.spark.letters",
-    "decoded_values": "kafkalike.spark.sql_values",
-    "forget": "kafkalike.spark.forgetting",
+    "create_view": "kafkalike.spark.sql.value_views",
+    "dead_letters": "kafkalike.spark.dead_letter_frames",
+    "decoded_values": "kafkalike.spark.sql.value_views",
+    "forget": "kafkalike.spark.key_deletion",
     "from_topic": "kafkalike.spark.typed.decode",
     "offsets_behind": "kafkalike.spark.format.query_lag",
     "partition_column": "kafkalike.spark.partition_column",
-    "read": "kafkalike.spark.frames",
-    "read_stream": "kafkalike.spark.reading",
-    "refresh_views": "kafkalike.spark.typed.views",
+    "read": "kafkalike.spark.reads.frames",
+    "read_stream": "kafkalike.spark.reads.stream_frames",
+    "refresh_views": "kafkalike.spark.typed.typed_views",
     "register_format": "kafkalike.spark.format.format",
-    "register_sql": "kafkalike.spark.sql",
+    "register_sql": "kafkalike.spark.sql.topic_views",
     "session": "kafkalike.spark.entry",
     "to_topic": "kafkalike.spark.typed.encode",
     "transaction": "kafkalike.spark.writes.transaction",

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from kafkalike.connect import check_spark_reaches, open_named
 from kafkalike.spark.format.format import check_storage, register_format
-from kafkalike.spark.jvm.hadoop import tell_hadoop
-from kafkalike.spark.jvm.session import session as plain_session
+from kafkalike.spark.jvm.spark_session import session as plain_session
+from kafkalike.spark.jvm.spark_session import tell_hadoop
 
 
 def session(

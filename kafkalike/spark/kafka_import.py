@@ -16,8 +16,8 @@ from pyspark.sql.types import BinaryType, StringType
 
 from kafkalike.connect import connect_delta
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.spark.expr.sink import HEADERS, no_headers
 from kafkalike.spark.jvm.stream_checkpoint import Checkpoint
+from kafkalike.spark.record_columns import HEADERS, no_headers
 from kafkalike.spark.writes.batch_write import Written
 from kafkalike.spark.writes.stream_write import StreamWriter
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.topic import TopicInfo
-    from kafkalike.spark.queries import Queries
+    from kafkalike.spark.sql.queries import Queries
 
 MOST_LOGS: Final = 200
 """Topics whose logs are kept open; then the desk begins anew."""

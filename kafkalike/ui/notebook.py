@@ -185,7 +185,7 @@ def console(
     cluster = connect(bootstrap_servers, storage_options)
     queries = None
     if spark is not None:
-        from kafkalike.spark.queries import Queries
+        from kafkalike.spark.sql.queries import Queries
 
         queries = Queries(spark, cluster)
     made = ConsoleServer(cluster, port=port, read_only=read_only, queries=queries)

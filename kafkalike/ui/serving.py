@@ -15,7 +15,7 @@ from kafkalike.schemas.service.loopback import is_loopback
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.spark.queries import Queries
+    from kafkalike.spark.sql.queries import Queries
 
 GRACE_SECONDS: Final = 3
 """How long answers that are under way may take when the console ends."""

@@ -26,7 +26,7 @@ from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp
-from kafkalike.spark.range_reader import FIELDS, plan_range, read_range
+from kafkalike.spark.format.input_partitions import FIELDS, plan_range, read_range
 from kafkalike.storage.local import LocalStorage
 from tests.tools.findings import errors_of
 from tests.tools.interrupts import Interrupt, visits

@@ -21,7 +21,7 @@ from kafkalike.maintenance.retention.report import FAILED
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.range_reader import plan_range, read_range
+from kafkalike.spark.format.input_partitions import plan_range, read_range
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.parquet import open_parquet
 from tests.tools.findings import errors_of, kinds_of

@@ -13,9 +13,9 @@ from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas import Registry
 from kafkalike.schemas import Schema as Shape
 from kafkalike.schemas.sent import SentSchemas, Where
-from kafkalike.spark.typed.columns import Columns, OneColumn
 from kafkalike.spark.typed.decode import FOUND, WRONG, Decode
-from kafkalike.spark.typed.registry import Reading
+from kafkalike.spark.typed.reader_schema import Reading
+from kafkalike.spark.typed.typed_views import Columns, OneColumn
 from tests.tools.avro_cases import avro
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "string"}]}

@@ -91,7 +91,7 @@ def test_a_process_that_reads_does_not_import_pandas(root: str) -> None:
 import sys
 from kafkalike import KafkaConsumer, KafkaProducer, find_records
 from kafkalike.log.cluster.cluster import open_cluster
-from kafkalike.spark.range_reader import FIELDS, plan_range, read_range
+from kafkalike.spark.format.input_partitions import FIELDS, plan_range, read_range
 with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
     producer.send("orders", b"v", key=b"k").get(60)
 with KafkaConsumer("orders", bootstrap_servers=sys.argv[1], auto_offset_reset="earliest") as consumer:

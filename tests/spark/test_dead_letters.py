@@ -17,9 +17,9 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.config.dead_letters import settings_of
 from kafkalike.schemas import Registry, Schema
-from kafkalike.spark.batch import consume
-from kafkalike.spark.decoding import Decoding
-from kafkalike.spark.files import Target
+from kafkalike.spark.files.consume import consume
+from kafkalike.spark.files.file_formats import Target
+from kafkalike.spark.files.value_decoding import Decoding
 from tests.tools.letters import lettered, letters
 from tests.tools.partitions import partition_values
 from tests.tools.records import fill

@@ -12,7 +12,7 @@ import kafkalike
 import kafkalike.spark as ks
 from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError
-from kafkalike.spark.transfer import export_topic
+from kafkalike.spark.files.topic_export import export_topic
 from tests.tools.records import batch
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import read, register_sql
-from kafkalike.spark.conditions import MOST_SINGLE, within
+from kafkalike.spark.reads.conditions import MOST_SINGLE, within
 from tests.tools.records import fill
 
 if TYPE_CHECKING:

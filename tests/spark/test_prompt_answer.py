@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kafkalike.spark.jvm import prompt_answer
+from kafkalike.spark.jvm import python_worker as prompt_answer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

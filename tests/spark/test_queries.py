@@ -14,7 +14,7 @@ from kafkalike import KafkaProducer
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.spark.queries import MOST_CELL, MOST_COLUMNS, MOST_ROWS, MOST_TEXTS, Answer, Queries, Query
+from kafkalike.spark.sql.queries import MOST_CELL, MOST_COLUMNS, MOST_ROWS, MOST_TEXTS, Answer, Queries, Query
 from kafkalike.ui.app import console
 from kafkalike.ui.desk import Desk
 from kafkalike.ui.guard import Guard
@@ -176,7 +176,7 @@ def test_session_of_statements_takes_no_path_for_a_table(
     """The second wall: a statement that the rules have overlooked."""
     secret = tmp_path / "secret.txt"
     secret.write_text("hunter2", encoding="utf-8")
-    monkeypatch.setattr("kafkalike.spark.queries.refusal", lambda *_: "")
+    monkeypatch.setattr("kafkalike.spark.sql.queries.refusal", lambda *_: "")
 
     with pytest.raises(IllegalArgumentError, match=r"TABLE_OR_VIEW_NOT_FOUND|cannot be found"):
         ran(queries, f"SELECT * FROM text.`{secret}`")  # noqa: S608 - our own text
@@ -219,7 +219,7 @@ def test_a_statement_that_goes_on_after_its_end_is_given_up_and_the_next_one_wai
     spark: SparkSession, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark ends jobs, each in its own time, and nothing of what it does before there is one."""
-    monkeypatch.setattr("kafkalike.spark.queries.GRACE_SECONDS", 0)
+    monkeypatch.setattr("kafkalike.spark.sql.queries.GRACE_SECONDS", 0)
     queries = Queries(spark, connect(filled), seconds=1)
 
     with pytest.raises(KafkaTimeoutError, match="longer than 1 seconds; Spark cannot end it where it is"):

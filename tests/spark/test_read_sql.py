@@ -29,9 +29,9 @@ from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.spark import read, register_sql, session
-from kafkalike.spark.jvm.session import SESSION_CONF
-from kafkalike.spark.sql import view_statements
-from kafkalike.spark.sql_names import literal, quoted
+from kafkalike.spark.jvm.spark_session import SESSION_CONF
+from kafkalike.spark.sql.topic_views import view_statements
+from kafkalike.spark.sql_text import literal, quoted
 from tests.tools import records
 from tests.tools.blocks import blocks
 from tests.tools.clusters import on_disk

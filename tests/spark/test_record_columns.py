@@ -6,7 +6,7 @@ import json
 
 from pyspark.sql import SparkSession
 
-from kafkalike.spark.expr.rows import RecordColumns, record_columns
+from kafkalike.spark.record_columns import RecordColumns, record_columns
 
 
 def test_times_and_decimals_keep_all_their_digits(spark: SparkSession) -> None:

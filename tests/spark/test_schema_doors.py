@@ -14,7 +14,7 @@ from kafkalike.connect import connect
 from kafkalike.errors import InvalidRecordError
 from kafkalike.schemas import Registry, Schema
 from kafkalike.spark import transaction, write, write_stream
-from kafkalike.spark.transfer import export_topic, import_topic
+from kafkalike.spark.files.topic_export import export_topic, import_topic
 from tests.tools.records import all_records
 
 CHECKED = {"kafkalike.value.schema.validation": "true"}

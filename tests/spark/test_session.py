@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkalike.spark.jvm.session import FAR_OPEN_COST, OPEN_COST, session
+from kafkalike.spark.jvm.spark_session import FAR_OPEN_COST, OPEN_COST, session
 
 
 @pytest.mark.parametrize(

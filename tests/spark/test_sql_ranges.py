@@ -19,7 +19,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.spark import create_view, read, register_sql
-from kafkalike.spark.sql import view_statements
+from kafkalike.spark.sql.topic_views import view_statements
 from kafkalike.storage.parquet import FILTER_ROWS
 from tests.tools.clusters import on_disk
 from tests.tools.footers import filters

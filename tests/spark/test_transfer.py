@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from kafkalike.connect import connect
 from kafkalike.model.record_batch import RecordBatch
-from kafkalike.spark.transfer import FORMATS, export_topic, import_topic
+from kafkalike.spark.files.topic_export import FORMATS, export_topic, import_topic
 from tests.tools.records import NOW_MS, make_topic
 
 SIZES = (0, 1, 56, 57, 58, 59, 114, 115, 1_000, 20_000)

@@ -465,7 +465,7 @@ PROGRAMS: Final[tuple[Callable[[Side], Rows], ...]] = (
 def both(only: list[str]) -> int:
     """Run them over a real broker and over ours, and print the table; the number of those that differ."""
     from benchmarks.kafka_broker import avro_jar, broker
-    from kafkalike.spark.jvm.session import session
+    from kafkalike.spark.jvm.spark_session import session
 
     connector = subprocess.run(
         [sys.executable, "-m", "kafkalike.cli.jobs.kafka_jars"],

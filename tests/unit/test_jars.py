@@ -5,7 +5,7 @@ import pyspark
 import pytest
 
 from kafkalike.spark.jvm.jars import ARTIFACT, DELTA_VERSION, HADOOP_VERSION, IVY, JARS, S3_JARS, delta_jar_conf
-from kafkalike.spark.jvm.session import java_problem, with_jars
+from kafkalike.spark.jvm.spark_session import java_problem, with_jars
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ import pytest
 
 from kafkalike.errors import IllegalArgumentError, InvalidGroupIdError, InvalidTopicError
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.format.option_values import MAX_LONG
-from kafkalike.spark.format.options import (
+from kafkalike.spark.format.option_parsing import MAX_LONG
+from kafkalike.spark.format.positions import AtOffsets, AtTime, AtTimes, Committed, Everywhere
+from kafkalike.spark.format.source_options import (
     SourceOptions,
     check_batch,
     check_stream,
     parse_options,
     warn_without_meaning,
 )
-from kafkalike.spark.format.positions import AtOffsets, AtTime, AtTimes, Committed, Everywhere
 
 ROOT = {"kafka.bootstrap.servers": "/data/log"}
 

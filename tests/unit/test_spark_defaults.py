@@ -1,6 +1,6 @@
 from kafkalike.cli import paths
 from kafkalike.spark.jvm.jars import ARTIFACT, DELTA_VERSION
-from kafkalike.spark.jvm.session import LOG4J, SESSION_CONF, driver_options
+from kafkalike.spark.jvm.spark_session import LOG4J, SESSION_CONF, driver_options
 
 CONF = paths.CONF / "spark-defaults.conf"
 

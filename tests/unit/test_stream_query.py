@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.format.plan import Offsets
+from kafkalike.spark.format.batch_plan import Offsets
 from kafkalike.spark.format.query import Limits, Live, Look, Loss, Query, begin, next_end, out_of_reach, ranges
 from tests.tools.effort import examples
 

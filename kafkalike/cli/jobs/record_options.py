@@ -11,8 +11,8 @@ import click
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.dead_letters import DeadLetterSettings, settings_of
 from kafkalike.schemas import Schema
-from kafkalike.spark.decoding import KEY_FORMATS, TYPED, VALUE_FORMATS, Decoding
-from kafkalike.spark.expr.rows import RecordColumns
+from kafkalike.spark.files.value_decoding import KEY_FORMATS, TYPED, VALUE_FORMATS, Decoding
+from kafkalike.spark.record_columns import RecordColumns
 
 Command = Callable[..., None]
 

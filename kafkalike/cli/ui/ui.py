@@ -14,7 +14,7 @@ from kafkalike.cli.options import bootstrap_option, certificate, command_config_
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.spark.queries import Queries
+    from kafkalike.spark.sql.queries import Queries
 
 LOOK_SECONDS: Final = 0.1
 """How late a signal may be seen."""
@@ -92,7 +92,7 @@ def ui(environment: Environment, options: _Options) -> None:
 
 def _queries(cluster: Cluster, environment: Environment) -> Queries:
     from kafkalike.spark import session
-    from kafkalike.spark.queries import RESULT_SIZE, Queries
+    from kafkalike.spark.sql.queries import RESULT_SIZE, Queries
 
     own = {"spark.driver.maxResultSize": RESULT_SIZE}
     spark = environment.spark() or session("kafkalike-ui", bootstrap_servers=cluster, **own)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -12,20 +13,22 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    InputPartition,
 )
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.model.config.storage import SentOptions, StorageOptions, check_options
-from kafkalike.spark.format.modes import explain_modes
-from kafkalike.spark.format.named import plainly
-from kafkalike.spark.format.options import SourceOptions, parse_options, warn_without_meaning
-from kafkalike.spark.format.parts import columns_of, schema_of
-from kafkalike.spark.format.statements import explain_statements
-from kafkalike.spark.jvm.tasks_here import tasks_here
+from kafkalike.spark.format.error_text import plainly
+from kafkalike.spark.format.input_partitions import columns_of, schema_of
+from kafkalike.spark.format.source_options import SourceOptions, parse_options, warn_without_meaning
+from kafkalike.spark.format.spark_refusals import explain_modes, explain_statements
+from kafkalike.spark.jvm.spark_connect import tasks_here
 
 if TYPE_CHECKING:
     from kafkalike.spark.format.sink_options import SinkOptions
+
 
 FORMAT: Final = "kafkalike"
 
@@ -60,14 +63,14 @@ class KafkalikeSource(DataSource):
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one batch query."""
-        from kafkalike.spark.format.batch import BatchReader
+        from kafkalike.spark.format.batch_reader import BatchReader
 
         return BatchReader(self._checked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader of one streaming query."""
-        from kafkalike.spark.format.handed import HandingReader
-        from kafkalike.spark.format.refused import RefusedReader
+        from kafkalike.spark.format.driver_batch import HandingReader
+        from kafkalike.spark.format.format import RefusedReader
 
         try:
             return HandingReader(self._checked(schema))
@@ -156,3 +159,42 @@ def with_storage(source: type[Source], storage_options: Any) -> type[Source]:  #
         return source
     # No module has a class of this name, so Spark's pickler takes it along with what it holds.
     return type(f"{source.__name__}WithStorage", (source,), {"storage": options.for_tasks()})
+
+
+class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises an error at the first question.
+
+    Args:
+        error: a named one.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    @plainly
+    def _raise(self) -> NoReturn:
+        raise self._error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Raises."""
+        self._raise()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Spark asks for it before there is a question that could be answered by an error."""
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Raises."""
+        self._raise()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
+        """Raises."""
+        self._raise()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:  # noqa: ARG002
+        """Raises."""
+        self._raise()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002
+        """Raises."""
+        self._raise()

@@ -52,7 +52,7 @@ class AtTimes:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Where a consumer group stands, in every partition; see `kafkalike.spark.format.committed`."""
+    """Where a consumer group stands, in every partition; see `kafkalike.spark.format.source_topics`."""
 
     reset: str | None = None
     """Where it has committed nothing: `earliest`, `latest`, or `none` for an error. None: as a new query does."""
@@ -130,7 +130,7 @@ def parse_partitions(option: str, text: str) -> frozenset[TopicPartition]:
 
 
 def offsets_of(given: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """`kafkalike.spark.ranges.offsets_json` turned back.
+    """`kafkalike.spark.partition_offsets.offsets_json` turned back.
 
     Raises:
         IllegalArgumentError: a checkpoint holds something else.

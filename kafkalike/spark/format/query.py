@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.format.plan import Offsets, rate_limited, waits
+from kafkalike.spark.format.batch_plan import Offsets, rate_limited, waits
 from kafkalike.spark.format.positions import names
 
 

@@ -22,11 +22,10 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.maintenance.staging.folder import JobPlace, job_place
 from kafkalike.maintenance.staging.lease import Driver
 from kafkalike.model import faults
-from kafkalike.spark.format.named import plainly
+from kafkalike.spark.format.error_text import plainly
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
-from kafkalike.spark.jvm.prompt_answer import PromptAnswer
+from kafkalike.spark.jvm.python_worker import PromptAnswer, task_number
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, checkpoint_at
-from kafkalike.spark.jvm.task_number import task_number
 from kafkalike.spark.writes.commit import Commit, begin, commit_results
 from kafkalike.spark.writes.staged_files import TaskResult, stage_topics
 from kafkalike.spark.writes.write_ids import Naming, StreamVersion, app_id, next_txn

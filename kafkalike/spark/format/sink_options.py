@@ -15,12 +15,19 @@ from kafkalike.model.config.storage import SentOptions
 from kafkalike.model.config.topic import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import TxnId
-from kafkalike.spark.expr.sink import check_columns
-from kafkalike.spark.format.option_names import by_known_name, is_first, warn_of_names
-from kafkalike.spark.format.option_values import MAX_INT, MAX_LONG, flag, number
-from kafkalike.spark.format.options import BOOTSTRAP, root_of
-from kafkalike.spark.format.options import KNOWN as SOURCE_OPTIONS
+from kafkalike.spark.format.option_parsing import (
+    MAX_INT,
+    MAX_LONG,
+    by_known_name,
+    flag,
+    is_first,
+    number,
+    warn_of_names,
+)
+from kafkalike.spark.format.source_options import BOOTSTRAP, root_of
+from kafkalike.spark.format.source_options import KNOWN as SOURCE_OPTIONS
 from kafkalike.spark.jvm.stream_checkpoint import check_location
+from kafkalike.spark.record_columns import check_columns
 
 _log = logging.getLogger(__name__)
 

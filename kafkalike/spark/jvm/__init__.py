@@ -1,1 +1,1 @@
-"""Spark: sessions, jobs and their errors; the only folder that imports PySpark."""
+"""Spark's side: sessions, jars, Python workers, checkpoints and errors of jobs; nothing here knows topics."""

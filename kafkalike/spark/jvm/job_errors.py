@@ -1,9 +1,10 @@
-"""Job errors: what a Spark job that writes has raised in, the error that the caller gets out."""
+"""Errors of Spark jobs: what a call of Spark raises, and the error that the caller gets for a job that writes."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Final, NoReturn
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kafkalike.errors import KafkaStorageError
@@ -24,3 +25,7 @@ def raise_refusal(topic: str, cause: Exception) -> NoReturn:
 
 def _is_io(text: str) -> bool:
     return "java.io.IOException" in text or "FileSystemException" in text
+
+
+SPARK_FAILURES: Final = (PySparkException, Py4JError)
+"""PySpark turns the errors of Java that it knows into its own; py4j raises the others."""

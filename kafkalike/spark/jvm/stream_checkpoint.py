@@ -21,7 +21,7 @@ from kafkalike.errors import IllegalArgumentError, IllegalStateError, KafkaError
 from kafkalike.model.offsets import MARK
 from kafkalike.model.row_value import UNREADABLE, as_text
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.jvm.remote import need_jvm
+from kafkalike.spark.jvm.spark_connect import need_jvm
 from kafkalike.storage.object_root import object_root
 from kafkalike.storage.objects import open_objects
 

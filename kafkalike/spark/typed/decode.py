@@ -16,9 +16,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from kafkalike.errors import IllegalArgumentError, SerializationError
 from kafkalike.schemas.arrow.decode import BatchDecoder
 from kafkalike.schemas.arrow.readers import DEPTH, reader_of
-from kafkalike.spark.typed.function import over_arrays
-from kafkalike.spark.typed.registry import Part, Reading, opened, reading_of, schema_of, subject_of
-from kafkalike.spark.typed.types import spark_type, storable
+from kafkalike.spark.typed.arrow_udf import over_arrays, spark_type, storable
+from kafkalike.spark.typed.reader_schema import Part, Reading, opened, reading_of, schema_of, subject_of
 
 FOUND: Final = "found"
 WRONG: Final = "wrong"

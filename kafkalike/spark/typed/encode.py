@@ -21,8 +21,8 @@ from kafkalike.schemas.arrow.derive import derived
 from kafkalike.schemas.arrow.encode import BatchEncoder
 from kafkalike.schemas.arrow.readers import DEPTH
 from kafkalike.schemas.sent import SentSchemas, Where
-from kafkalike.spark.typed.function import over_arrays
-from kafkalike.spark.typed.registry import FORMATS, NO_SUBJECT, Part, opened, schema_of, subject_of
+from kafkalike.spark.typed.arrow_udf import over_arrays
+from kafkalike.spark.typed.reader_schema import FORMATS, NO_SUBJECT, Part, opened, schema_of, subject_of
 
 _RAISED: Final = re.compile(rf"^{re.escape(SerializationError.__module__)}\.SerializationError: (.*)$", re.MULTILINE)
 LATEST: Final = "latest"

@@ -23,9 +23,9 @@ from kafkalike.model.config.topic import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.expr.sink import sink_columns
+from kafkalike.spark.record_columns import sink_columns
 from kafkalike.spark.typed.encode import Schemas, named_errors, record_columns
-from kafkalike.spark.typed.registry import where_of
+from kafkalike.spark.typed.reader_schema import where_of
 from kafkalike.spark.writes.commit import Commit, found_again, written_before
 from kafkalike.spark.writes.frame_append import append_staged
 from kafkalike.spark.writes.staged_files import Target

@@ -24,13 +24,10 @@ from kafkalike.maintenance.staging.folder import staging_place
 from kafkalike.maintenance.staging.folder_port import Folder
 from kafkalike.maintenance.staging.scratch import scratch_folder
 from kafkalike.model.record_batch import Appended
-from kafkalike.spark.expr.sink import arrow_columns
-from kafkalike.spark.jvm.failures import SPARK_FAILURES
-from kafkalike.spark.jvm.job_errors import raise_refusal
-from kafkalike.spark.jvm.prompt_answer import PromptAnswer
-from kafkalike.spark.jvm.remote import check_same_root, is_remote
-from kafkalike.spark.jvm.task_number import task_number
-from kafkalike.spark.jvm.tasks_here import tasks_here
+from kafkalike.spark.jvm.job_errors import SPARK_FAILURES, raise_refusal
+from kafkalike.spark.jvm.python_worker import PromptAnswer, task_number
+from kafkalike.spark.jvm.spark_connect import check_same_root, is_remote, tasks_here
+from kafkalike.spark.record_columns import arrow_columns
 from kafkalike.spark.writes.commit import Commit, commit_results
 from kafkalike.spark.writes.staged_files import Target, TaskResult, left_out, stage_topics
 

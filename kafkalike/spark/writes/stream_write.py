@@ -28,10 +28,10 @@ from kafkalike.model.config.topic import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import TxnId
 from kafkalike.spark.checkpoint_progress import GroupProgress
-from kafkalike.spark.expr.sink import sink_columns
-from kafkalike.spark.jvm.remote import check_same_root, is_remote
+from kafkalike.spark.dead_letter_frames import ensure_topics, with_letters
+from kafkalike.spark.jvm.spark_connect import check_same_root, is_remote
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, Checkpoint, CheckpointFiles, checkpoint_at
-from kafkalike.spark.letters import ensure_topics, with_letters
+from kafkalike.spark.record_columns import sink_columns
 from kafkalike.spark.typed.encode import Schemas
 from kafkalike.spark.writes.batch_write import Partitioner, Written, produce, with_schemas
 from kafkalike.spark.writes.transactional_write import Together

@@ -26,8 +26,8 @@ from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim, joined_lives, with_lives
-from kafkalike.spark.expr.sink import sink_columns
-from kafkalike.spark.jvm.remote import check_same_root
+from kafkalike.spark.jvm.spark_connect import check_same_root
+from kafkalike.spark.record_columns import sink_columns
 from kafkalike.spark.writes.batch_write import Partitioner, Written, codec_of, ranges_of, with_partitioner
 from kafkalike.spark.writes.commit import found_again, open_targets, written_before
 from kafkalike.spark.writes.frame_append import keeping, run_job

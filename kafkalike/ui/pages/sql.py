@@ -32,7 +32,7 @@ def statement(request: Request) -> Response:
 
 def run(request: Request) -> Response:
     """Begin a statement."""
-    from kafkalike.spark.queries import Query
+    from kafkalike.spark.sql.queries import Query
 
     desk = site(request).desk
     text = form(request).get("sql", "").strip().removesuffix(";").strip()

@@ -3,7 +3,7 @@
 import socket
 import sys
 
-from kafkalike.spark.jvm.session import session
+from kafkalike.spark.jvm.spark_session import session
 
 
 def main() -> None:

@@ -1,0 +1,203 @@
+"""Dead letters of DataFrames: rows whose value could not be decoded in, records of dead-letter topics out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BinaryType, DataType, StringType, TimestampType
+
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.config.dead_letters import DeadLetterSettings
+from kafkalike.model.dead_letter import (
+    CLASS,
+    CONNECTOR,
+    EXCEPTION,
+    MESSAGE,
+    MOST_MESSAGE,
+    OFFSET,
+    PARTITION,
+    PREFIX,
+    STACKTRACE,
+    STAGE,
+    SUFFIX,
+    TASK,
+    TOPIC,
+    VALUE_CONVERTER,
+)
+from kafkalike.spark.record_columns import HEADERS as HEADERS_TYPE
+from kafkalike.spark.record_columns import no_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalike.log.cluster.cluster import Cluster
+
+ERRORS: Final = ("_error", "value_error")
+RAWS: Final = ("_raw", "value_raw")
+"""Columns that say what is wrong with a value, and have its bytes: those of `create_view` and `decoded_values`."""
+
+RAW_KEY: Final = "_raw_key"
+
+EXCEPTION_CLASS: Final = "kafkalike.errors.SerializationError"
+DECODER: Final = "kafkalike.spark.decoded_values"
+
+
+def dead_letters(
+    rows: DataFrame,
+    topic: str | None = None,
+    *,
+    context_headers: bool = True,
+    connector: str = "spark",
+    task: str = "0",
+) -> DataFrame:
+    """The dead letters of decoded rows: those with an error, as records that `write` and `write_stream` take.
+
+    A letter has the key, bytes, headers and time of its record, and Kafka Connect's headers `__connect.errors.…`.
+
+    Args:
+        rows: what `create_view`, `decoded_values` or a stream of them gives: `_error` (or `value_error`) is not null
+            for what could not be decoded, `_raw` (or `value_raw`) has its bytes, and `topic`, `partition`, `offset`,
+            `timestamp`, `key` and `headers` are the record's. Columns that are missing are left out.
+        topic: the dead-letter topic; None: that of each row's topic, its name with `.dlq` behind, which `write` creates
+            so that it takes what the row's topic took. One that is named should exist.
+        context_headers: whether letters say where they come from and why they are letters.
+        connector: who could not read them.
+        task: which try it was.
+
+    Returns:
+        Columns `topic`, `key`, `value`, `headers`, `timestamp`.
+
+    Raises:
+        IllegalArgumentError: a column is missing: the error, the bytes, or without `topic` the topic.
+    """
+    error, raw = _found(rows, ERRORS), _found(rows, RAWS)
+    letter = _letter(rows, raw, error, topic, context_headers=context_headers, connector=connector, task=task)
+    return rows.where(F.col(error).isNotNull()).select(*(column.alias(name) for name, column in letter.items()))
+
+
+def with_letters(
+    rows: DataFrame, topic: str | None, settings: DeadLetterSettings, *, connector: str, task: str
+) -> DataFrame:
+    """Records of decoded rows: good ones as they are, the others as dead letters, each with its topic.
+
+    Args:
+        rows: with columns as for `dead_letters`, and `value` and others as for `write`, which count for good rows.
+        topic: of good rows; None takes the column.
+        settings: where letters go.
+        connector: who could not read them.
+        task: which try it was.
+
+    Raises:
+        IllegalArgumentError: a column is missing.
+    """
+    error, raw = _found(rows, ERRORS), _found(rows, RAWS)
+    is_bad = F.col(error).isNotNull()
+    good: dict[str, Column] = {
+        "topic": F.col("topic") if topic is None else F.lit(topic),
+        "key": _or_null(rows, "key", BinaryType()),
+        "value": F.col("value").cast(BinaryType()),
+        "headers": _or_null(rows, "headers", HEADERS_TYPE),
+        "timestamp": _or_null(rows, "timestamp", TimestampType()),
+    }
+    partition = [F.when(~is_bad, F.col("partition")).alias("partition")] if "partition" in rows.columns else []
+    if settings.errors_deadletterqueue_topic_name == "":
+        return rows.where(~is_bad).select(*(good[name].alias(name) for name in good), *partition)
+    letter = _letter(
+        rows,
+        raw,
+        error,
+        settings.errors_deadletterqueue_topic_name,
+        context_headers=settings.errors_deadletterqueue_context_headers_enable,
+        connector=connector,
+        task=task,
+    )
+    made = [F.when(is_bad, letter[name]).otherwise(good[name]).alias(name) for name in good]
+    return rows.select(*made, *partition)
+
+
+def _or_null(rows: DataFrame, name: str, kind: DataType) -> Column:
+    return F.col(name).cast(kind) if name in rows.columns else F.lit(None).cast(kind)
+
+
+def error_of(rows: DataFrame) -> str:
+    """The column that says what is wrong with a value.
+
+    Raises:
+        IllegalArgumentError: there is none.
+    """
+    return _found(rows, ERRORS)
+
+
+def ensure_topics(cluster: Cluster, settings: DeadLetterSettings, sources: Iterable[str]) -> None:
+    """Create the dead-letter topics of some topics, so that they take what these have."""
+    from kafkalike.log.dead_letters.dead_letter_topic import ensure
+
+    for source in sources:
+        name = settings.letters_of(source)
+        if name is not None and name != source:
+            ensure(cluster, name, source)
+
+
+def _letter(
+    rows: DataFrame,
+    raw: str,
+    error: str,
+    topic: str | None,
+    *,
+    context_headers: bool,
+    connector: str,
+    task: str,
+) -> dict[str, Column]:
+    """Columns `topic`, `key`, `value`, `headers`, `timestamp` of the letter of a row."""
+    columns = rows.columns
+    if not topic and "topic" not in columns:
+        raise IllegalArgumentError("the rows have no column `topic`; name the dead-letter topic")
+    own = F.col("topic") if "topic" in columns else F.lit(None).cast(StringType())
+    default = F.when(own.endswith(SUFFIX), F.raise_error(_itself(own)).cast(StringType()))
+    key = RAW_KEY if RAW_KEY in columns else "key"
+    headers = F.col("headers") if "headers" in columns else F.lit(None).cast(HEADERS_TYPE)
+    kept = F.filter(F.coalesce(headers, no_headers()), lambda one: ~one["key"].startswith(PREFIX))
+    if context_headers:
+        texts = {
+            TOPIC: own,
+            PARTITION: F.col("partition").cast(StringType()) if "partition" in columns else F.lit(None),
+            OFFSET: F.col("offset").cast(StringType()) if "offset" in columns else F.lit(None),
+            CONNECTOR: F.lit(connector),
+            TASK: F.lit(task),
+            STAGE: F.lit(VALUE_CONVERTER),
+            CLASS: F.lit(DECODER),
+            EXCEPTION: F.lit(EXCEPTION_CLASS),
+            MESSAGE: F.substring(F.col(error), 1, MOST_MESSAGE // 4),
+            STACKTRACE: F.lit(""),
+        }
+        about = [
+            F.struct(F.lit(name).alias("key"), text.cast(StringType()).cast(BinaryType()).alias("value"))
+            for name, text in texts.items()
+        ]
+        kept = F.concat(kept, F.array(*about).cast(HEADERS_TYPE))
+    else:
+        # As a record without headers has them.
+        kept = F.when(F.size(kept) > 0, kept)
+    return {
+        "topic": F.lit(topic) if topic else default.otherwise(F.concat(own, F.lit(SUFFIX))),
+        "key": _or_null(rows, key, BinaryType()),
+        "value": F.col(raw).cast(BinaryType()),
+        "headers": kept,
+        "timestamp": _or_null(rows, "timestamp", TimestampType()),
+    }
+
+
+def _itself(own: Column) -> Column:
+    return F.concat(F.lit("a row of "), own, F.lit(" has an error, and that is the dead-letter topic itself"))
+
+
+def _found(rows: DataFrame, names: tuple[str, ...]) -> str:
+    for name in names:
+        if name in rows.columns:
+            return name
+    raise IllegalArgumentError(
+        f"the rows have no column `{names[0]}`: they must come from create_view or decoded_values, which have "
+        "what is wrong with a value and its bytes"
+    )

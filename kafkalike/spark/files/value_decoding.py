@@ -1,0 +1,181 @@
+"""Decoding: records in, rows that files and tables can hold out, and dead letters of those that cannot be decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.config.dead_letters import DeadLetterSettings
+from kafkalike.spark.dead_letter_frames import dead_letters, error_of
+from kafkalike.spark.sql.value_views import decoded_values
+from kafkalike.spark.typed.decode import from_topic
+from kafkalike.spark.typed.reader_schema import Part, opened
+from kafkalike.spark.typed.typed_views import Typed, typed_columns
+
+VALUE_FORMATS: Final = ("string", "json", "binary", "avro", "protobuf", "json-schema")
+KEY_FORMATS: Final = ("string", "avro", "protobuf", "json-schema")
+TYPED: Final[Mapping[str, str]] = {"avro": "avro", "protobuf": "protobuf", "json-schema": "json"}
+"""Formats of records with schemas, and what `kafkalike.spark.from_topic` calls them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """How records become rows."""
+
+    value_format: str = "string"
+    """`string`: the value as text. `json`: parsed by `schema`. `binary`: bytes, the key too. `avro`, `protobuf` and
+    `json-schema`: by the schemas of the topic."""
+    key_format: str = "string"
+    """`string`, or one of those with schemas."""
+    schema: str | None = None
+    """Fields of a JSON value, as DDL."""
+    malformed: str = "fail"
+    """What a value, or a key with a schema, that cannot be parsed does: `fail` the job, or become `null`."""
+    value_only: bool = False
+    """Rows are values alone: the fields of a JSON object (all null for a tombstone), else one column `value`."""
+    headers: bool = False
+    """Whether the column `headers` is there."""
+    message: str | None = None
+    """Full name of the values' Protobuf message; None for the first one of the schema."""
+    registry: str | Mapping[str, str] | None = None
+    """Where schemas are; None for the cluster's own registry."""
+
+
+def decoded(frame: DataFrame, decoding: Decoding, topic: str, cluster: Any) -> DataFrame:  # noqa: ANN401
+    """Make records rows that files and tables can hold.
+
+    Args:
+        frame: columns of `kafkalike.spark.read`.
+        decoding: how.
+        topic: whose records they are, for their schemas.
+        cluster: where the topic is.
+
+    Returns:
+        Columns `key`, `value`, `partition`, `offset`, `timestamp`, and `headers` when asked for; or the value alone.
+
+    Raises:
+        IllegalArgumentError: a format that is not known, or JSON without a schema.
+        ParseException: a bad schema.
+        SchemaRegistryError: the topic has no schemas.
+    """
+    typed = partial(_typed, topic=topic, cluster=cluster, decoding=decoding)
+    value = typed("value", decoding.value_format) if decoding.value_format in TYPED else _value(decoding)
+    if decoding.value_only:
+        made = frame.select(value.alias("value"))
+        nested = isinstance(made.schema["value"].dataType, StructType)
+        return made.select("value.*") if nested else made
+    if decoding.key_format in TYPED:
+        key = typed("key", decoding.key_format)
+    elif decoding.key_format == "string":
+        key = F.col("key") if decoding.value_format == "binary" else F.col("key").cast("string")
+    else:
+        raise IllegalArgumentError(f"key format must be one of {', '.join(KEY_FORMATS)}, not {decoding.key_format!r}")
+    columns = [key.alias("key"), value.alias("value"), *map(F.col, ("partition", "offset", "timestamp"))]
+    return frame.select(*columns, *([F.col("headers")] if decoding.headers else []))
+
+
+def decoded_and_letters(  # noqa: PLR0917 - see `decoded`
+    frame: DataFrame,
+    decoding: Decoding,
+    topic: str,
+    cluster: Any,  # noqa: ANN401
+    settings: DeadLetterSettings,
+    connector: str,
+) -> tuple[DataFrame, DataFrame | None]:
+    """Rows of the records that can be decoded, and dead letters of the others.
+
+    Args:
+        frame: columns of `kafkalike.spark.read`.
+        decoding: how; what `malformed` says does not matter.
+        topic: whose records they are, for their schemas.
+        cluster: where the topic is.
+        settings: where letters go.
+        connector: who could not read them.
+
+    Returns:
+        Columns as `decoded`, and those of `kafkalike.spark.dead_letters`; None where none are to be written.
+
+    Raises:
+        IllegalArgumentError: keys have schemas, and values have none; and see `decoded`.
+    """
+    rows = _with_errors(frame, decoding, topic, cluster)
+    good = rows.where(F.col(error_of(rows)).isNull())
+    if decoding.value_only:
+        nested = isinstance(good.schema["value"].dataType, StructType)
+        made = good.select("value.*") if nested else good.select("value")
+    else:
+        plain = decoding.key_format == "string" and decoding.value_format != "binary"
+        key = F.col("key").cast("string") if plain else F.col("key")
+        columns = [key.alias("key"), *map(F.col, ("value", "partition", "offset", "timestamp"))]
+        made = good.select(*columns, *([F.col("headers")] if decoding.headers else []))
+    name = settings.errors_deadletterqueue_topic_name
+    headers = settings.errors_deadletterqueue_context_headers_enable
+    letters = None if name == "" else dead_letters(rows, name, context_headers=headers, connector=connector)
+    return made, letters
+
+
+def _with_errors(frame: DataFrame, decoding: Decoding, topic: str, cluster: Any) -> DataFrame:  # noqa: ANN401
+    """Records with what is wrong with them; the value is one column, and the key bytes unless it has a schema."""
+    if decoding.value_format in TYPED:
+        how = Typed(
+            topic=topic,
+            where=opened(cluster, None, decoding.registry)[1],
+            value_format=TYPED[decoding.value_format],
+            key_format=TYPED.get(decoding.key_format, "binary"),
+            value_column="value",
+            message=decoding.message,
+        )
+        return typed_columns(frame, how)[0]
+    if decoding.key_format in TYPED:
+        raise IllegalArgumentError("dead letters for keys with schemas need values with schemas")
+    return decoded_values(
+        frame,
+        value_format=decoding.value_format,
+        schema=decoding.schema,
+        key_format="binary",
+        value_column="value",
+    )
+
+
+def _typed(part: Part, form: str, *, topic: str, cluster: Any, decoding: Decoding) -> Column:  # noqa: ANN401
+    return from_topic(
+        part,
+        topic,
+        cluster,
+        part=part,
+        format=TYPED[form],
+        on_error=decoding.malformed,
+        message=decoding.message if part == "value" else None,
+        registry=decoding.registry,
+    )
+
+
+def _value(decoding: Decoding) -> Column:
+    value = F.col("value")
+    match decoding.value_format:
+        case "binary":
+            return value
+        case "string":
+            return value.cast("string")
+        case "json" if decoding.schema is not None:
+            return _json(value.cast("string"), decoding.schema, decoding.malformed)
+        case "json":
+            raise IllegalArgumentError("value format json needs a schema")
+    raise IllegalArgumentError(f"value format must be one of {', '.join(VALUE_FORMATS)}, not {decoding.value_format!r}")
+
+
+def _json(text: Column, schema: str, malformed: str) -> Column:
+    """Parse JSON; a tombstone stays null."""
+    if malformed == "null":
+        return F.from_json(text, schema)
+    # Spark takes an empty text for a null, whatever the mode.
+    empty = F.raise_error(F.lit("a value is empty, which is no JSON"))
+    parsed = F.from_json(text, schema, {"mode": "FAILFAST"})
+    return F.when(F.trim(text) == F.lit(""), F.from_json(empty.cast("string"), schema)).otherwise(parsed)

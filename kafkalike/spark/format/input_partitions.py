@@ -1,0 +1,395 @@
+"""Spark's input partitions: a range of offsets of one topic partition each, read as Arrow batches.
+
+A range is planned where the log is known (`plan_range`), travels to any process, and is read there without looking at
+the table's log: the files are named in it. Only when one of them is gone is the log opened again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kafkalike.errors import (
+    CorruptRecordError,
+    DataLossError,
+    TopicDeletedError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.log.topic.data_file import Reading
+from kafkalike.log.topic.segment_rows import MissingInsideError, SegmentRows
+from kafkalike.model.segments import Segment
+from kafkalike.spark.format.batch_plan import Run, grouped, split, tasks_for
+from kafkalike.spark.format.source_options import SourceOptions
+from kafkalike.spark.format.source_topics import Topics
+from kafkalike.spark.record_columns import HEADERS
+from kafkalike.storage.arrays import repeated
+from kafkalike.storage.port import Storage
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.topic_log import TopicLog
+
+
+TYPES: Final[Mapping[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": HEADERS,
+}
+"""Columns of Spark's Kafka source, in its order. Not as text, in which a session may take TIMESTAMP for one without
+a zone."""
+
+
+def columns_of(options: SourceOptions) -> tuple[str, ...]:
+    """Names of the columns: `headers` only with `includeHeaders`."""
+    return tuple(name for name in FIELDS if name != "headers" or options.include_headers)
+
+
+def schema_of(columns: Iterable[str]) -> StructType:
+    """The schema of some columns."""
+    return StructType([StructField(name, TYPES[name]) for name in columns])
+
+
+class Part(InputPartition):
+    """Runs of offsets for one task, which reads them one after another."""
+
+    def __init__(self, plans: Sequence[RangePlan], columns: Sequence[str], *, fail_on_data_loss: bool) -> None:
+        super().__init__(None)
+        self.plans = tuple(plans)
+        self.columns = tuple(columns)
+        self.fail_on_data_loss = fail_on_data_loss
+
+
+def parts(topics: Topics, options: SourceOptions, runs: Iterable[Run], *, scale: int = 1) -> list[InputPartition]:
+    """Return input partitions: each has a run, a piece of one (`minPartitions`, `maxRecordsPerPartition`), or several.
+
+    Small runs share a task where the options say nothing about the number of tasks.
+
+    Args:
+        topics: whose logs are fresh.
+        options: of the query.
+        runs: what is to be read.
+        scale: see `tasks_for`.
+    """
+    root, columns = topics.cluster.store, columns_of(options)
+    pieces = split(sorted(runs, key=lambda run: run.tp), options.min_partitions, options.max_records_per_partition)
+    most = options.max_partitions
+    if most is None and not options.given & {"minPartitions", "maxRecordsPerPartition"}:
+        most = tasks_for(sum(map(len, pieces)), sum(_bytes(topics, piece) for piece in pieces), scale=scale)
+    return [
+        Part(
+            [plan_range(topics.log(piece.tp.topic), root, piece.tp.partition, piece.offsets) for piece in task],
+            columns,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        for task in grouped(pieces, most)
+    ]
+
+
+def _bytes(topics: Topics, run: Run) -> float:
+    """About how many bytes of files a run is."""
+    found = topics.log(run.tp.topic).segments_within(run.tp.partition, run.offsets)
+    shares = ((s, min(s.stop, run.offsets.stop) - max(s.start, run.offsets.start)) for s in found)
+    return sum(s.size_bytes * share / max(1, s.stop - s.start) for s, share in shares)
+
+
+def read_part(partition: InputPartition) -> Iterator[Any]:
+    """The records of an input partition, in the offset order of each Kafka partition."""
+    if not isinstance(partition, Part):
+        # Spark's own, where a batch has none.
+        return
+    for plan in partition.plans:
+        yield from read_range(plan, partition.columns, fail_on_data_loss=partition.fail_on_data_loss)
+
+
+_log = logging.getLogger(__name__)
+
+BATCH_BYTES: Final = 8 * 1024 * 1024
+"""Bytes decoded at a time, about: large enough for Spark, small enough for two of them in any worker."""
+
+MAX_ROWS: Final = 65_536
+"""Rows decoded at a time, at most."""
+
+SMALL_ROWS: Final = 8_192
+"""Batches below this are joined, so that a topic of tiny appends does not become a stream of tiny batches."""
+
+KEPT_OPEN: Final = 4
+"""Files that a process keeps open at the offset where its last range ended: the next micro-batch begins there."""
+
+_BINARY: Final = pa.binary()
+_HEADER: Final = pa.struct([("key", pa.string()), ("value", _BINARY)])
+
+FIELDS: Final = {
+    "key": pa.field("key", _BINARY),
+    "value": pa.field("value", _BINARY),
+    "topic": pa.field("topic", pa.string()),
+    "partition": pa.field("partition", pa.int32()),
+    "offset": pa.field("offset", pa.int64()),
+    "timestamp": pa.field("timestamp", pa.timestamp("us", "UTC")),
+    "timestampType": pa.field("timestampType", pa.int32()),
+    "headers": pa.field("headers", pa.list_(pa.field("element", _HEADER))),
+}
+"""Columns of Spark's Kafka source, in its order, as Spark's Arrow types."""
+
+CONSTANT: Final = ("topic", "partition")
+"""Columns that are the same in every row of a range and stand in no file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangePlan:
+    """A run of offsets and the files that hold it. Can be pickled."""
+
+    root: Storage
+    """The cluster's."""
+    topic: str
+    topic_id: str
+    uri: str
+    """The topic's table."""
+    files: Storage
+    """Its files."""
+    partition: int
+    offsets: range
+    segments: tuple[Segment, ...]
+    sparse_below: int
+    """Offset below which one without a record is no loss, as compaction may have taken it."""
+
+
+def plan_range(log: TopicLog, root: Storage, partition: int, offsets: range) -> RangePlan:
+    """Name the files that hold a run of offsets, as of the log's last `refresh`; `root` is the cluster's."""
+    segments = tuple(log.segments_within(partition, offsets))
+    return RangePlan(
+        root=root.for_tasks(),
+        topic=log.info.name,
+        topic_id=log.info.topic_id,
+        uri=log.files.uri,
+        files=log.files.for_tasks(),
+        partition=partition,
+        offsets=offsets,
+        segments=segments,
+        sparse_below=_sparse_below(log, partition, offsets, segments),
+    )
+
+
+def _sparse_below(log: TopicLog, partition: int, offsets: range, segments: Sequence[Segment]) -> int:
+    at = offsets.start
+    for segment in segments:
+        log.check_no_overlap(segment, offsets.start)
+        if segment.start > at or segment.num_records != segment.stop - segment.start:
+            return log.holes_below(partition)
+        at = segment.stop
+    return 0 if at >= offsets.stop else log.holes_below(partition)
+
+
+def read_range(plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[pa.RecordBatch]:
+    """The records of a plan in offset order.
+
+    Args:
+        plan: what to read.
+        columns: columns of `FIELDS` wanted, in this order.
+        fail_on_data_loss: whether records that are gone are an error; else they are skipped and reported.
+
+    Raises:
+        DataLossError: records of the plan are gone; names topic, partition, offsets and reason.
+        CorruptRecordError: a file is damaged.
+    """
+    reader = RangeReader(plan, columns, fail_on_data_loss=fail_on_data_loss)
+    return map(reader.shaped, _joined(reader.batches()))
+
+
+class RangeReader:
+    """Reads one plan once, front to back. See `read_range`."""
+
+    def __init__(self, plan: RangePlan, columns: Sequence[str], *, fail_on_data_loss: bool) -> None:
+        self._plan = plan
+        self._schema = pa.schema([FIELDS[name] for name in columns])
+        self._fail = fail_on_data_loss
+        self._files = plan.files
+        self._position = plan.offsets.start
+        self._next = 0
+        """Number of the first segment that is not behind the position."""
+        self._looked_again = -1
+        """Position at which the log was opened again: once is enough for each."""
+        wanted = {"offset", *columns} - set(CONSTANT)
+        self._stored = tuple(name for name in FIELDS if name in wanted)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All records of the plan, with the columns that stand in files, as they come out of them."""
+        stop = self._plan.offsets.stop
+        while self._position < stop:
+            segment = self._segment_here()
+            if segment is None:
+                continue
+            try:
+                yield from self._read_segment(segment, min(stop, segment.stop))
+            except (FileNotFoundError, CorruptRecordError) as cause:
+                self._explain(segment, cause)
+            except MissingInsideError as cause:
+                self._lose(cause.lost, str(cause), cause)
+                self._position = cause.lost.stop
+
+    def _segment_here(self) -> Segment | None:
+        """The segment that holds the position; None after a hole was skipped, or the plan was made anew."""
+        plan, position = self._plan, self._position
+        while self._next < len(plan.segments) and plan.segments[self._next].stop <= position:
+            self._next += 1
+        segment = plan.segments[self._next] if self._next < len(plan.segments) else None
+        if segment is not None and segment.start <= position:
+            return segment
+        until = plan.offsets.stop if segment is None else min(segment.start, plan.offsets.stop)
+        if until > plan.sparse_below:
+            if self._looked_again != position:
+                self._look_again()
+                return None
+            self._lose(range(position, until), "no file of the table holds them")
+        self._position = until
+        return None
+
+    def _read_segment(self, segment: Segment, stop: int) -> Iterator[pa.RecordBatch]:
+        """Records from the position to `stop`; moves the position before each one is handed out."""
+        rows = _take_open(self._plan.uri, segment.path, self._stored, self._position)
+        if rows is None:
+            reading = Reading(columns=self._stored, batch_bytes=BATCH_BYTES, max_rows=MAX_ROWS, threads=False)
+            rows = SegmentRows(
+                self._files,
+                segment,
+                self._position,
+                reading,
+                name=self._name,
+                holes_below=lambda: self._plan.sparse_below,
+            )
+        try:
+            while (batch := rows.next(stop)) is not None:
+                self._position = rows.position
+                yield batch
+        except BaseException:
+            rows.close()
+            raise
+        # Records that compaction has taken may have stood before `stop`.
+        self._position = rows.position
+        if rows.position < segment.stop:
+            _keep_open(self._plan.uri, segment.path, self._stored, rows)
+
+    def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Records of `batches` with the columns that are wanted."""
+        columns = []
+        for field in self._schema:
+            if field.name == "topic":
+                columns.append(repeated(self._plan.topic, batch.num_rows))
+            elif field.name == "partition":
+                columns.append(repeated(self._plan.partition, batch.num_rows))
+            else:
+                column = batch.column(self._stored.index(field.name))
+                columns.append(column if column.type == field.type else column.cast(field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    # --- what is gone --------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return f"{self._plan.topic}-{self._plan.partition}"
+
+    def _explain(self, segment: Segment, cause: Exception) -> None:
+        """A file could not be read: it was merged into another one, retention took it, or it is damaged."""
+        if self._looked_again != self._position:
+            self._look_again()
+            if segment not in self._plan.segments:
+                return
+        if not isinstance(cause, FileNotFoundError):
+            raise cause
+        lost = range(self._position, min(segment.stop, self._plan.offsets.stop))
+        self._lose(lost, f"{self._plan.uri}/{segment.path} is missing", cause)
+        self._position = lost.stop
+
+    def _look_again(self) -> None:
+        """Make the plan anew from the table as it is now, from the position on."""
+        # Only here: it loads what a task does not need otherwise.
+        from kafkalike.log.cluster.cluster import Cluster
+
+        plan, position = self._plan, self._position
+        self._looked_again = position
+        try:
+            log = Cluster(plan.root).log(plan.topic)
+            if log.info.topic_id != plan.topic_id:
+                raise TopicDeletedError(plan.topic, plan.topic_id, log.info.topic_id)
+        except UnknownTopicOrPartitionError as cause:
+            self._lose(range(position, plan.offsets.stop), str(cause), cause)
+            self._position = plan.offsets.stop
+            return
+        start = log.log_start(plan.partition)
+        if start > position:
+            lost = range(position, min(start, plan.offsets.stop))
+            self._lose(lost, log.info.why_gone(plan.partition, position))
+            self._position = self._looked_again = lost.stop
+        rest = range(self._position, plan.offsets.stop)
+        segments = tuple(log.segments_within(plan.partition, rest))
+        below = _sparse_below(log, plan.partition, rest, segments)
+        self._plan, self._next = replace(plan, segments=segments, sparse_below=below), 0
+
+    def _lose(self, lost: range, reason: str, cause: Exception | None = None) -> None:
+        """Fail, or report and let the caller go on behind them."""
+        message = (
+            f"KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE: {self._name}: offsets [{lost.start}, {lost.stop}) are "
+            f"gone: {reason}"
+        )
+        if self._fail:
+            raise DataLossError(f"{message}. Set failOnDataLoss to false to skip what is gone") from cause
+        _log.warning("%s; they are skipped, as failOnDataLoss is false", message)
+
+
+_open: OrderedDict[tuple[str, ...], SegmentRows] = OrderedDict()
+"""Files left open by this process, by table, file and columns. Spark's Python workers live on between tasks."""
+
+
+def _take_open(uri: str, path: str, columns: Sequence[str], position: int) -> SegmentRows | None:
+    """The file where an earlier range of this process has ended, if this one begins there."""
+    found = _open.pop((uri, path, *columns), None)
+    return found if found is not None and found.position == position else None
+
+
+def _keep_open(uri: str, path: str, columns: Sequence[str], rows: SegmentRows) -> None:
+    _open[uri, path, *columns] = rows
+    while len(_open) > KEPT_OPEN:
+        _open.popitem(last=False)
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at least `SMALL_ROWS` rows, but for the last."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not waiting and batch.num_rows >= SMALL_ROWS:
+            yield batch
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= SMALL_ROWS or size >= BATCH_BYTES:
+            yield _one(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

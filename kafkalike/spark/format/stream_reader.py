@@ -1,0 +1,253 @@
+"""Stream: checked options in; initial offsets, the end of each micro-batch and its input partitions out.
+
+Spark runs it in a Python process of its own that lives as long as the query, so logs stay open between batches. The
+checkpoint holds offsets in the form of Spark's Kafka source and nothing else. What follows from what is said by
+`kafkalike.spark.format.query`; here it is looked up and done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from kafkalike.errors import DataLossError, KafkaError
+from kafkalike.model import faults
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.spark.format.batch_plan import Run
+from kafkalike.spark.format.error_text import plain_rows
+from kafkalike.spark.format.input_partitions import parts, read_part
+from kafkalike.spark.format.option_parsing import MAX_LONG
+from kafkalike.spark.format.positions import (
+    LATEST,
+    AtTime,
+    AtTimes,
+    Everywhere,
+    offsets_of,
+    resolve,
+    resolved_from_latest,
+)
+from kafkalike.spark.format.query import Limits, Live, Look, Loss, Query, begin, next_end, out_of_reach, ranges
+from kafkalike.spark.format.query_lag import commit_progress
+from kafkalike.spark.format.source_options import SourceOptions, check_stream
+from kafkalike.spark.format.source_topics import Topics, report_loss, where_it_stands
+from kafkalike.spark.jvm.python_worker import PromptAnswer
+from kafkalike.spark.partition_offsets import offsets_json
+
+if TYPE_CHECKING:
+    from kafkalike.log.topic.topic_log import TopicLog
+
+_log = logging.getLogger(__name__)
+
+Json = dict[str, dict[str, int]]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans and reads the micro-batches of one streaming query.
+
+    Args:
+        options: checked options.
+        clock: for `maxTriggerDelay`.
+
+    Raises:
+        IllegalArgumentError: options that a stream cannot have.
+    """
+
+    def __init__(self, options: SourceOptions, clock: Clock = SYSTEM_CLOCK) -> None:
+        check_stream(options)
+        self._options = options
+        self._clock = clock
+        self._opened: Topics | None = None
+        self._shown: tuple[Json, dict[str, str]] | None = None
+        """What was last committed for the group, or could not be."""
+        self._query = Query()
+        """What is known between two calls. Replaced when a call has come to its end, or left as it was."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks get: nothing of the planner's."""
+        return {"_options": self._options, "_prompt": PromptAnswer()}
+
+    @property
+    def _topics(self) -> Topics:
+        if self._opened is None:
+            self._opened = Topics(self._options)
+        return self._opened
+
+    # --- offsets -------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
+        """Where a new query begins.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic or partition that is named does not exist.
+            IllegalArgumentError: offsets that do not fit the partitions.
+            NoOffsetForPartitionError: a group that has committed nothing, with `auto.offset.reset` none.
+            DataLossError: offsets that are not in the log, with `failOnDataLoss`.
+        """
+        options, topics = self._options, self._topics
+        look = self._look()
+        found = frozenset(look.partitions)
+        topics.require(found)
+        starting = options.starting or Everywhere(LATEST)
+        settled = where_it_stands(
+            starting,
+            found,
+            topics.cluster,
+            topics.topic_ids(),
+            group_id=options.group_id,
+            otherwise=LATEST,
+            clock=self._clock,
+        )
+        offsets = resolve(settled, found, topics.log, ending=False, or_latest=options.or_latest)
+        after, losses = begin(self._query, look, offsets, resolved_from_latest(starting, offsets, topics.log))
+        self._report(losses)
+        self._query = after
+        return offsets_json(after.initial or {})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """That there are limits; which ones, `latestOffset` knows: Spark has no form for two of them at once."""
+        options = self._options
+        if options.max_offsets_per_trigger is None and options.min_offsets_per_trigger is None:
+            return ReadAllAvailable()
+        return ReadMaxRows(options.max_offsets_per_trigger or MAX_LONG)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fix the end of the query: the log ends of now."""
+        look = self._ends()
+        self._query = replace(self._query, target=look.ends)
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802 - Spark's name
+        """Where the next micro-batch ends; `start` itself when there is to be none. See `end_after` for the errors."""
+        return self.end_after(start, {}, limit)[0]
+
+    def end_after(self, start: Json, ids: Mapping[str, str], limit: ReadLimit) -> tuple[Json, dict[str, str]]:
+        """The same, and the ids of the topics that it belongs to.
+
+        Args:
+            start: where the batch begins.
+            ids: topic ids by name that `start` belongs to, as far as they are known.
+            limit: Spark's.
+
+        Raises:
+            DataLossError: partitions of `start` are gone or have become shorter, with `failOnDataLoss`; the target of
+                Trigger.AvailableNow cannot be reached any more.
+        """
+        look = self._ends()
+        if offsets_of(start) != self._query.initial:
+            # Spark asks when the batch before is done, and calls `commit` only once there is a next one to run.
+            self.show_progress(start, ids)
+        unreachable = out_of_reach(self._query, look)
+        if unreachable is not None:
+            raise DataLossError(unreachable)
+        options = self._options
+        limits = Limits(
+            most=options.max_offsets_per_trigger,
+            least=options.min_offsets_per_trigger,
+            delay_ms=options.max_trigger_delay_ms,
+        )
+        everything = isinstance(limit, ReadAllAvailable)
+        after, ends, losses = next_end(
+            self._query.began_in(ids), look, offsets_of(start), None if everything else limits, self._clock.monotonic()
+        )
+        self._report(losses)
+        self._query = after
+        faults.point("source.ended")
+        return (start, dict(ids)) if ends is None else (offsets_json(ends), self.ids_of(offsets_json(ends)))
+
+    def ids_of(self, offsets: Json) -> dict[str, str]:
+        """Ids of the topics that offsets belong to which were just worked out."""
+        return {topic: self._query.ids[topic] for topic in offsets}
+
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802 - Spark's name
+        """Log ends of the last look, for the query's progress."""
+        return offsets_json(self._query.latest) if self._query.latest else None
+
+    def _look(self) -> Look:
+        """The topics as of now."""
+        topics = self._topics
+        return Look(
+            {tp: _live(topics.log(tp.topic), tp.partition) for tp in topics.look()}, topics.ids(), topics.unread
+        )
+
+    def _ends(self) -> Look:
+        """The same; its log ends are the latest ones."""
+        look = self._look()
+        self._query = replace(self._query.saw(look), latest=look.ends)
+        return look
+
+    def _report(self, losses: Iterable[Loss]) -> None:
+        for loss in losses:
+            report_loss(loss.kind, loss.message, fail=self._options.fail_on_data_loss, hint=loss.hint)
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        """What each task of a micro-batch reads. The same again for a batch that is run again.
+
+        Raises:
+            DataLossError: offsets of the batch are gone, with `failOnDataLoss`.
+        """
+        return self.tasks(start, end, {}, {})
+
+    def tasks(
+        self, start: Json, end: Json, start_ids: Mapping[str, str], end_ids: Mapping[str, str]
+    ) -> list[InputPartition]:
+        """The same, where the ids of the topics are known that the offsets belong to."""
+        if start == end and start_ids == end_ids:
+            # Spark has asked for the initial offsets again, to plan the first batch; it is in the checkpoint now.
+            self._query = replace(self._query, movable=frozenset())
+            return []
+        by_time = isinstance(self._options.starting, AtTime | AtTimes)
+        after, found, losses = ranges(
+            self._query.began_in(end_ids),
+            self._look(),
+            offsets_of(start),
+            offsets_of(end),
+            by_time=by_time,
+            begun_ids=start_ids,
+        )
+        self._report(losses)
+        made = parts(self._topics, self._options, [Run(tp, offsets) for tp, offsets in found.items()])
+        self._query = after
+        return made
+
+    @plain_rows
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The records of one input partition as Arrow batches, in offset order."""
+        return read_part(partition)
+
+    def commit(self, end: Json) -> None:
+        """Show the query's progress as that of the group `kafka.group.id`, if one is named."""
+        self.show_progress(end, {})
+
+    def show_progress(self, end: Json, ids: Mapping[str, str]) -> None:
+        """The same, where the ids of the topics are known that the offsets belong to."""
+        group = self._options.group_id
+        if group is None or (end, dict(ids)) == self._shown:
+            return
+        self._shown = end, dict(ids)
+        # Spark calls after it has planned the next batch, which may have found a topic created again: offsets of its
+        # earlier life must not count for the new one.
+        offsets = {tp: at for tp, at in offsets_of(end).items() if self._query.began_again.get(tp) != at}
+        topic_ids = self._topics.topic_ids()
+        now = {topic: topic_ids[topic] for topic, known in self._topics.ids().items() if ids.get(topic, known) == known}
+        faults.point("source.before_progress")
+        try:
+            commit_progress(self._topics.cluster, group, offsets, now, self._clock)
+            faults.point("source.after_progress")
+        except KafkaError as cause:
+            # The checkpoint is what the query goes by; the group is for those who watch it.
+            _log.warning("the progress was not committed for group %s: %s", group, cause)
+
+    def stop(self) -> None:
+        """Nothing is held that the end of the process does not free."""
+
+
+def _live(log: TopicLog, partition: int) -> Live:
+    why = partial(log.info.why_gone, partition)
+    return Live(start=log.log_start(partition), stop=log.log_end(partition), why_gone=why)

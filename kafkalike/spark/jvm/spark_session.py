@@ -1,0 +1,309 @@
+"""SparkSessions in which every topic table is written and read as it should be, and whose Hadoop reaches the tables."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote as is_remote_mode
+
+from kafkalike.connect import named_root
+from kafkalike.errors import KafkaConfigurationError
+from kafkalike.spark.jvm.jars import delta_jar_conf
+from kafkalike.spark.jvm.spark_connect import REMOTE, REMOTE_VARIABLE, is_remote
+from kafkalike.storage.object_root import object_root
+from kafkalike.storage.parquet import ROW_GROUP_BYTES
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
+
+UTC_JVM: Final = "-Duser.timezone=UTC"
+
+LOG4J: Final = Path(__file__).parents[2] / "conf" / "log4j2.properties"
+"""What the JVM may say on standard error. spark-submit finds it beside `spark-defaults.conf`."""
+
+SESSION_CONF: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # In another time zone Delta verifies the files of a small table at every commit.
+    "spark.sql.session.timeZone": "UTC",
+    # One task rebuilds the state of a topic's log faster than fifty: 737 ms instead of 3,324 ms per append.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # A commit that landed although the store reported a failure is recognised instead of made again.
+    "spark.databricks.delta.commit.idempotencyCheck.enabled": "true",
+    # Both would move records to files in which they do not stand by offset.
+    "spark.databricks.delta.optimizeWrite.enabled": "false",
+    "spark.databricks.delta.autoCompact.enabled": "false",
+    # One open file per Kafka partition saves the writer's sort, which would also undo the order of the records.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    # INT96, Spark's default, has no statistics: a look-up by time would read whole files.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A consumer decodes a row group at a time; 128 MiB, the default, is too much for one that wants one record.
+    "spark.hadoop.parquet.block.size": str(16 * 1024 * 1024),
+    # Delta 4.4.0's parser loses the `args` of `spark.sql(text, args=...)` on Spark 4.2; bound after parsing, they stay.
+    "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
+    # Batches between the JVM and Python of 65,536 records, not 10,000, or of 64 MiB as before, whichever comes first:
+    # each costs about a millisecond, and a typed view of small records took a tenth longer.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # Records of a small micro-batch go from the planner to a task through a serializer: a quarter of the time between
+    # its checkpoint files. The limit is about Java's; by Kryo's own, 64 MiB, large results of a task would fail.
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryoserializer.buffer.max": "2047m",
+    # Killed while it writes the first offsets, Spark leaves a temporary file in the checkpoint, and refuses to start
+    # from that checkpoint again. Sinks of topics notice a checkpoint that has lost its offsets.
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What `kafkalike/conf/spark-defaults.conf` says as well, for spark-submit; a test keeps the two equal."""
+
+OPEN_COST: Final = "spark.sql.files.openCostInBytes"
+FAR_OPEN_COST: Final = str(ROW_GROUP_BYTES)
+"""What opening a file of an object store weighs when Spark deals files out to tasks: three waits, in which some ten MB
+could be read. By Spark's default, made for disks of a cluster, one task gets all the files that another waits for.
+No more than a row group: smaller pieces of a file would be opened for nothing (decision 090)."""
+
+QUERY_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Where PySpark logs each error of a query that it raises, as JSON with all of the JVM's frames."""
+
+JAVA: Final = 17
+"""The oldest Java that Spark 4.2 runs on."""
+
+JAR_LISTS: Final = {"spark.jars", "spark.jars.packages", "spark.jars.excludes"}
+
+CONNECT_CONF: Final = {
+    name: SESSION_CONF[name]
+    for name in (
+        "spark.sql.session.timeZone",
+        "spark.sql.parquet.outputTimestampType",
+        "spark.sql.legacy.parameterSubstitution.constantsOnly",
+        "spark.sql.execution.arrow.maxRecordsPerBatch",
+        "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart",
+    )
+}
+"""What a client of Spark Connect can set; the rest belongs to the server."""
+
+
+def session(
+    app_name: str = "kafkalike",
+    master: str | None = None,
+    *,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    **conf: str,
+) -> SparkSession:
+    """Build a SparkSession with Delta and kafkalike's settings, or take the one that runs.
+
+    Args:
+        app_name: name shown by Spark.
+        master: where to run; `local[*]` when neither this nor `SPARK_MASTER` nor spark-submit says so.
+        bootstrap_servers: a cluster that is to be read as tables; one in S3 adds Hadoop's client for it to a JVM that
+            starts now. None for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`. For one in an object store
+            `spark.sql.files.openCostInBytes` is 16 MiB, unless anybody has set it.
+        **conf: more settings; they win over kafkalike's own, and jars are added to these. Dotted names go in as
+            `**{"spark.x.y": "z"}`.
+
+    Returns:
+        The session. Errors of queries are raised and not logged as well. Settings that only count when a JVM starts
+        have no effect on one that runs already. Warnings of its JVM go to standard error, less those that say nothing
+        (`LOG4J`); name another file with `-Dlog4j2.configurationFile=` in `spark.driver.extraJavaOptions`. With
+        `spark.remote`, or where a session of Spark Connect runs, one of that server, whose jars and static settings are
+        its own.
+
+    Raises:
+        KafkaConfigurationError: there is no Java, or one that is too old.
+    """
+    for name in QUERY_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    # Workers must be the same Python as the driver: another one may lack the packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    if is_connect(conf):
+        return _connected(builder, conf)
+    settings, provider = {**SESSION_CONF, **conf}, _provider(bootstrap_servers)
+    if SparkSession.getActiveSession() is None:
+        settings["spark.driver.extraJavaOptions"] = driver_options(settings.get("spark.driver.extraJavaOptions", ""))
+        executors = [settings.get("spark.executor.extraJavaOptions", ""), UTC_JVM]
+        settings["spark.executor.extraJavaOptions"] = " ".join(o for o in executors if o)
+        if not _submitted():
+            builder = builder.master(master or os.environ.get("SPARK_MASTER") or "local[*]")
+            settings = with_jars(delta_jar_conf(s3=provider == "s3"), settings)
+            # Of a job that is submitted the site decides.
+            settings.setdefault("spark.ui.enabled", "false")
+        else:
+            _quiet_submitted(settings["spark.driver.extraJavaOptions"])
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        made = builder.getOrCreate()
+    except PySparkRuntimeError as cause:
+        if cause.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise KafkaConfigurationError(
+            java_problem() or f"Spark did not start; what Java or the fetching of jars said stands above: {cause}"
+        ) from cause
+    if provider is not None and OPEN_COST not in made.conf.getAll:
+        made.conf.set(OPEN_COST, FAR_OPEN_COST)
+    return made
+
+
+def is_connect(conf: Mapping[str, str]) -> bool:
+    """Whether a session is to be one of Spark Connect: a setting, `SPARK_REMOTE`, or a session that runs says so."""
+    return REMOTE in conf or bool(os.environ.get(REMOTE_VARIABLE)) or is_remote_mode()
+
+
+def _connected(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession:
+    """A session of a Spark Connect server, which has its own jars, master and static settings."""
+    active = SparkSession.getActiveSession()
+    if active is None or REMOTE in conf:
+        url = conf.get(REMOTE) or os.environ[REMOTE_VARIABLE]
+        active = builder.remote(url).getOrCreate()
+    for name, value in {**CONNECT_CONF, **{name: value for name, value in conf.items() if name != REMOTE}}.items():
+        active.conf.set(name, value)
+    return active
+
+
+def with_jars(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Settings of which those that name jars have kafkalike's and the caller's, each once."""
+    joined = {**own, **given}
+    for name in JAR_LISTS & own.keys() & given.keys():
+        both = f"{own[name]},{given[name]}".split(",")
+        joined[name] = ",".join(dict.fromkeys(part.strip() for part in both if part.strip()))
+    return joined
+
+
+def java_problem() -> str | None:
+    """Why Spark has no Java to start, and how to get one; None where there is one that will do."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else "java"
+    install = (
+        f"install one, such as `apt-get install openjdk-{JAVA}-jre-headless` (Debian, Ubuntu) or "
+        f"`brew install openjdk@{JAVA}` (macOS), and set JAVA_HOME to its folder"
+    )
+    asked = f"Spark needs Java {JAVA} or later"
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr  # noqa: S603 - the one that Spark would start
+    except OSError:
+        there = f"JAVA_HOME is {home}, where there is none" if home else "there is no java on the PATH"
+        return f"{asked}, and {there}: {install}"
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is None or int(found[1]) < JAVA:
+        which = f"version {found[1]}" if found else "no Java that says its version"
+        return f"{asked}, and {java} is {which}: {install}"
+    return None
+
+
+def _quiet_submitted(options: str) -> None:
+    """Have the JVM of spark-submit say only what `LOG4J` lets through, from here on.
+
+    A file that is named below the folder in which spark-submit was started is not there for other folders, and then
+    Spark's own settings count, with hundreds of lines.
+    """
+    SparkContext._ensure_initialized()  # noqa: SLF001 - there is no session yet
+    jvm: Any = SparkContext._jvm  # noqa: SLF001
+    named = jvm.java.lang.System.getProperty("log4j2.configurationFile")
+    if LOG4J.as_uri() not in options or (named and Path(str(named).removeprefix("file:")).exists()):
+        return
+    jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(jvm.java.net.URI.create(LOG4J.as_uri()))
+
+
+def _provider(bootstrap_servers: Any) -> str | None:  # noqa: ANN401
+    """In whose object store the tables of a cluster are; None for folders."""
+    root = object_root(named_root(bootstrap_servers))
+    return None if root is None else root.provider
+
+
+def driver_options(given: str) -> str:
+    """Options of the driver's JVM: the caller's, UTC, and quiet logs unless the caller configures the log.
+
+    A session would else begin with a page of Spark's warnings about host names and native libraries.
+    """
+    quiet = "" if ".configurationFile=" in given else f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
+    return " ".join(option for option in (given, UTC_JVM, quiet) if option)
+
+
+def answers(spark: SparkSession) -> bool:
+    """Whether the JVM of a session is there, and has not stopped its work: it does when its memory ends."""
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001 - Python does not ask the JVM
+    except Exception:  # noqa: BLE001 - py4j has a class for each way of being gone
+        return False
+
+
+def end_jobs(spark: SparkSession, group: str) -> None:
+    """End the jobs of a group, and those that it is yet to begin."""
+    spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)  # noqa: SLF001 - Python has no name for it
+
+
+def session_at_hand(app_name: str) -> SparkSession | None:
+    """The session that runs, or under spark-submit one of `session`; None elsewhere: no JVM is started for it.
+
+    Args:
+        app_name: name of a session that is begun.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    return session(app_name) if _submitted() else None
+
+
+def _submitted() -> bool:
+    """Whether spark-submit started this process and has said where to run and which jars to take."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+S3A_CLASS: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+
+
+def tell_hadoop(spark: SparkSession, cluster: Cluster) -> None:
+    """Tell Hadoop what it needs to read the tables of a cluster; nothing for a folder.
+
+    The settings are those of Hadoop in this session's JVM. They are no settings of Spark's, which stand in its event
+    log and on its page; Spark sends them to its tasks with the files that these are to read. A bucket whose provider of
+    credentials the session names itself is left as it is, and so is the server of a session of Spark Connect. Hadoop
+    keeps a client for each bucket as long as the JVM lives, so what is told later does not reach a bucket that was read
+    before.
+
+    Args:
+        spark: the session.
+        cluster: whose tables are to be read.
+
+    Raises:
+        KafkaConfigurationError: Hadoop has no client for the object store, or cannot be told who asks.
+    """
+    # Of several roots, any may lead a topic.
+    places = [place for root in cluster.root.split(",") if (place := urlsplit(root)).scheme == "s3"]
+    if not places:
+        return
+    if is_remote(spark):
+        # The server's Hadoop is told by the server's own settings.
+        return
+    context: Any = spark.sparkContext
+    # PySpark has no public way to either.
+    jvm, java = context._jvm, context._jsc  # noqa: SLF001
+    if not jvm.org.apache.spark.util.Utils.classIsLoadable(S3A_CLASS):
+        raise KafkaConfigurationError(
+            f"{cluster.root}: this session's Hadoop has no client for S3; begin it with "
+            'kafkalike.spark.session(bootstrap_servers=...) naming the root, or read with format("kafkalike"), which '
+            "needs none"
+        )
+    # By Spark's own settings: those of Hadoop may be of an earlier call.
+    # PySpark's own copy of these costs a call of the JVM for each setting, 20 ms.
+    known, buckets = java.sc().getConf(), {place.netloc for place in places}
+    left = {b for b in buckets if known.contains(f"spark.hadoop.fs.s3a.bucket.{b}.aws.credentials.provider")}
+    if left == buckets:
+        return
+    hadoop = java.hadoopConfiguration()
+    for name, value in cluster.store.hadoop_settings().items():
+        if not any(name.startswith(f"fs.s3a.bucket.{bucket}.") for bucket in left):
+            hadoop.set(name, value)

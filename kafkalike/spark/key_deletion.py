@@ -1,0 +1,95 @@
+"""Forgetting: a DataFrame of keys in; their records out of a topic, by Spark's tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BinaryType, StringType
+
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.maintenance.corrections.forget import forget as forget_keys
+from kafkalike.spark.jvm.spark_connect import is_remote
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame
+
+    from kafkalike.maintenance.corrections.report import ForgetReport
+
+MOST_KEYS: Final = 1_000_000
+"""Keys that a run takes at most: the driver holds them, and each task has them all at worst."""
+
+
+def forget(
+    keys: DataFrame,
+    topic: str,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    column: str = "key",
+    execute: bool = False,
+    all_partitions: bool = False,
+    tombstone: bool = False,
+    dead_letters: Iterable[str] | None = None,
+    reason: str = "",
+    now: bool = False,
+    certificate: str | os.PathLike[str] | None = None,
+    wait_ms: float = 0,
+    timeout_ms: float | None = None,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+) -> ForgetReport:
+    """Take all records of the keys of a DataFrame out of a topic; see `kafkalike.forget`. A dry run unless `execute`.
+
+    Data files are read and written in tasks of the frame's session; this process makes the table versions. A session
+    of Spark Connect has no tasks to give: there this process does all of it.
+
+    Args:
+        keys: a row for each key; those without one, and repeated ones, do not count.
+        topic: its topic.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        column: column of the keys, BINARY or STRING, whose UTF-8 is taken.
+        execute: do it.
+        all_partitions: see `kafkalike.forget`, as for all that follow.
+        tombstone: write tombstones first.
+        dead_letters: dead-letter topics to look at as well.
+        reason: why.
+        now: remove the files at once.
+        certificate: a file for the certificate, of this machine.
+        wait_ms: wait so long for open transactions, ms.
+        timeout_ms: begin nothing new after so long, ms.
+        storage_options: who asks an object store.
+
+    Returns:
+        What was done, or would be.
+
+    Raises:
+        IllegalArgumentError: no such column, one of another type, no key, or more than a million.
+        KafkaError: see `kafkalike.forget`.
+    """
+    kinds = {field.name: field.dataType for field in keys.schema}
+    if column not in kinds:
+        raise IllegalArgumentError(f"the frame has no column {column!r}, but {', '.join(kinds)}")
+    if not isinstance(kinds[column], BinaryType | StringType):
+        raise IllegalArgumentError(f"column {column!r} must be BINARY or STRING, not {kinds[column].simpleString()}")
+    chosen = keys.select(F.col(column).cast(BinaryType()).alias("key")).where(F.col("key").isNotNull()).distinct()
+    wanted = [bytes(row["key"]) for row in chosen.limit(MOST_KEYS + 1).collect()]
+    if len(wanted) > MOST_KEYS:
+        raise IllegalArgumentError(f"the frame has more than {MOST_KEYS:,} keys: forget them in several runs")
+    return forget_keys(
+        topic,
+        bootstrap_servers,
+        keys=wanted,
+        execute=execute,
+        all_partitions=all_partitions,
+        tombstone=tombstone,
+        dead_letters=dead_letters,
+        reason=reason,
+        now=now,
+        certificate=certificate,
+        wait_ms=wait_ms,
+        timeout_ms=timeout_ms,
+        spark=None if is_remote(keys.sparkSession) else keys.sparkSession,
+        storage_options=storage_options,
+    )

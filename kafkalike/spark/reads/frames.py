@@ -1,0 +1,370 @@
+"""`read`: a topic as a native Delta DataFrame with the columns of Spark's Kafka source.
+
+Tables of topics on a remote root are prefetched while the cluster is looked at: the first topic of a name has its table
+in a folder of that name (decision 022). The look says whether this one has; a prefetched table that it does not confirm
+is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from kafkalike.connect import check_founded, connect_delta
+from kafkalike.errors import IllegalArgumentError, LogCorruptError, UnknownTopicOrPartitionError
+from kafkalike.log.snapshots import Snapshot
+from kafkalike.maintenance.verify.readable import check_readable
+from kafkalike.model.brokers import ReadFrom
+from kafkalike.model.names import check_topic_name
+from kafkalike.model.partitioner import partition_for_key
+from kafkalike.model.topic import TopicInfo
+from kafkalike.spark.format.batch_reader import batch_runs
+from kafkalike.spark.format.source_options import parse_options
+from kafkalike.spark.format.source_topics import Topics
+from kafkalike.spark.jvm.job_errors import SPARK_FAILURES
+from kafkalike.spark.jvm.spark_session import tell_hadoop
+from kafkalike.spark.reads.conditions import readable, soundness, within
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.model.config.storage import SentOptions
+
+
+_RESERVED: Final = "spark.sql.ansi.enforceReservedKeywords"
+
+
+def read(
+    spark: SparkSession,
+    topic: str | Iterable[str],
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    key: bytes | str | None = None,
+    placed_by_key: bool = False,
+    include_headers: bool = True,
+    version_as_of: int | None = None,
+    timestamp_as_of: str | datetime | None = None,
+    at: Snapshot | None = None,
+    starting_offsets: str | None = None,
+    ending_offsets: str | None = None,
+    group_id: str | None = None,
+    auto_offset_reset: str | None = None,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    client_rack: str = "",
+) -> DataFrame:
+    """A topic, or several, as a DataFrame over the Delta tables themselves.
+
+    All of Delta's pruning works: by partition, and by file for `offset` and `timestamp`. The records are those of the
+    moment a query runs; those below the log start, which retention has let go, are left out.
+
+    Args:
+        spark: a session with Delta.
+        topic: name, or names.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        key: only the records with this key: bytes, or text, whose UTF-8 is taken. Spark leaves out the row groups whose
+            Bloom filters rule it out; all partitions are asked, so that no record is missed, wherever it was placed.
+            None for all records; those without key are `where("key IS NULL")`.
+        placed_by_key: with `key`: read only the partition that murmur2 names. That is right for topics all of whose
+            records Kafka's default partitioner has placed since the topic has so many partitions; of others it misses
+            records.
+        include_headers: whether the column `headers` is there.
+        version_as_of: the topic as of a version of its table; for one topic. Reaches back as far as the table's log
+            does (`delta.logRetentionDuration`) and its files are there; the log start is that of today.
+        timestamp_as_of: the topic as of a time, not after the table's last commit; for one topic.
+        at: the topics as of a snapshot (`kafkalike.snapshot`), which has all of them: of every transaction they show
+            all or nothing.
+        starting_offsets: the same as the format's option `startingOffsets`: `earliest`, JSON, or `committed` for where
+            `group_id` stands. With this or the next, the records are those between the offsets of the moment in which
+            `read` is called.
+        ending_offsets: the same as `endingOffsets`; exclusive.
+        group_id: the consumer group of `committed`.
+        auto_offset_reset: what `committed` is where the group has committed nothing: `earliest` (None), `latest`, or
+            `none` for an error.
+        storage_options: who asks an object store; see `kafkalike.connect.connect`. Hadoop's client is told too.
+        client_rack: where the session is: of a cluster of several roots the table of a replica in this rack is read, if
+            one is in sync, else that of the leader. The records are those of the moment in which `read` is called then:
+            a replica may be ahead of what is published, so the version is named.
+
+    Returns:
+        Columns `key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
+        timestampType INT`, and `headers ARRAY<STRUCT<key STRING, value BINARY>>`, as Spark's Kafka source has them.
+
+    Raises:
+        KafkaConnectionError: there is no cluster.
+        InvalidTopicError, UnknownTopicOrPartitionError: no such topic.
+        IllegalArgumentError: no topic, a version or time that is not one of one topic, or a snapshot of another
+            cluster or without one of the topics; or offsets that do not fit the topics.
+        NoOffsetForPartitionError: the group has committed nothing, and `auto_offset_reset` is `none`.
+        DataLossError: offsets that are not in the log, or records that a foreign writer has deleted.
+        CorruptRecordError: a foreign writer has given an offset to a second record. Of a topic that is open to foreign
+            writers, queries over the frame raise these two as well, for what has happened since.
+        AnalysisException: the table has no such version, or none of that time.
+        KafkaConfigurationError: the session has no client of Hadoop's for the object store, see
+            `kafkalike.spark.session`.
+    """
+    cluster = connect_delta(bootstrap_servers, storage_options, ReadFrom(client_rack))
+    tell_hadoop(spark, cluster)
+    refuse_reserved(spark)
+    names = [topic] if isinstance(topic, str) else list(topic)
+    if not names:
+        raise IllegalArgumentError("at least one topic is needed")
+    travel = _travel(names, version_as_of, timestamp_as_of)
+    if at is not None and travel:
+        raise IllegalArgumentError(
+            "a snapshot says which versions are read; version_as_of and timestamp_as_of do not go with it"
+        )
+    between = Between(
+        starting_offsets=starting_offsets,
+        ending_offsets=ending_offsets,
+        group_id=group_id,
+        auto_offset_reset=auto_offset_reset,
+    )
+    if between and (travel or at is not None):
+        raise IllegalArgumentError("starting_offsets and ending_offsets do not go with a snapshot or an older version")
+    ranges = between.ranges(cluster.root, cluster.store.sent_options(), names) if between else None
+    wanted = _key(key, placed_by_key=placed_by_key)
+    # In an object store Delta's look at the table takes as long as ours at the topics: one beside the other.
+    guesses = Guesses(spark, cluster, names, travel) if is_one_far_root(cluster) and at is None else None
+    logs = guesses.logs() if guesses is not None else [log_of(cluster, name) for name in names]
+    infos = [log.info for log in logs]
+    travels = [travel if at is None else as_of(at, cluster.root, info) for info in infos]
+    for log, options in zip(logs, travels, strict=True):
+        _check_files(log, options)
+    frames = [
+        topic_frame(
+            spark,
+            info,
+            uri,
+            include_headers=include_headers,
+            options=options,
+            key=wanted,
+            partition=partition_for_key(wanted, info.num_partitions) if wanted is not None and placed_by_key else None,
+            loaded=None if guesses is None or options != travel else guesses.loaded(uri),
+            sound=None if travel or at is not None else soundness(spark, cluster, info),
+        )
+        for info, (uri, options) in zip(infos, map(partial(_table, cluster), infos, travels), strict=True)
+    ]
+    if ranges is not None:
+        frames = [frame.where(within(ranges[name])) for frame, name in zip(frames, names, strict=True)]
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _check_files(log: TopicLog, travel: Mapping[str, str]) -> None:
+    """Refuse a table that a foreign writer has broken, as the log's own readers do; of a time, Delta knows the version.
+
+    Raises:
+        CorruptRecordError, DataLossError: see `check_readable`.
+    """
+    if "timestampAsOf" in travel:
+        return
+    # Delta says what it lacks of a version.
+    with suppress(LogCorruptError):
+        check_readable(log, int(travel["versionAsOf"]) if travel else None)
+
+
+def log_of(cluster: Cluster, name: str) -> TopicLog:
+    """Open the log of a topic that is to be read.
+
+    Raises:
+        KafkaConnectionError: there is no cluster.
+        UnknownTopicOrPartitionError: it has no such topic.
+    """
+    try:
+        return cluster.log(check_topic_name(name))
+    except UnknownTopicOrPartitionError:
+        check_founded(cluster)
+        raise
+
+
+def _table(cluster: Cluster, info: TopicInfo, travel: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """Where a topic's table is read, and options of Delta's reader."""
+    near = cluster.near_table(info)
+    if near is None or "timestampAsOf" in travel:
+        return cluster.table_uri(info), travel
+    uri, version = near
+    return uri, travel or {"versionAsOf": str(version)}
+
+
+def _key(key: object, *, placed_by_key: bool) -> bytes | None:
+    if key is None:
+        if placed_by_key:
+            raise IllegalArgumentError("placed_by_key goes with key")
+        return None
+    if not isinstance(key, bytes | bytearray | str):
+        raise IllegalArgumentError(f"a key is needed, as bytes or text, not {key!r}")
+    return key.encode() if isinstance(key, str) else bytes(key)
+
+
+def as_of(at: Snapshot, root: str, info: TopicInfo) -> dict[str, str]:
+    """Options of Delta's reader for a topic as of a snapshot.
+
+    Raises:
+        IllegalArgumentError: it is a snapshot of another cluster, or has no such topic.
+    """
+    check_root(at, root)
+    return {"versionAsOf": str(at.version_of(info.name, info.topic_id))}
+
+
+def check_root(at: object, root: str) -> None:
+    """Refuse a snapshot of another cluster.
+
+    Raises:
+        IllegalArgumentError: it is one.
+    """
+    if not isinstance(at, Snapshot):
+        raise IllegalArgumentError(f"at must be a snapshot, see kafkalike.snapshot, not {at!r}")
+    if at.root != root:
+        raise IllegalArgumentError(f"the snapshot is one of {at.root}, and the topics are those of {root}")
+
+
+def _travel(names: list[str], version: int | None, moment: str | datetime | None) -> dict[str, str]:
+    """Options of Delta's reader for a table as it was."""
+    if version is None and moment is None:
+        return {}
+    if len(names) > 1 or (version is not None and moment is not None):
+        raise IllegalArgumentError(
+            "version_as_of or timestamp_as_of, one of them, go with one topic: each table has its own history"
+        )
+    if version is not None:
+        return {"versionAsOf": str(version)}
+    # Spark's Python would write a datetime without its zone.
+    zoned = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f+00:00") if isinstance(moment, datetime) else moment
+    return {"timestampAsOf": str(zoned)}
+
+
+def refuse_reserved(spark: SparkSession) -> None:
+    """Refuse a session in which Delta cannot read a topic's table.
+
+    Raises:
+        IllegalArgumentError: `offset` is a reserved keyword in it, and Delta reads names of columns as SQL.
+    """
+    # Without a default: Spark's own counts for ANSI mode.
+    if spark.conf.get(_RESERVED) == "true" and spark.conf.get("spark.sql.ansi.enabled") == "true":
+        raise IllegalArgumentError(
+            f"{_RESERVED} is true in this session, so `offset` is a reserved keyword, and Delta cannot read a table "
+            f'with such a column: set it to false, or read with format("kafkalike")'
+        )
+
+
+def topic_frame(
+    spark: SparkSession,
+    info: TopicInfo,
+    uri: str,
+    *,
+    include_headers: bool,
+    options: Mapping[str, str] | None = None,
+    stream: bool = False,
+    key: bytes | None = None,
+    partition: int | None = None,
+    loaded: DataFrame | None = None,
+    sound: Column | None = None,
+) -> DataFrame:
+    """The DataFrame of one topic's table, or of a key and a partition of it.
+
+    See `read` for its columns, and Delta's reader for options. `loaded` is what that one gives for the table and
+    options, where it was asked before. `sound` is a condition of `kafkalike.spark.reads.conditions.soundness`.
+    """
+    reader = spark.readStream if stream else spark.read
+    frame = reader.format("delta").options(**(options or {})).load(uri) if loaded is None else loaded
+    if key is not None:
+        frame = frame.where(F.col("key") == F.lit(key))
+    if partition is not None:
+        frame = frame.where(F.col("partition") == F.lit(partition))
+    if sound is not None:
+        frame = frame.where(sound)
+    live = readable(info)
+    if live is not None:
+        frame = frame.where(live)
+    names = ["key", "value", "partition", "offset", "timestamp", "timestampType"]
+    names += ["headers"] if include_headers else []
+    columns = [F.col(name) for name in names]
+    columns.insert(2, F.lit(info.name).alias("topic"))
+    selected: DataFrame = frame.select(*columns)
+    return selected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Between:
+    """What a user has said."""
+
+    starting_offsets: str | None
+    ending_offsets: str | None
+    group_id: str | None
+    auto_offset_reset: str | None
+
+    def __bool__(self) -> bool:
+        """Whether anything was said."""
+        return any((self.starting_offsets, self.ending_offsets, self.group_id, self.auto_offset_reset))
+
+    def ranges(self, root: str, storage: SentOptions | None, names: list[str]) -> dict[str, dict[int, range]]:
+        """Offsets by topic and partition, as of now.
+
+        Raises:
+            IllegalArgumentError, UnknownTopicOrPartitionError, NoOffsetForPartitionError, DataLossError: as with
+                format `kafkalike`.
+        """
+        said = {
+            "startingOffsets": self.starting_offsets,
+            "endingOffsets": self.ending_offsets,
+            "group_id": self.group_id,
+            "kafka.auto.offset.reset": self.auto_offset_reset,
+        }
+        given = {name: value for name, value in said.items() if value is not None}
+        options = parse_options({"kafka.bootstrap.servers": root, "subscribe": ",".join(names)} | given, storage)
+        found: dict[str, dict[int, range]] = {name: {} for name in names}
+        for run in batch_runs(Topics(options), options):
+            found[run.tp.topic][run.tp.partition] = run.offsets
+        return found
+
+
+def is_one_far_root(cluster: Cluster) -> bool:
+    """Whether a cluster is one root where each look is a wait."""
+    return cluster.store.far and "," not in cluster.root
+
+
+class Guesses:
+    """Tables that are loaded while the topics are looked at.
+
+    Args:
+        spark: the session.
+        cluster: whose topics, in an object store.
+        names: theirs.
+        options: of Delta's reader.
+    """
+
+    def __init__(self, spark: SparkSession, cluster: Cluster, names: Sequence[str], options: Mapping[str, str]) -> None:
+        self._spark = spark
+        self._cluster = cluster
+        self._names = names
+        self._options = options
+        self._loaded: dict[str, DataFrame] = {}
+
+    def logs(self) -> list[TopicLog]:
+        """The topics, opened.
+
+        Raises:
+            InvalidTopicError, UnknownTopicOrPartitionError: no such topic.
+            KafkaStorageError: the storage does not answer.
+        """
+        wheres = [self._cluster.first_table_uri(check_topic_name(name)) for name in self._names]
+        with ThreadPoolExecutor(1) as pool:
+            look = pool.submit(lambda: [self._cluster.log(name) for name in self._names])
+            for where in wheres:
+                # Not there, or no such version: what the look says will be loaded, or is the error.
+                with suppress(*SPARK_FAILURES):
+                    self._loaded[where] = self._spark.read.format("delta").options(**self._options).load(where)
+            return look.result()
+
+    def loaded(self, uri: str) -> DataFrame | None:
+        """The table of a place, if it was loaded."""
+        return self._loaded.get(uri)

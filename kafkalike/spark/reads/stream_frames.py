@@ -1,0 +1,167 @@
+"""Reading of streams: topics in, a streaming DataFrame of their records out, with columns where they have schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.maintenance.verify.readable import check_readable
+from kafkalike.maintenance.verify.young import is_young
+from kafkalike.model.names import check_topic_name
+from kafkalike.schemas.arrow.readers import DEPTH
+from kafkalike.spark.format.format import FORMAT, register_format
+from kafkalike.spark.jvm.spark_session import tell_hadoop
+from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
+from kafkalike.spark.typed.reader_schema import FORMATS, opened, schema_of
+from kafkalike.spark.typed.typed_views import PLAIN_KEYS, Typed, typed_columns
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
+ENGINES: Final = ("kafkalike", "delta")
+LIMITS: Final = {"maxfilespertrigger", "maxbytespertrigger"}
+
+
+def read_stream(
+    spark: SparkSession,
+    topic: str | Iterable[str],
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    value_format: str | None = None,
+    key_format: str | None = None,
+    schema: object = None,
+    value_column: str | None = None,
+    engine: str = "kafkalike",
+    starting_offsets: str | None = None,
+    group_id: str | None = None,
+    auto_offset_reset: str | None = None,
+    options: Mapping[str, str] | None = None,
+    message: str | None = None,
+    depth: int = DEPTH,
+    registry: str | Mapping[str, str] | None = None,
+    include_headers: bool = True,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+) -> DataFrame:
+    """A topic, or several, as they grow.
+
+    Args:
+        spark: the session.
+        topic: the topic, or topics; one of them with `value_format`.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        value_format: None: the columns of format `kafkalike`. `avro`, `protobuf` or `json`: the columns of
+            `kafkalike.spark.create_view` with this `format`, those of the topic's newest schema when the query starts.
+            Records of newer schemas are read too, without what is new in them; start the query again to see that.
+        key_format: with `value_format`: `string` (None), `binary`, or a format with schemas.
+        schema: a `kafkalike.schemas.Schema`, or its text, to bring the values to; None for the newest.
+        value_column: None makes each field a column; a name makes one struct column of it.
+        engine: `kafkalike`: the format, which reads by offset. `delta`: Delta's own source, for the JVM's speed. It has
+            the same columns, with `headers`; but its order holds between commits only, not within a partition of one
+            batch; its limits are `maxFilesPerTrigger` and `maxBytesPerTrigger` (`options`); it begins at `earliest` or
+            `latest`; it does not report lost records; and lag is committed by `write_stream(group_id=…)`.
+        starting_offsets: where a new query begins: `latest` (None), `earliest`, JSON, or `committed` for where
+            `group_id` stands; the format's option `startingOffsets`.
+        group_id: the query's progress is committed for this consumer group; the format's option `kafka.group.id`.
+        auto_offset_reset: what `committed` is where the group has committed nothing: `latest` (None), `earliest`, or
+            `none` for an error.
+        options: more options of the format, such as `maxOffsetsPerTrigger`.
+        message: full name of a Protobuf message; None for the first one of the schema.
+        depth: how often a type may stand in itself; fields that would go deeper are left out.
+        registry: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
+        include_headers: whether the column `headers` is there, as with `kafkalike.spark.read`.
+        storage_options: who asks an object store; see `kafkalike.spark.read`.
+
+    Returns:
+        A streaming DataFrame.
+
+    Raises:
+        IllegalArgumentError: bad arguments.
+        SchemaRegistryError: the topic has no schema, or one that cannot be understood.
+        CorruptRecordError, DataLossError: engine delta, and a foreign writer has broken the topic's log; what happens
+            to it after this call Delta's source does not notice.
+    """
+    if value_format is not None and value_format not in FORMATS:
+        raise IllegalArgumentError(f"value_format must be one of {', '.join(FORMATS)}, not {value_format!r}")
+    if key_format is not None and (value_format is None or key_format not in {*PLAIN_KEYS, *FORMATS}):
+        raise IllegalArgumentError("key_format goes with value_format, and is string, binary or a format with schemas")
+    if engine not in ENGINES:
+        raise IllegalArgumentError(f"engine must be one of {', '.join(ENGINES)}, not {engine!r}")
+    topics = [topic] if isinstance(topic, str) else list(topic)
+    if not topics:
+        raise IllegalArgumentError("at least one topic is needed")
+    cluster, where = opened(bootstrap_servers, storage_options, registry)
+    how = None
+    if value_format is not None:
+        if len(topics) > 1:
+            raise IllegalArgumentError("value_format is for one topic: each has columns of its own")
+        how = Typed(
+            topic=topics[0],
+            where=where,
+            value_format=value_format,
+            key_format=key_format or "string",
+            schema=None if schema is None else schema_of(schema, value_format),
+            value_column=value_column,
+            message=message,
+            depth=depth,
+        )
+    if engine == "delta":
+        if group_id is not None or auto_offset_reset is not None:
+            raise IllegalArgumentError("engine delta commits no offsets: give group_id to write_stream")
+        tables = [
+            _of_table(
+                spark, cluster, name, starting_offsets or "latest", options or {}, include_headers=include_headers
+            )
+            for name in topics
+        ]
+        frame = reduce(DataFrame.unionByName, tables)
+        return frame if how is None else typed_columns(frame, how)[0]
+    sent = cluster.store.sent_options()
+    register_format(spark, None if sent is None else sent.given())
+    reader = spark.readStream.format(FORMAT).option("kafka.bootstrap.servers", cluster.root)
+    reader = reader.option("subscribe", ",".join(map(check_topic_name, topics)))
+    said = {
+        "includeHeaders": str(include_headers).lower(),
+        "startingOffsets": starting_offsets,
+        "kafka.group.id": group_id,
+        "kafka.auto.offset.reset": auto_offset_reset,
+    }
+    reader = reader.options(**{name: value for name, value in said.items() if value is not None})
+    frame = reader.options(**(options or {})).load()
+    return frame if how is None else typed_columns(frame, how)[0]
+
+
+def _of_table(
+    spark: SparkSession,
+    cluster: Cluster,
+    topic: str,
+    begin: str,
+    options: Mapping[str, str],
+    *,
+    include_headers: bool,
+) -> DataFrame:
+    """A topic's table as Delta's source streams it."""
+    unknown = {name.lower() for name in options} - LIMITS
+    if begin not in {"earliest", "latest"} or unknown:
+        raise IllegalArgumentError(
+            "engine delta begins at earliest or latest, and takes the options maxFilesPerTrigger and "
+            f"maxBytesPerTrigger, not {', '.join(sorted(unknown)) or begin}"
+        )
+    tell_hadoop(spark, cluster)
+    refuse_reserved(spark)
+    log = log_of(cluster, topic)
+    check_readable(log)
+    info = log.info
+    # Retention and compaction take records away; what they leave was there before.
+    given = {"skipChangeCommits": "true", **options}
+    if begin == "latest":
+        given["startingVersion"] = "latest"
+    elif is_young(cluster.files_of(info)):
+        # The same records: Delta reads the versions' own files, where it would else run jobs over its list of all
+        # files for each batch, and they come in the order of the versions.
+        given["startingVersion"] = "0"
+    return topic_frame(
+        spark, info, cluster.table_uri(info), include_headers=include_headers, options=given, stream=True
+    )

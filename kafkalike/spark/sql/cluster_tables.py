@@ -1,0 +1,367 @@
+"""Live tables in SQL of the cluster's topics, offsets, lag, transactions, brokers and replicas.
+
+A Python data source (`kafkalike_tables`), so that each query asks the cluster anew. It reads Delta logs and the
+offsets table in-process: no record is read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kafkalike.admin.group_lag import Lags
+from kafkalike.admin.group_lag import lag_history as moved
+from kafkalike.connect import check_founded, connect
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.snapshots import Snapshot
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.config.storage import SentOptions
+from kafkalike.model.group_state import CommittedOffset
+from kafkalike.model.structs import TopicPartition
+from kafkalike.model.topic_sql import view_names
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
+
+FORMAT: Final = "kafkalike_tables"
+
+Row = tuple[Any, ...]
+
+_PASSWORD: Final = re.compile(r"(?<=//)[^/@:]*:[^/@]*@")
+"""A user and a password in a URI; the container in `abfss://container@account` is none."""
+
+
+def topics(cluster: Cluster) -> Iterator[Row]:
+    """Rows of `topics`."""
+    found = cluster.topics()
+    views = view_names(found)
+    for name, info in sorted(found.items()):
+        log = cluster.log(name)
+        segments = [s for p in info.partitions for s in log.segments(p)]
+        yield (
+            name,
+            info.topic_id,
+            info.num_partitions,
+            sum(log.log_end(p) - log.log_start(p) for p in info.partitions),
+            sum(s.size_bytes for s in segments),
+            _time(info.created_ms),
+            json.dumps(dict(info.configs), sort_keys=True),
+            views[name],
+        )
+
+
+def partitions(cluster: Cluster) -> Iterator[Row]:
+    """Rows of `partitions`."""
+    for name, info in sorted(cluster.topics().items()):
+        log = cluster.log(name)
+        for p in info.partitions:
+            segments = log.segments(p)
+            start, end = log.log_start(p), log.log_end(p)
+            newest = max((s.max_timestamp for s in segments), default=None)
+            size = sum(s.size_bytes for s in segments)
+            yield (name, p, start, end, end - start, len(segments), size, None if newest is None else _time(newest))
+
+
+def consumer_offsets(cluster: Cluster) -> Iterator[Row]:
+    """Rows of `consumer_offsets`."""
+    for group_id, group in sorted(cluster.groups.refresh().groups.items()):
+        yield from _offsets(group_id, group.offsets)
+
+
+def offsets_then(at: Snapshot) -> list[Row]:
+    """Rows of `consumer_offsets` as of a snapshot."""
+    return [row for group_id, offsets in sorted(at.offsets.items()) for row in _offsets(group_id, offsets)]
+
+
+def _offsets(group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Iterator[Row]:
+    for where, committed in sorted(offsets.items()):
+        yield (
+            group_id,
+            where.topic,
+            where.partition,
+            committed.position.offset,
+            committed.position.metadata,
+            committed.position.leader_epoch,
+            _time(committed.time_ms),
+            committed.member_id,
+            committed.client_id,
+            committed.topic_id,
+        )
+
+
+def lag(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> Iterator[Row]:
+    """Rows of `lag`; commits for a topic that is gone, or was created again since, are left out."""
+    now_ms = clock.now_ms()
+    for found in Lags(cluster):
+        yield (
+            found.group_id,
+            found.partition.topic,
+            found.partition.partition,
+            found.committed.position.offset,
+            found.index.log_start,
+            found.index.log_end,
+            found.lag.offsets,
+            _time(found.committed.time_ms),
+            found.lag.records,
+            found.lag.behind_ms / 1000,
+            found.lag.waiting_ms(now_ms) / 1000,
+        )
+
+
+def lag_history(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> Iterator[Row]:
+    """Rows of `lag_history`, up to now by the clock."""
+    for group_id, tp, moment in moved(Lags(cluster), clock.now_ms()):
+        yield (
+            group_id,
+            tp.topic,
+            tp.partition,
+            _time(moment.time_ms),
+            moment.committed,
+            moment.log_end,
+            moment.lag,
+            moment.consumed_per_second,
+            moment.produced_per_second,
+            moment.catch_up_seconds,
+        )
+
+
+def transactions(cluster: Cluster) -> Iterator[Row]:
+    """Rows of `transactions`."""
+    names = [listing.transactional_id for listing in cluster.transactions.listed()]
+    for name, found in sorted(cluster.transactions.described(names).items()):
+        yield (
+            name,
+            found.producer_id,
+            found.epoch,
+            found.state.value,
+            found.number,
+            found.reason,
+            found.client_id,
+            found.timeout_ms,
+            None if found.start_ms < 0 else _time(found.start_ms),
+            _time(found.changed_ms),
+            {topic: dict(counts) for topic, counts in found.topics.items()},
+            list(found.unapplied),
+            list(found.groups),
+        )
+
+
+def brokers(cluster: Cluster) -> Iterator[Row]:
+    """Rows of `brokers`."""
+    replication = cluster.replication
+    for broker in replication.brokers():
+        yield (broker.id, _PASSWORD.sub("", broker.uri), broker.rack, replication.alive(broker.id), broker.draining)
+
+
+def replicas(cluster: Cluster) -> Iterator[Row]:
+    """Rows of `replicas`."""
+    for name, info in sorted(cluster.topics().items()):
+        found = cluster.replication.replicas(name, ends=True)
+        lags = found.lags()
+        for p in info.partitions:
+            yield (
+                name,
+                p,
+                found.leader,
+                found.epoch,
+                list(found.replicas),
+                list(found.isr),
+                list(found.offline),
+                {broker: lag.versions for broker, lag in lags.items()},
+                {broker: lag.bytes for broker, lag in lags.items()},
+                {broker: lag.seconds for broker, lag in lags.items()},
+            )
+
+
+def _time(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)
+
+
+ROWS: Final[Mapping[str, Callable[[Cluster], Iterator[Row]]]] = {
+    "topics": topics,
+    "partitions": partitions,
+    "consumer_offsets": consumer_offsets,
+    "lag": lag,
+    "lag_history": lag_history,
+    "transactions": transactions,
+    "brokers": brokers,
+    "replicas": replicas,
+}
+
+
+class ClusterTables(DataSource):
+    """The format `kafkalike_tables`; options `table` (a name of `SCHEMAS`) and `root`."""
+
+    storage: ClassVar[SentOptions | None] = None
+    """Who asks an object store; None leaves it to the environment."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Columns of the table that the options name."""
+        return SCHEMAS[_table(self.options)]
+
+    def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401, ARG002 - Spark's signature
+        """A reader; Spark makes one for each query, so its rows are those of the moment."""
+        return _Reader(_table(self.options), self.options.get("root"), self.storage)
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, table: str, root: str | None, storage: SentOptions | None) -> None:
+        self._table = table
+        self._root = root
+        self._storage = storage
+
+    def read(self, partition: InputPartition) -> Iterator[Row]:  # noqa: ARG002 - there is one
+        cluster = connect(self._root, self._storage)
+        # No rows would look as if nobody was behind.
+        check_founded(cluster)
+        return ROWS[self._table](cluster)
+
+
+def _table(options: Mapping[str, str]) -> str:
+    table = options.get("table", "")
+    if table not in SCHEMAS:
+        raise IllegalArgumentError(f"option table must be one of {', '.join(SCHEMAS)}, not {table!r}")
+    return table
+
+
+_TEXT, _INT, _LONG, _DOUBLE, _FLAG = StringType(), IntegerType(), LongType(), DoubleType(), BooleanType()
+_TIME: Final = TimestampType()
+
+
+def _columns(**kinds: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in kinds.items()])
+
+
+SCHEMAS: Final[Mapping[str, StructType]] = {
+    "topics": _columns(
+        topic=_TEXT,
+        topic_id=_TEXT,
+        partitions=_INT,
+        records=_LONG,
+        bytes=_LONG,
+        created=_TIME,
+        configs=_TEXT,
+        view=_TEXT,
+    ),
+    "partitions": _columns(
+        topic=_TEXT,
+        partition=_INT,
+        log_start_offset=_LONG,
+        log_end_offset=_LONG,
+        records=_LONG,
+        segments=_LONG,
+        bytes=_LONG,
+        last_timestamp=_TIME,
+    ),
+    "consumer_offsets": _columns(
+        group_id=_TEXT,
+        topic=_TEXT,
+        partition=_INT,
+        committed_offset=_LONG,
+        metadata=_TEXT,
+        leader_epoch=_INT,
+        commit_timestamp=_TIME,
+        member_id=_TEXT,
+        client_id=_TEXT,
+        topic_id=_TEXT,
+    ),
+    "lag": _columns(
+        group_id=_TEXT,
+        topic=_TEXT,
+        partition=_INT,
+        committed_offset=_LONG,
+        log_start_offset=_LONG,
+        log_end_offset=_LONG,
+        lag=_LONG,
+        commit_timestamp=_TIME,
+        record_lag=_LONG,
+        seconds_behind=_DOUBLE,
+        waiting_seconds=_DOUBLE,
+    ),
+    "lag_history": _columns(
+        group_id=_TEXT,
+        topic=_TEXT,
+        partition=_INT,
+        time=_TIME,
+        committed_offset=_LONG,
+        log_end_offset=_LONG,
+        lag=_LONG,
+        consumed_per_second=_DOUBLE,
+        produced_per_second=_DOUBLE,
+        catch_up_seconds=_DOUBLE,
+    ),
+    "transactions": _columns(
+        transactional_id=_TEXT,
+        producer_id=_LONG,
+        producer_epoch=_INT,
+        state=_TEXT,
+        number=_LONG,
+        reason=_TEXT,
+        client_id=_TEXT,
+        timeout_ms=_LONG,
+        start_timestamp=_TIME,
+        change_timestamp=_TIME,
+        records=MapType(_TEXT, MapType(_INT, _LONG)),
+        unapplied=ArrayType(_TEXT),
+        groups=ArrayType(_TEXT),
+    ),
+    "brokers": _columns(
+        broker_id=_INT,
+        uri=_TEXT,
+        rack=_TEXT,
+        up=_FLAG,
+        draining=_FLAG,
+    ),
+    "replicas": _columns(
+        topic=_TEXT,
+        partition=_INT,
+        leader=_INT,
+        leader_epoch=_INT,
+        replicas=ArrayType(_INT),
+        isr=ArrayType(_INT),
+        offline_replicas=ArrayType(_INT),
+        lag_versions=MapType(_INT, _LONG),
+        lag_bytes=MapType(_INT, _LONG),
+        lag_seconds=MapType(_INT, _DOUBLE),
+    ),
+}
+"""Columns of each table.
+
+`lag` counts offsets from the committed one to the log end, `record_lag` the records among them that can still be read,
+`seconds_behind` from the time of the last one read to the newest, `waiting_seconds` from the oldest one that was not
+read until now. `lag_history` has a row every five minutes of the
+last three hours; rates are of the 15 minutes before it, `catch_up_seconds` is NULL when the lag will not go away.
+
+`transactions` has a row for each transactional id that is not forgotten, with its last transaction: `reason` says what
+led to its state, `start_timestamp` is of an open one, `records` counts those of a committed one by topic and partition,
+`unapplied` are the topics that do not have it yet, `groups` those whose offsets it committed.
+
+`brokers` has a row for each storage root, `up` says whether it answers. `replicas` has a row for each partition:
+`leader` is -1 where its root gives no answer, and the lags say by broker how far a replica is behind the leader, in
+versions of the table, bytes of its data files, and seconds between their last versions; a value that nobody knows is
+NULL. All partitions of a topic have the same. A cluster of one root has one broker, 1, which leads all, and no lags.
+"""

@@ -1,0 +1,188 @@
+"""SQL in a session: topics in, temporary views and functions of this session out.
+
+The session's record and a mark say which views kafkalike has made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import SparkSession
+
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.topic_sql import own_names, table_view, view_names
+from kafkalike.spark.format.format import with_storage
+from kafkalike.spark.reads.conditions import soundness
+from kafkalike.spark.reads.frames import topic_frame
+from kafkalike.spark.sql.cluster_tables import FORMAT, SCHEMAS, ClusterTables, offsets_then
+from kafkalike.spark.sql.range_functions import FUNCTIONS, range_functions
+from kafkalike.spark.sql_text import identifier, is_marked, make_marked, quoted
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.snapshots import Snapshot
+    from kafkalike.model.topic import TopicInfo
+
+VIEWS_SETTING: Final = "spark.kafkalike.sql.views"
+"""Setting of a session that holds, as JSON, root and topic of each temporary view that `register_sql` made in it."""
+
+FUNCTIONS_SETTING: Final = "spark.kafkalike.sql.functions"
+"""Setting of a session that holds a hash of the functions that `register_sql` made in it."""
+
+
+_ZONE: Final = "spark.sql.session.timeZone"
+
+
+class SessionViews:
+    """The temporary views of a session. `plan` checks the names and changes nothing; `make` changes.
+
+    Args:
+        spark: the session.
+        cluster: whose topics.
+    """
+
+    def __init__(self, spark: SparkSession, cluster: Cluster) -> None:
+        self._spark = spark
+        self._cluster = cluster
+        self._recorded = _recorded(spark)
+        self._names: dict[str, str] = {}
+        self._own: set[str] = set()
+        self._all: set[str] = set()
+
+    def plan(self, topics: Iterable[str], chosen: Iterable[str]) -> dict[str, str]:
+        """Return the SQL name of each chosen topic's view.
+
+        Args:
+            topics: all topics of the cluster.
+            chosen: those that get a view.
+
+        Raises:
+            IllegalArgumentError: a table or view that kafkalike has not made has such a name.
+        """
+        spark = self._spark
+        names, own = view_names(topics, _held(spark, self._cluster.root)), own_names(topics)
+        self._names = {topic: names[topic] for topic in chosen}
+        self._own = {topic for topic in self._names if topic in own}
+        self._all = {*map(table_view, SCHEMAS), *self._names.values(), *self._own}
+        for view in sorted(self._all):
+            if spark.catalog.tableExists(quoted(view)) and not self._is_ours(view):
+                raise IllegalArgumentError(
+                    f"{view} is a table or view of this session that kafkalike has not made, and a temporary view of "
+                    "that name would hide it; nothing was made. Register topics in a database of their own "
+                    "(database='log'), or only some of them (topics=[…])"
+                )
+        return {topic: identifier(view) for topic, view in self._names.items()}
+
+    def _is_ours(self, view: str) -> bool:
+        # A view that a user has made of one of ours may have the mark, too.
+        if view not in self._recorded:
+            return False
+        table = next((table for table in SCHEMAS if table_view(table) == view), None)
+        if table is None:
+            return is_marked(self._spark, view)
+        return self._spark.table(quoted(view)).columns == SCHEMAS[table].names
+
+    def make(
+        self,
+        chosen: Mapping[str, TopicInfo],
+        travels: Mapping[str, Mapping[str, str]],
+        at: Snapshot | None,
+        *,
+        drop: bool,
+        functions: bool,
+    ) -> list[str]:
+        """Make the views and functions.
+
+        Args:
+            chosen: the topics that get a view.
+            travels: options of Delta's reader, by topic.
+            at: the snapshot, if there is one.
+            drop: whether views of this cluster's that were made before and not again are dropped.
+            functions: whether the functions are made.
+
+        Returns:
+            The views that were dropped.
+        """
+        spark, cluster = self._spark, self._cluster
+        # Known before they are made: of an interrupted call all are taken for ours.
+        self._record(self._recorded | self._made())
+        spark.dataSource.register(with_storage(ClusterTables, cluster.store.sent_options()))
+        for table in SCHEMAS:
+            frame = spark.read.format(FORMAT).option("table", table).option("root", cluster.root).load()
+            if table == "consumer_offsets" and at is not None:
+                frame = spark.createDataFrame(offsets_then(at), SCHEMAS[table])
+            # No mark: over the projection that it needs, Spark's refusal to change the table is an internal error.
+            frame.createOrReplaceTempView(quoted(table_view(table)))
+        for topic, view in self._names.items():
+            info = chosen[topic]
+            uri = cluster.table_uri(info)
+            sound = None if travels[topic] else soundness(spark, cluster, info)
+            frame = topic_frame(spark, info, uri, include_headers=True, options=travels[topic], sound=sound)
+            make_marked(frame, view)
+            if topic in self._own:
+                make_marked(frame, topic)
+        gone = [
+            view
+            for view, made in self._recorded.items()
+            if view not in self._all and (drop or made["root"] != cluster.root) and self._is_ours(view)
+        ]
+        kept = {
+            view: made for view, made in self._recorded.items() if view not in gone and made["root"] == cluster.root
+        }
+        if functions:
+            _make_functions(spark, {topic: quoted(view) for topic, view in self._names.items()})
+        # Now that no function looks for them.
+        for view in gone:
+            # A plain name here, unlike for createOrReplaceTempView.
+            spark.catalog.dropTempView(view)
+        self._record(kept | self._made())
+        return [identifier(view) for view in gone]
+
+    def _made(self) -> dict[str, dict[str, str | None]]:
+        topics = {view: topic for topic, view in self._names.items()} | {topic: topic for topic in self._own}
+        return {view: {"root": self._cluster.root, "topic": topics.get(view)} for view in self._all}
+
+    def _record(self, made: Mapping[str, Mapping[str, str | None]]) -> None:
+        self._spark.conf.set(VIEWS_SETTING, json.dumps(made))
+
+
+def temporary_names(spark: SparkSession, cluster: Cluster) -> dict[str, str]:
+    """Return the topic of each temporary view that a session has or would get, by the view's name."""
+    topics = cluster.topics()
+    views = {view: topic for topic, view in view_names(topics, _held(spark, cluster.root)).items()}
+    return {topic: topic for topic in own_names(topics)} | views
+
+
+def _recorded(spark: SparkSession) -> dict[str, dict[str, str | None]]:
+    """Root and topic of each temporary view that was made here."""
+    found: dict[str, dict[str, str | None]] = json.loads(spark.conf.get(VIEWS_SETTING, "{}") or "{}")
+    return found
+
+
+def _held(spark: SparkSession, root: str) -> dict[str, str]:
+    """The topics of this cluster whose views the session has, by view; not the second ones under their own names."""
+    return {
+        view: topic
+        for view, made in _recorded(spark).items()
+        if (topic := made["topic"]) is not None and made["root"] == root and not {".", "-"} & set(view)
+    }
+
+
+def _make_functions(spark: SparkSession, views: Mapping[str, str]) -> None:
+    """Make the functions, without a moment in which another thread's query would not find them."""
+    statements = range_functions(views, replace=False)
+    # The functions keep the zone in which texts are times.
+    wanted = hashlib.sha256("\n".join([*statements, str(spark.conf.get(_ZONE))]).encode()).hexdigest()
+    made = spark.conf.get(FUNCTIONS_SETTING, None)
+    if made == wanted and all(map(spark.catalog.functionExists, FUNCTIONS)):
+        return
+    if made is None:
+        # Replacing what is not there would look into the catalog, which makes the folder `spark-warehouse`.
+        for name in FUNCTIONS:
+            spark.sql("DROP TEMPORARY FUNCTION IF EXISTS IDENTIFIER(:name)", args={"name": name})
+    for statement in statements if made is None else range_functions(views, replace=True):
+        spark.sql(statement)
+    spark.conf.set(FUNCTIONS_SETTING, wanted)

@@ -1,0 +1,287 @@
+"""`register_sql`: a view for each topic and for the cluster itself, and functions over parts of a topic.
+
+Views of topics stay in a database that the user names, or are temporary ones of the session. The views of the cluster
+itself, such as `kafkalike_topics` and `kafkalike_lag`, are live and temporary: no catalog keeps a view over a source in
+Python. Names of topics follow `kafkalike.model.topic_sql.view_names`. Nothing that kafkalike has not made is replaced,
+hidden or dropped.
+
+A session that has registered all topics of a cluster finds those that were created since, or created again: where a
+table or view is missing and the topics have changed, `SparkSession.sql` and `table` register anew and try once more.
+Nothing has run by then, as Spark looks for all tables first.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+
+from kafkalike.connect import check_founded, connect_delta
+from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
+from kafkalike.log.snapshots import Snapshot
+from kafkalike.model.names import check_topic_name
+from kafkalike.model.topic import TopicInfo
+from kafkalike.model.topic_sql import own_names, table_view, view_names
+from kafkalike.spark.jvm.spark_session import tell_hadoop
+from kafkalike.spark.reads.frames import as_of, check_root, refuse_reserved
+from kafkalike.spark.sql.cluster_tables import FORMAT, SCHEMAS
+from kafkalike.spark.sql.database_views import DatabaseViews, select_of
+from kafkalike.spark.sql.range_functions import range_functions
+from kafkalike.spark.sql.session_views import SessionViews
+from kafkalike.spark.sql_text import literal, quoted
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
+
+_registering = threading.Lock()
+"""Threads that share a session take turns: dropping and making again are several statements."""
+
+
+class Views(dict[str, str]):
+    """The view of each topic, by the topic's name, as it stands in SQL.
+
+    Attributes:
+        tables: the views of the cluster itself, by table: `lag` is `kafkalike_lag`. Empty without temporary views.
+        dropped: the views that were dropped, as their topics are gone.
+    """
+
+    tables: Mapping[str, str]
+    dropped: tuple[str, ...]
+
+
+def register_sql(
+    spark: SparkSession,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    database: str | None = None,
+    temporary: bool = False,
+    topics: Iterable[str] | None = None,
+    at: Snapshot | None = None,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+) -> Views:
+    """Make topics views, in a database or in this session.
+
+    A view has the name of its topic in lower case, with `_` for dots and hyphens: `web.clicks` is `web_clicks`. Where
+    two topics would share a name, one of them is spelled out; a view never changes to another topic.
+
+    Where a later statement of this session finds no view, and topics have been created since, they are registered and
+    the statement is tried again. Other sessions see new topics in the database when anybody has called this again. A
+    further call makes views for topics that were created since, with the log starts of the moment, and drops those of
+    topics that are gone. Threads that share a session may call it, and query views and functions, at the same time.
+
+    A query over a topic that is open to foreign writers (`kafkalike.foreign.writes=allow`) fails with the error of
+    `kafkalike.spark.read` once one has broken its log; views of a `database` do not ask.
+
+    Args:
+        spark: a session with Delta.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        database: a database of Spark's catalog, made when it is missing, for one cluster: each topic becomes a view
+            there, and so do the functions `kafkalike_range`, `kafkalike_offsets` and `kafkalike_key` (see
+            `kafkalike.spark.sql.range_functions`). They stay when the session ends, other sessions with Delta see them,
+            and nobody can write to a topic through them. No temporary view is made.
+        temporary: makes temporary views and functions of this session: the topics, unless a database has them, and the
+            tables of `kafkalike.spark.sql.cluster_tables`, which are live: `kafkalike_topics`, `kafkalike_lag` and so
+            on. A session has those of one cluster, the last one.
+        topics: only these; None for all. A view costs a fraction of a second.
+        at: a snapshot (`kafkalike.snapshot`): its topics become temporary views as of it, and
+            `kafkalike_consumer_offsets` has what it has of its groups, so that a join shows all or nothing of every
+            transaction. The other views stay live. It goes with `topics` that it has, and not with `database`.
+        storage_options: who asks an object store; see `kafkalike.spark.read`.
+
+    Returns:
+        The view of each topic, as it stands in SQL: `log.orders`.
+
+    Raises:
+        KafkaConnectionError: there is no cluster.
+        UnknownTopicOrPartitionError: one of `topics` does not exist.
+        IllegalArgumentError: neither `database` nor `temporary`; a name is taken by a table or view that kafkalike has
+            not made; the database has views of another cluster; a snapshot of another cluster, without one of the
+            topics, or of one that was deleted since; or a snapshot and a database. Nothing was made.
+        KafkaConfigurationError: see `kafkalike.spark.read`.
+    """
+    if database is None and not temporary:
+        raise IllegalArgumentError(
+            "register_sql needs to know where: database='log' for views that stay in a database of that name, or "
+            "temporary=True for views of this session alone"
+        )
+    refuse_reserved(spark)
+    cluster = connect_delta(bootstrap_servers, storage_options)
+    check_founded(cluster)
+    tell_hadoop(spark, cluster)
+    if at is not None:
+        check_root(at, cluster.root)
+        if database is not None:
+            raise IllegalArgumentError("views of a database outlive a snapshot, whose versions the tables forget")
+    names = None if topics is None else [topics] if isinstance(topics, str) else list(topics)
+    made = _register(spark, cluster, database, names, at, temporary=temporary)
+    if temporary:
+        # What the session had before is replaced.
+        follow_topics(spark, None, None)
+    if names is None and at is None:
+        _follow(spark, cluster, database)
+    return made
+
+
+def _register(
+    spark: SparkSession,
+    cluster: Cluster,
+    database: str | None,
+    topics: Iterable[str] | None,
+    at: Snapshot | None,
+    *,
+    temporary: bool,
+) -> Views:
+    with _registering, not_following():
+        found = dict(cluster.topics())
+        chosen = _chosen(cluster, found, at.topics if at is not None and topics is None else topics)
+        travels = {name: {} if at is None else as_of(at, cluster.root, info) for name, info in chosen.items()}
+        views, dropped = Views(), list[str]()
+        everything = topics is None and at is None
+        permanent = None if database is None else DatabaseViews(spark, cluster, database)
+        if permanent is not None:
+            views.update(permanent.plan(found, chosen))
+        session = SessionViews(spark, cluster) if temporary else None
+        if session is not None:
+            views.update(session.plan(found, chosen if permanent is None else ()))
+        # All names are free.
+        if permanent is not None:
+            dropped += permanent.make(chosen, found, drop=everything)
+        if session is not None:
+            dropped += session.make(chosen, travels, at, drop=everything, functions=permanent is None)
+        views.tables = {} if session is None else {table: table_view(table) for table in SCHEMAS}
+        views.dropped = tuple(dropped)
+        return views
+
+
+def _follow(spark: SparkSession, cluster: Cluster, database: str | None) -> None:
+    """Register new topics where the session misses them; see `follow_topics`."""
+    known = _ids(cluster)
+
+    def register() -> bool:
+        nonlocal known
+        now = _ids(cluster)
+        if now == known:
+            return False
+        _register(spark, cluster, database, None, None, temporary=database is None)
+        known = now
+        return True
+
+    follow_topics(spark, database, register)
+
+
+def _ids(cluster: Cluster) -> set[str]:
+    return {info.topic_id for info in cluster.topics().values()}
+
+
+def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401 - see `connect`
+    """Return the temporary views and functions as SQL statements, for `spark-sql -i`. They replace no view.
+
+    `spark-sql` finds the format of the live views through the module `pyspark_kafkalike_tables`, which Spark loads by
+    itself when its Python has this package.
+
+    Raises:
+        KafkaConnectionError: there is no cluster.
+    """
+    cluster = connect_delta(bootstrap_servers)
+    check_founded(cluster)
+    root = literal(cluster.root)
+    statements = [
+        f"CREATE TEMPORARY VIEW {table_view(table)} USING {FORMAT} OPTIONS (table {literal(table)}, root {root})"
+        for table in SCHEMAS
+    ]
+    found = cluster.topics()
+    names, real = view_names(found), own_names(found)
+    for name, info in sorted(found.items()):
+        statements += [
+            f"CREATE TEMPORARY VIEW {quoted(view)} AS {select_of(cluster, info)}"
+            for view in (names[name], *([name] if name in real else []))
+        ]
+    return statements + range_functions({name: quoted(view) for name, view in names.items()})
+
+
+def _chosen(cluster: Cluster, found: Mapping[str, TopicInfo], topics: Iterable[str] | None) -> dict[str, TopicInfo]:
+    if topics is None:
+        return dict(found)
+    names = [check_topic_name(topic) for topic in topics]
+    missing = sorted(set(names) - set(found))
+    if missing:
+        raise UnknownTopicOrPartitionError(f"no topic {', '.join(missing)} in {cluster.root}")
+    return {name: found[name] for name in names}
+
+
+_SESSIONS: Final = ("pyspark.sql.session", "pyspark.sql.classic.session", "pyspark.sql.connect.session")
+_METHODS: Final = ("sql", "table")
+_REGISTERED: Final = "_kafkalike_registered"
+"""Attribute of a session: what registers a cluster's topics anew, by where its views are."""
+
+_MISSING: Final = ("TABLE_OR_VIEW_NOT_FOUND", "DELTA_")
+"""How the conditions of errors begin that a missing or an old view leads to."""
+
+_here = threading.local()
+
+Register = Callable[[], bool]
+"""Registers topics anew if they have changed; returns whether it has."""
+
+
+@contextmanager
+def not_following() -> Iterator[None]:
+    """Let statements of this thread fail for want of a view: it is making views."""
+    _here.registers = True
+    try:
+        yield
+    finally:
+        _here.registers = False
+
+
+def follow_topics(spark: SparkSession, place: str | None, register: Register | None) -> None:
+    """Let a session follow a cluster's topics.
+
+    Args:
+        spark: the session.
+        place: the database of the views, None for temporary ones; a later registration there replaces it.
+        register: see `Register`; None ends it.
+    """
+    registered = {where: again for where, again in getattr(spark, _REGISTERED, {}).items() if where != place}
+    if register is not None:
+        registered[place] = register
+    setattr(spark, _REGISTERED, registered)
+    for module in _SESSIONS:
+        session = getattr(sys.modules.get(module), "SparkSession", None)
+        for method in _METHODS:
+            own = None if session is None else vars(session).get(method)
+            if own is not None and not hasattr(own, "follows_topics"):
+                setattr(session, method, _following(own))
+
+
+def _following(method: Any) -> Any:  # noqa: ANN401 - PySpark's method
+    @wraps(method)
+    def following(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        try:
+            return method(self, *args, **kwargs)
+        except AnalysisException as error:
+            if not _changed(self, error):
+                raise
+        return method(self, *args, **kwargs)
+
+    following.follows_topics = True  # type: ignore[attr-defined]
+    return following
+
+
+def _changed(spark: Any, error: AnalysisException) -> bool:  # noqa: ANN401
+    """Whether the session has other views now than when a statement failed."""
+    registered: dict[str | None, Register] = getattr(spark, _REGISTERED, {})
+    if getattr(_here, "registers", False) or not (error.getCondition() or "").startswith(_MISSING):
+        return False
+    try:
+        changed = [register() for register in registered.values()]
+    except (KafkaError, PySparkException):
+        # The statement's own error says more.
+        return False
+    return any(changed)

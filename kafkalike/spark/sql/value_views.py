@@ -1,0 +1,221 @@
+"""SQL values: a topic and the format of its values in, a view with columns instead of bytes out; bad rows stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.snapshots import Snapshot
+from kafkalike.model.topic_sql import plain_name
+from kafkalike.schemas.arrow.readers import DEPTH
+from kafkalike.spark.reads.frames import read
+from kafkalike.spark.sql_text import check_free, make_marked
+from kafkalike.spark.typed.reader_schema import FORMATS as TYPED
+from kafkalike.spark.typed.reader_schema import opened, schema_of
+from kafkalike.spark.typed.typed_views import Typed, forget_view, make_view
+
+FORMATS: Final = ("json", "csv", "string", "binary")
+KEY_FORMATS: Final = ("string", "binary")
+
+RAW: Final = "value_raw"
+ERROR: Final = "value_error"
+
+RECORD_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+_CORRUPT: Final = "__kafkalike_corrupt"
+
+
+def create_view(
+    spark: SparkSession,
+    topic: str,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    format: str | None = None,  # noqa: A002 - the word of readers and writers
+    name: str | None = None,
+    value_format: str = "json",
+    schema: object = None,
+    options: Mapping[str, str] | None = None,
+    key_format: str = "string",
+    value_column: str | None = None,
+    version_as_of: int | None = None,
+    timestamp_as_of: str | datetime | None = None,
+    at: Snapshot | None = None,
+    message: str | None = None,
+    depth: int = DEPTH,
+    registry: str | Mapping[str, str] | None = None,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+) -> str:
+    """Make a temporary view over a topic whose values are columns.
+
+    With `format` the columns are those of the topic's newest schema in the registry, whatever schemas its records were
+    written with. The view keeps them: call `refresh_views`, or this again, when a schema has been registered.
+
+    A row whose value cannot be decoded never fails a query and is never left out: its fields are null, so that it
+    adds nothing to a sum, `value_error` says what is wrong, and `value_raw` has the bytes (with `format`: `_error` and
+    `_raw`). Count them with `SELECT count(value_error) FROM …`. Tombstones are rows with null fields and no error.
+
+    Args:
+        spark: a session with Delta.
+        topic: the topic.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        format: `avro`, `protobuf` or `json`: records begin with the id of a schema of this type. Does not go with
+            `value_format` and `options`.
+        name: of the view; None for the topic's name, as `register_sql` writes it, and `__values`, such as
+            `orders__values`. A view that kafkalike has made before under the name is replaced.
+        value_format: `json` or `csv`, by `schema`; `string` or `binary`: one column `value`.
+        schema: fields of a JSON object or CSV line, as DDL or type. With `format`: a `kafkalike.schemas.Schema`, or its
+            text, to bring the values to in place of the newest of their subject, `<topic>-value`.
+        options: of Spark's `from_json` or `from_csv`, such as `timestampFormat`.
+        key_format: `string` or `binary`; with `format` also one of its words, for keys with schemas.
+        value_column: None makes each field a column; a name makes one struct column of it.
+        version_as_of: the topic as of a version of its table (`DESCRIBE HISTORY`).
+        timestamp_as_of: the topic as of a time, not after the table's last commit.
+        at: the topic as of a snapshot; see `kafkalike.spark.read`.
+        message: with `format`: the full name of a Protobuf message; None for the first one of the schema.
+        depth: with `format`: how often a type may stand in itself; fields that would go deeper are left out.
+        registry: with `format`: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
+        storage_options: who asks an object store; see `kafkalike.spark.read`.
+
+    Returns:
+        The view's name. Its columns: `key`, the fields (or `value_column`), `topic, partition, offset, timestamp,
+        timestampType, headers, value_raw BINARY, value_error STRING`; with `format` the last two are `_raw` and
+        `_error`, and `_raw_key BINARY` is before `_error` where keys have schemas.
+
+    Raises:
+        IllegalArgumentError: bad arguments, a field that is called like one of the other columns, or a table or view
+            of the name that kafkalike has not made.
+        SchemaRegistryError: with `format`: the topic has no schema, or one that cannot be understood.
+        ParseException: a bad schema.
+        AnalysisException: no such version or time.
+        UnknownTopicOrPartitionError: no such topic.
+    """
+    frame = partial(
+        read,
+        spark,
+        topic,
+        bootstrap_servers,
+        version_as_of=version_as_of,
+        timestamp_as_of=timestamp_as_of,
+        at=at,
+        storage_options=storage_options,
+    )
+    view = name if name is not None else f"{plain_name(topic)}__values"
+    check_free(spark, view)
+    if format is not None:
+        how = _typed(topic, format, key_format, schema, plain=value_format != "json" or options is not None)
+        _, where = opened(bootstrap_servers, storage_options, registry)
+        make_view(spark, view, how(where=where, value_column=value_column, message=message, depth=depth), frame)
+        return view
+    if message is not None or depth != DEPTH or registry is not None:
+        raise IllegalArgumentError("message, depth and registry go with format")
+    if schema is not None and not isinstance(schema, (str, StructType)):
+        raise IllegalArgumentError(f"schema must be DDL or a type of Spark's, not {schema!r}")
+    decoded = decoded_values(
+        frame(),
+        value_format=value_format,
+        schema=schema,
+        options=options,
+        key_format=key_format,
+        value_column=value_column,
+    )
+    make_marked(decoded, view)
+    forget_view(spark, view)
+    return view
+
+
+def _typed(topic: str, kind: str, key_kind: str, schema: object, *, plain: bool) -> Callable[..., Typed]:
+    """What the arguments of a view with a format say, less what is only known of opened things."""
+    if kind not in TYPED:
+        raise IllegalArgumentError(f"format must be one of {', '.join(TYPED)}, not {kind!r}")
+    if key_kind not in {*KEY_FORMATS, *TYPED}:
+        raise IllegalArgumentError(f"key_format must be one of {', '.join([*KEY_FORMATS, *TYPED])}, not {key_kind!r}")
+    if plain:
+        raise IllegalArgumentError("value_format and options do not go with format")
+    reader = None if schema is None else schema_of(schema, kind)
+    return partial(Typed, topic=topic, value_format=kind, key_format=key_kind, schema=reader)
+
+
+def decoded_values(
+    frame: DataFrame,
+    *,
+    value_format: str = "json",
+    schema: str | StructType | None = None,
+    options: Mapping[str, str] | None = None,
+    key_format: str = "string",
+    value_column: str | None = None,
+) -> DataFrame:
+    """The columns of `create_view`, for any frame with the columns of `kafkalike.spark.read`, streams included."""
+    if value_format not in FORMATS:
+        raise IllegalArgumentError(f"value_format must be one of {', '.join(FORMATS)}, not {value_format!r}")
+    if key_format not in KEY_FORMATS:
+        raise IllegalArgumentError(f"key_format must be one of {', '.join(KEY_FORMATS)}, not {key_format!r}")
+    key = F.col("key").cast(key_format).alias("key")
+    rest = [F.col(column) for column in RECORD_COLUMNS if column in frame.columns]
+    if value_format in {"string", "binary"}:
+        if schema is not None or options:
+            raise IllegalArgumentError(f"schema and options are for json and csv, not for {value_format}")
+        return _plain(frame, key, rest, value_format, value_column or "value")
+    if schema is None:
+        raise IllegalArgumentError(f"value_format {value_format} needs a schema, such as 'id BIGINT, name STRING'")
+    fields = schema if isinstance(schema, StructType) else _parsed(schema)
+    taken = {"key", *RECORD_COLUMNS, RAW, ERROR, _CORRUPT}
+    named = [value_column] if value_column is not None else fields.fieldNames()
+    clash = sorted(name for name in named if name.lower() in {other.lower() for other in taken})
+    if clash:
+        raise IllegalArgumentError(
+            f"{', '.join(clash)} is a column of every record; with value_column='…' the fields become one struct"
+        )
+    text = F.col("value").cast("string")
+    whole = _from_text(text, value_format, fields, dict(options or {}))
+    error = _error(text, whole, value_format)
+    base = frame.withColumns({"__whole": whole}).withColumns({ERROR: error})
+    good = F.when(F.col(ERROR).isNull(), F.col("__whole"))
+    values = [good.getField(name).alias(name) for name in fields.fieldNames()]
+    if value_column is not None:
+        made = F.struct(*values)
+        values = [F.when(F.col(ERROR).isNull() & F.col("value").isNotNull(), made).alias(value_column)]
+    return base.select(key, *values, *rest, F.col("value").alias(RAW), F.col(ERROR))
+
+
+def _plain(frame: DataFrame, key: Column, rest: list[Column], kind: str, name: str) -> DataFrame:
+    text = F.col("value").cast("string")
+    wrong = F.lit("the value is not UTF-8") if kind == "string" else F.lit(None).cast("string")
+    bad = ~F.is_valid_utf8(text) if kind == "string" else F.lit(False)  # noqa: FBT003
+    value = F.when(~bad, F.col("value").cast(kind))
+    raw, error = F.col("value").alias(RAW), F.when(bad, wrong).alias(ERROR)
+    return frame.select(key, value.alias(name), *rest, raw, error)
+
+
+def _parsed(ddl: str) -> StructType:
+    found = StructType.fromDDL(ddl)
+    if not isinstance(found, StructType):
+        raise IllegalArgumentError(f"schema must name columns, such as 'id BIGINT, name STRING', not {ddl!r}")
+    return found
+
+
+def _from_text(text: Column, value_format: str, fields: StructType, options: dict[str, str]) -> Column:
+    """The fields, and the whole text where it is not what the fields say."""
+    refused = sorted({name.lower() for name in options} & {"mode", "columnnameofcorruptrecord"})
+    if refused:
+        raise IllegalArgumentError(f"option {refused[0]} is taken: bad rows are kept, with a null in each field")
+    given = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    with_corrupt = StructType([*fields.fields]).add(_CORRUPT, "string")
+    if value_format == "json":
+        return F.from_json(text, with_corrupt, given)
+    # As JSON: in a text of SQL a session may take TIMESTAMP for one without a zone.
+    return F.from_csv(text, with_corrupt.json(), given)
+
+
+def _error(text: Column, whole: Column, value_format: str) -> Column:
+    shape = "an object of JSON" if value_format == "json" else "a line of CSV"
+    problems = F.when(text.isNull(), F.lit(None).cast("string"))
+    problems = problems.when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8"))
+    problems = problems.when(F.trim(text) == F.lit(""), F.lit("the value is empty"))
+    return problems.when(whole.isNull() | whole.getField(_CORRUPT).isNotNull(), F.lit(f"not {shape} with these fields"))

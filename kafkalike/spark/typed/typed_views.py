@@ -1,0 +1,309 @@
+"""Views of topics whose records have schemas, with their fields as columns; made anew when the schemas change.
+
+Each column is one function of Spark. Spark leaves out functions whose columns nobody asks for. What is left runs in one
+Python worker, batch by batch: the first function of a batch decodes it for all of them.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import uuid
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DataType, StringType
+
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.schemas.schema import Schema
+from kafkalike.schemas.arrow.readers import DEPTH
+from kafkalike.schemas.sent import Where
+from kafkalike.spark.sql_text import make_marked, quoted
+from kafkalike.spark.typed.arrow_udf import over_arrays, storable
+from kafkalike.spark.typed.decode import FOUND, WRONG, Decode
+from kafkalike.spark.typed.reader_schema import Part, reading_of, subject_of
+
+RAW: Final = "_raw"
+RAW_KEY: Final = "_raw_key"
+ERROR: Final = "_error"
+RECORD_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "headers")
+PLAIN_KEYS: Final = ("string", "binary")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Typed:
+    """How the records of a topic become columns."""
+
+    topic: str
+    where: Where
+    value_format: str
+    key_format: str = "string"
+    """One of `PLAIN_KEYS` or of the formats with schemas."""
+    schema: Schema | None = None
+    """The values' reader's schema; None for the newest of their subject."""
+    value_column: str | None = None
+    message: str | None = None
+    depth: int = DEPTH
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    how: Typed
+    frame: Callable[[], DataFrame]
+    ids: Sequence[int | None]
+
+
+_views: WeakKeyDictionary[SparkSession, dict[str, _View]] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def typed_columns(frame: DataFrame, how: Typed) -> tuple[DataFrame, Sequence[int | None]]:
+    """The columns of a view, and the ids of the schemas that they have.
+
+    Args:
+        frame: columns of `kafkalike.spark.read`; streams too.
+        how: how.
+
+    Returns:
+        `key`, the fields or the one column of all, those of the record, `_raw BINARY`, `_error STRING`.
+
+    Raises:
+        IllegalArgumentError: a field is called like one of the other columns.
+        SchemaRegistryError: the topic has no schema.
+    """
+    value, value_id = _columns(how, "value")
+    raw = _costly(F.col("value"))
+    fields = value.fields(raw) if how.value_column is None else [value.whole(raw)]
+    names = value.names if how.value_column is None else [how.value_column]
+    _refuse_clashes(names)
+    error, raw_key, ids = value.wrong(raw), [], [value_id]
+    if how.key_format in PLAIN_KEYS:
+        key = F.col("key").cast(how.key_format)
+    else:
+        keys, key_id = _columns(how, "key")
+        bytes_of_key = _costly(F.col("key"))
+        key = keys.whole(bytes_of_key)
+        error = F.coalesce(error, F.concat(F.lit("key: "), keys.wrong(bytes_of_key)))
+        raw_key = [F.col("key").alias(RAW_KEY)]
+        ids.append(key_id)
+    rest = [F.col(column) for column in RECORD_COLUMNS if column in frame.columns]
+    shown = [column.alias(name) for column, name in zip(fields, names, strict=True)]
+    return frame.select(key.alias("key"), *shown, *rest, F.col("value").alias(RAW), *raw_key, error.alias(ERROR)), ids
+
+
+def _costly(values: Column) -> Column:
+    """The same values, which Spark takes for expensive to make, and with them all that is made of them.
+
+    Spark puts conditions below a projection, and what is made there is made a second time for the condition. It keeps
+    those above that need something expensive, and takes expressions with RLIKE in them for that, but not functions in
+    Python. The RLIKE here is asked for nulls alone, and gives null.
+    """
+    return F.coalesce(values, F.when(values.cast("string").rlike("."), values))
+
+
+def _columns(how: Typed, part: Part) -> tuple[Columns, int | None]:
+    kind, schema = (how.value_format, how.schema) if part == "value" else (how.key_format, None)
+    reading = reading_of(how.where, subject_of(how.topic, part), kind, schema)
+    message = how.message if part == "value" else None
+    return Columns(Decode(reading, depth=how.depth, message=message)), reading.id
+
+
+def _refuse_clashes(names: Sequence[str]) -> None:
+    taken = {name.lower() for name in ("key", *RECORD_COLUMNS, RAW, RAW_KEY, ERROR)}
+    clash = sorted(name for name in names if name.lower() in taken)
+    if clash:
+        raise IllegalArgumentError(
+            f"{', '.join(clash)} is a column of every record; with value_column='…' the fields become one struct"
+        )
+
+
+def make_view(spark: SparkSession, name: str, how: Typed, frame: Callable[[], DataFrame]) -> None:
+    """Make a temporary view, and remember how, for `refresh_views`.
+
+    Args:
+        spark: the session.
+        name: the view's.
+        how: how records become columns.
+        frame: gives the records.
+    """
+    made, ids = typed_columns(frame(), how)
+    with _lock:
+        make_marked(made, name)
+        _views.setdefault(spark, {})[name] = _View(how, frame, ids)
+
+
+def forget_view(spark: SparkSession, name: str) -> None:
+    """Another view has taken the name."""
+    with _lock:
+        _views.get(spark, {}).pop(name, None)
+
+
+def refresh_views(spark: SparkSession) -> list[str]:
+    """Make the typed views of a session anew whose topics have got a newer schema, or lost one, since they were made.
+
+    A view has the columns that its topic's newest schema had then. Records of schemas that are newer can be read
+    through it, without what is new in them. Queries that run go on as they began.
+
+    Args:
+        spark: the session in which `create_view` made them.
+
+    Returns:
+        The names of the views that were made anew; a view that was dropped is forgotten.
+
+    Raises:
+        SchemaRegistryError: a topic has no schema any more; its view stays as it was.
+    """
+    with _lock:
+        known = dict(_views.get(spark, {}))
+    anew = []
+    for name, view in sorted(known.items()):
+        if not spark.catalog.tableExists(quoted(name)):
+            forget_view(spark, name)
+        elif _ids_now(view.how) != list(view.ids):
+            make_view(spark, name, view.how, view.frame)
+            anew.append(name)
+    return anew
+
+
+def _ids_now(how: Typed) -> list[int | None]:
+    parts: list[tuple[Part, Schema | None]] = [("value", how.schema)]
+    if how.key_format not in PLAIN_KEYS:
+        parts.append(("key", None))
+    found: list[int | None] = []
+    for part, schema in parts:
+        latest = None if schema is not None else how.where.open().latest(subject_of(how.topic, part))
+        found.append(None if latest is None else latest.id)
+    return found
+
+
+Place = int | str
+"""Of a column: its number among the fields, `FOUND` for all of them as a struct, `WRONG` for what is wrong."""
+
+
+class Columns:
+    """The columns of decoded values.
+
+    Args:
+        decode: what decodes them.
+    """
+
+    def __init__(self, decode: Decode) -> None:
+        self.decode = decode
+        self.names = list(decode.columns.names)
+        self._token = uuid.uuid4().hex
+        # Each function carries all schemas of a subject, which are alike: compressed they are small.
+        self._packed = zlib.compress(pickle.dumps(decode))
+
+    def fields(self, values: Column) -> list[Column]:
+        """A column for each field."""
+        kinds = [field.dataType for field in self.decode.spark_columns]
+        return [
+            self._made(values, place, kind, name)
+            for place, (name, kind) in enumerate(zip(self.names, kinds, strict=True))
+        ]
+
+    def whole(self, values: Column) -> Column:
+        """A value as one column: a record is a struct, anything else is itself."""
+        kinds = self.decode.spark_columns
+        return self._made(values, FOUND, kinds, "value") if self.decode.is_record else self.fields(values)[0]
+
+    def wrong(self, values: Column) -> Column:
+        """What is wrong, null where nothing is."""
+        return self._made(values, WRONG, StringType(), WRONG)
+
+    def function(self, place: Place) -> OneColumn:
+        """What gives one column of an array of values; see `Place`."""
+        return OneColumn(self._token, self._packed, place)
+
+    def _made(self, values: Column, place: Place, kind: DataType, name: str) -> Column:
+        return over_arrays(self.function(place), kind, name)(values)
+
+
+class OneColumn:
+    """Gives one column of an array of values: what a task does."""
+
+    def __init__(self, token: str, packed: bytes, place: Place) -> None:
+        self._state = (token, packed, place)
+        self._place = place
+        self._shared = _shared(token, packed)
+        self._shared.asked.add(place)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OneColumn, self._state
+
+    def __call__(self, values: pa.Array) -> pa.Array:
+        """The column; see `BatchDecoder.decode`."""
+        return self._shared.column(values, self._place)
+
+    @property
+    def decoded(self) -> int:
+        """How many batches were decoded for this function and those that it shares the work with."""
+        return self._shared.decoded
+
+
+class _Shared:
+    """What the functions of a task share: the decoder, and of the batch at hand the columns that are not taken yet."""
+
+    def __init__(self, packed: bytes) -> None:
+        self.asked: set[Place] = set()
+        """Places of the columns that the task needs: its functions are unpickled before the first batch."""
+        self.decoded = 0
+        self._packed = packed
+        self._decode: Decode | None = None
+        self._lock = threading.Lock()
+        self._batch: pa.Array | None = None
+        self._left: dict[Place, pa.Array] = {}
+
+    def column(self, values: pa.Array, place: Place) -> pa.Array:
+        with self._lock:
+            if self._batch is None or not _same(values, self._batch) or place not in self._left:
+                self._batch = None
+                self._left = self._decoded(values)
+                # It is kept, so nothing else can come to lie at its address.
+                self._batch = values
+            found = self._left.pop(place)
+            if not self._left:
+                self._batch = None
+            return found
+
+    def _decoded(self, values: pa.Array) -> dict[Place, pa.Array]:
+        if self._decode is None:
+            self._decode = pickle.loads(zlib.decompress(self._packed))  # noqa: S301 - part of our own function
+        found, errors = self._decode.found(values)
+        self.decoded += 1
+        made: dict[Place, pa.Array] = {}
+        for place in self.asked:
+            if place == WRONG:
+                made[place] = errors
+            else:
+                made[place] = storable(found if place == FOUND else pc.struct_field(found, place))
+        return made
+
+
+_LOCK: Final = threading.Lock()
+_known: Final[WeakValueDictionary[str, _Shared]] = WeakValueDictionary()
+
+
+def _shared(token: str, packed: bytes) -> _Shared:
+    """What functions of one token share in this process, for as long as one of them is there."""
+    with _LOCK:
+        found = _known.get(token)
+        if found is None:
+            found = _known[token] = _Shared(packed)
+        return found
+
+
+def _same(one: pa.Array, other: pa.Array) -> bool:
+    """Whether two arrays are the same bytes at the same place; both are alive."""
+    return (len(one), one.offset, _addresses(one)) == (len(other), other.offset, _addresses(other))
+
+
+def _addresses(values: pa.Array) -> list[int]:
+    return [0 if buffer is None else buffer.address for buffer in values.buffers()]

@@ -1,1 +1,0 @@
-"""Views in SQL: of topics, in a database or a session."""
