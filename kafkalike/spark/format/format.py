@@ -162,7 +162,10 @@ def with_storage(source: type[Source], storage_options: Any) -> type[Source]:  #
 
 
 class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises an error at the first question.
+    """Raises an error of a query's options at the first question.
+
+    Spark 4.2 hides the error of a source that raises it when the reader is made: it stops the reader that it has not
+    got, and tells that.
 
     Args:
         error: a named one.

@@ -1,4 +1,4 @@
-"""The topics that a query reads: their partitions and open logs, positions of a group in them, and records that are gone.
+"""The topics that a query reads: partitions, open logs, positions of a group in them, and records that are gone.
 
 Lives as long as its planner. A log stays open between looks, so that a look costs a few file look-ups however many
 files a topic has.
