@@ -1,4 +1,4 @@
-"""Checks: what users pass as timeouts, counts and deserialisers in, one plain form or a named error out."""
+"""Argument checks: timeouts, counts and deserialisers of users in, one plain form or a named error out."""
 
 from __future__ import annotations
 

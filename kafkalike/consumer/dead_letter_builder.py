@@ -1,4 +1,4 @@
-"""Tolerant: chunks with records that cannot be read in; the others out, and dead letters for those that cannot."""
+"""Dead-letter builder: chunks with records that cannot be deserialised in; the others and dead letters out."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from gzip import BadGzipFile
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.consumer.consumer_context import Context
+from kafkalike.consumer.consumer_context import Context, Metrics
 from kafkalike.consumer.fetch_buffers import Build
-from kafkalike.consumer.metrics import Metrics
 from kafkalike.consumer.poll_loop import record_builder
 from kafkalike.consumer.record_builders import deserialized, to_records
 from kafkalike.errors import KafkaError, RecordDeserializationError, UnknownTopicOrPartitionError

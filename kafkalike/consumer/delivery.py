@@ -1,4 +1,4 @@
-"""Handout: what polls have collected in; records in the caller's form out, and positions moved past exactly those."""
+"""Delivery: collected records in the caller's form out, and positions moved past exactly those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeds: what a fetcher has read of each partition, what one poll may take of it, and what it took."""
+"""Fetch buffers: records read from each partition and not delivered yet, and the share of one poll in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KafkaConsumer: kafka-python's consumer over a cluster of Delta tables."""
+"""KafkaConsumer: kafka-python's consumer over a cluster of Delta tables, from `subscribe` to `close`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, Unpack
 
 from kafkalike.connect import connect
 from kafkalike.consumer.argument_checks import check_deserializer, check_timeout
-from kafkalike.consumer.closing import end
 from kafkalike.consumer.consumer_context import Context
 from kafkalike.consumer.dead_letter_builder import Deserializers, builder
 from kafkalike.consumer.delivery import Handout, by_partition
 from kafkalike.consumer.fetch_buffers import Taken
-from kafkalike.consumer.futures import CommitFuture
-from kafkalike.consumer.listener import ConsumerRebalanceListener
 from kafkalike.consumer.metadata_methods import Questions
-from kafkalike.consumer.offset_commits import CommitCallback, Offsets
+from kafkalike.consumer.offset_commits import CommitCallback, CommitFuture, Offsets
 from kafkalike.consumer.poll_loop import Polling, arrow_builder
 from kafkalike.consumer.position_methods import Places
+from kafkalike.consumer.subscription import ConsumerRebalanceListener
 from kafkalike.consumer.thread_guard import Guard, guarded
+from kafkalike.errors import KafkaError
 from kafkalike.log.topic.chunk import concat_tables
 from kafkalike.model.brokers import ReadFrom
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
@@ -35,6 +34,7 @@ from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 log = logging.getLogger(__name__)
 
@@ -340,3 +340,45 @@ class KafkaConsumer(Questions, Places):
 
 def _as_table(taken: list[Taken]) -> pa.Table | None:
     return concat_tables([part for t in taken for part in t.parts]) if taken else None
+
+
+def end(context: Context, polling: Polling, guard: Guard, timeout_ms: float, *, autocommit: bool) -> None:
+    """Commit if that is automatic, leave the group, then be closed.
+
+    An interrupt that comes before it has left leaves the rest to the next call.
+
+    Args:
+        context: the consumer's parts.
+        polling: the same.
+        guard: the consumer's, entered; it is closed when the group is left.
+        timeout_ms: ms that commit and leaving may take each.
+        autocommit: False skips the commit.
+
+    Raises:
+        KafkaError: the listener failed, or the group could not be left; the consumer is closed all the same.
+    """
+    try:
+        if autocommit:
+            polling.commits.commit_automatically(timeout_ms)
+        polling.commits.run_callbacks()
+    finally:
+        try:
+            polling.assigner.release(timeout_ms)
+        except KafkaError:
+            _give_back(context, polling, guard, timeout_ms)
+            raise
+        _give_back(context, polling, guard, timeout_ms)
+
+
+def _give_back(context: Context, polling: Polling, guard: Guard, timeout_ms: float) -> None:
+    guard.closed = True
+    polling.fetcher.clear()
+    polling.watch.close()
+    if context.letter_commits is not None:
+        context.letter_commits.close()
+    context.logs.forget()
+    context.cluster.settle(timeout_ms / 1000)
+    for deserializer in (context.config.key_deserializer, context.config.value_deserializer):
+        close = getattr(deserializer, "close", None)
+        if callable(close):
+            close()

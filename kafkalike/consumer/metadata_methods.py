@@ -1,4 +1,4 @@
-"""Questions: the methods of `KafkaConsumer` that only ask; its parts in, answers out."""
+"""Metadata methods of `KafkaConsumer`: what it, its cluster and its group can be asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import request_metrics
 from kafkalike.log.dead_letters.dead_letter_buffer import MetadataWithLetters
-from kafkalike.log.group.topic_ids import MetadataOfReader
+from kafkalike.log.group.group_offsets import MetadataOfReader
 from kafkalike.model.config.consumer import ConsumerConfig
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition

@@ -1,7 +1,11 @@
-"""Polling: one look after another at the cluster, the group and the log until there are records or time is up."""
+"""Poll loop: one look after another at the cluster, the group and the logs until there are records or time is up.
+
+It also tells an empty log from a root that has vanished, and bears a storage that does not answer for a while.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -13,19 +17,69 @@ from kafkalike.consumer.fetch_buffers import Build, Taken
 from kafkalike.consumer.fetcher import Fetcher
 from kafkalike.consumer.folder_watch import FolderWatch
 from kafkalike.consumer.offset_commits import Commits
-from kafkalike.consumer.outage import Outage
 from kafkalike.consumer.record_builders import to_records
-from kafkalike.consumer.root import RootWatch
 from kafkalike.consumer.start_positions import Positions
 from kafkalike.consumer.subscription import PartitionState
 from kafkalike.consumer.thread_guard import Guard, Running
-from kafkalike.errors import KafkaError, LogCorruptError, RecordDeserializationError
-from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    LogCorruptError,
+    RecordDeserializationError,
+)
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.schemas.serialization import DeserializeFunction
 
 if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.chunk import Chunk
+
+
+class RootWatch:
+    """Distinguishes an empty log from one that is gone. Belongs to its consumer.
+
+    Where the root is missing, each poll looks.
+
+    A root that has vanished (removed, or its file system is not mounted) looks like one in which nothing is new. One
+    that has never been there may be made later, so that is a warning.
+
+    Args:
+        cluster: whose root.
+        clock: time.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._due = clock.monotonic()
+        self._there = False
+        self._warned = False
+
+    def check(self, cause: LogCorruptError | None = None) -> None:
+        """Look at the root, if it is time. Caller: poll.
+
+        Args:
+            cause: why it is time: the log could not be read.
+
+        Raises:
+            KafkaConnectionError: the root was there and is not any more.
+        """
+        now = self._clock.monotonic()
+        if cause is None and now < self._due:
+            return
+        if self._cluster.there:
+            self._there, self._due = True, now + self._cluster.root_interval
+        elif self._there:
+            raise KafkaConnectionError(
+                f"the storage root {self._cluster.root} has vanished: it holds no topics any more; is its file system "
+                "mounted?"
+            ) from cause
+        elif not self._warned:
+            self._warned = True
+            log.warning("the storage root %s does not exist, or is empty; waiting for topics", self._cluster.root)
+
 
 SLOWEST: Final = 10
 """A waiting poll looks less and less often, down to every `tail_interval` times this."""
@@ -211,3 +265,68 @@ def arrow_builder(tp: TopicPartition, chunk: Chunk) -> tuple[Any, None]:
 def count(taken: list[Taken], size: Callable[[Any], int] = len) -> int:
     """Records in what was collected."""
     return sum(size(part) for piece in taken for part in piece.parts)
+
+
+log = logging.getLogger(__name__)
+
+WARN_SECONDS: Final = 30.0
+
+
+class Outage:
+    """How long the storage has been silent. Belongs to its consumer's thread.
+
+    A poll of Kafka's returns nothing while no broker answers. So does one here, for a time; who has waited for long is
+    told by an error, as nobody may read the log.
+
+    Args:
+        clock: time.
+        patience_ms: how long it may be silent, from the beginning of the first look that failed to that of the last.
+    """
+
+    def __init__(self, clock: Clock, patience_ms: float) -> None:
+        self._clock = clock
+        self._patience = patience_ms / 1000
+        self._since: float | None = None
+        self._warned: float | None = None
+
+    def over(self) -> None:
+        """A look has ended well. Caller: poll."""
+        if self._since is not None:
+            self._since = self._warned = None
+            log.info("the storage answers again")
+
+    def bears(self, error: KafkaError, begun: float) -> bool:
+        """Whether a poll goes on without an answer.
+
+        Args:
+            error: what the look raised.
+            begun: when the look began, s of the monotonic clock.
+        """
+        if not _unanswered(error):
+            return False
+        since = begun if self._since is None else self._since
+        self._since = since
+        if begun - since >= self._patience:
+            return False
+        now = self._clock.monotonic()
+        if self._warned is None or now - self._warned >= WARN_SECONDS:
+            self._warned = now
+            log.warning("the storage has given no answer for %.0f s: %s; polls return nothing", now - since, error)
+        return True
+
+
+def _unanswered(error: BaseException) -> bool:
+    """Whether it may be raised again later, and comes of a request without an answer.
+
+    That is also so of a change of the group whose time ran out: behind another one of this process, say, that waits for
+    such an answer, as a commit does. Nothing was written then. What a folder's file system says is none of that: its
+    `EIO` is a broken disk.
+    """
+    if isinstance(error, KafkaTimeoutError):
+        return True
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, TimeoutError):
+            return isinstance(error, KafkaError) and error.retriable
+        cause = cause.__cause__
+    return False

@@ -1,4 +1,4 @@
-"""Places: the methods of `KafkaConsumer` about where it stands in its partitions: positions, seeks, pauses."""
+"""Position methods of `KafkaConsumer`: positions, seeks and pauses of its partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records: a chunk of Arrow columns in, `ConsumerRecord`s out, deserialised."""
+"""Record builders: a chunk of Arrow columns in, `ConsumerRecord`s out, deserialised."""
 
 from __future__ import annotations
 

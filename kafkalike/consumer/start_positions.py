@@ -1,4 +1,4 @@
-"""Positions: partitions without one in, where to begin out: committed offset, else `auto_offset_reset`."""
+"""Start positions: partitions without a position in; committed offset, else `auto_offset_reset`, out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guard: keeps a second thread, a forked process, and everybody after the end out of an object of one thread."""
+"""Thread guard: keeps a second thread, a forked process, and calls after `close` out of an object of one thread."""
 
 from __future__ import annotations
 

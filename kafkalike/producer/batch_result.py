@@ -1,4 +1,4 @@
-"""Outcome: what became of a batch in, what became of each of its records out.
+"""Batch result: where the records of a batch are, or why not.
 
 A record's future is a reference to its batch and a row number. Lock, event and callbacks belong to the batch, so
 that 200,000 records that wait do not need 200,000 locks.

@@ -1,4 +1,4 @@
-"""At exit: producers that nobody closed in, their records written before the interpreter ends out."""
+"""Exit hook: writes the records of producers that nobody closed before the interpreter ends."""
 
 from __future__ import annotations
 

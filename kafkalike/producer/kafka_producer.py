@@ -22,12 +22,19 @@ from kafkalike.model.config.settings import ProducerSettings, documented
 from kafkalike.model.names import check_topic_name
 from kafkalike.producer.arrow_methods import ArrowCalls
 from kafkalike.producer.batch_result import Outcome
-from kafkalike.producer.functions import check_partitioner, check_serializer
 from kafkalike.producer.future import FutureRecordMetadata
 from kafkalike.producer.partition_router import Router
 from kafkalike.producer.producer_batch import UNROUTED, Row, TopicQueue
 from kafkalike.producer.record_accumulator import FORKED, Buffer
-from kafkalike.producer.send_checks import check_headers, check_partition, check_timeout, check_timestamp, headers_size
+from kafkalike.producer.send_checks import (
+    check_headers,
+    check_partition,
+    check_partitioner,
+    check_serializer,
+    check_timeout,
+    check_timestamp,
+    headers_size,
+)
 from kafkalike.producer.sender import Sender
 from kafkalike.producer.transaction_manager import TransactionManager
 from kafkalike.producer.transaction_methods import TransactionCalls

@@ -1,4 +1,4 @@
-"""Routing: records without a partition in, their partitions out; one by one in `send`, or by the batch."""
+"""Partition router: records without a partition in, their partitions out; one by one in `send`, or by the batch."""
 
 from __future__ import annotations
 

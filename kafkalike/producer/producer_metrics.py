@@ -1,4 +1,4 @@
-"""Metrics: what a producer did, counted; Kafka's names where Kafka has the number."""
+"""Producer metrics: totals of a producer, with Kafka's names where Kafka has the number."""
 
 from __future__ import annotations
 

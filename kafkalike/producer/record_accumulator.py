@@ -1,4 +1,4 @@
-"""Buffer: records of many threads in, batches for one sender out, topic by topic and in the order of the sends."""
+"""Record accumulator: records of many threads in, batches for one sender out, in the order of the sends by topic."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from weakref import WeakSet
 from kafkalike.errors import IllegalStateError, KafkaTimeoutError
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.batch_coalescing import JoinedBatch, goes_with
 from kafkalike.producer.batch_result import Outcome
-from kafkalike.producer.producer_batch import WIDTH, Batch, Row, TopicQueue
+from kafkalike.producer.producer_batch import WIDTH, Batch, JoinedBatch, Row, TopicQueue, goes_with
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch

@@ -1,4 +1,4 @@
-"""Transaction calls: the methods of `KafkaProducer` about transactions, with kafka-python's names."""
+"""Transaction methods of `KafkaProducer`, with kafka-python's names."""
 
 from __future__ import annotations
 

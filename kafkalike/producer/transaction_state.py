@@ -1,7 +1,7 @@
-"""Phases: where a transactional producer stands and what is asked of it in, where it stands then out, or why not.
+"""Transaction state: the phase of a transactional producer and a call in; the next state, or why not, out.
 
-Pure rules. A `Standing` is a value: whoever changes it replaces it whole, so that an interrupt finds the one before or
-the one after.
+Pure rules. A state is a value: whoever changes it replaces it whole, so that an interrupt finds the one before or the
+one after.
 """
 
 from __future__ import annotations

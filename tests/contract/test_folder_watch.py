@@ -21,7 +21,7 @@ from kafkalike.consumer.folder_watch import FolderWatch
 from kafkalike.errors import IllegalStateError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.member import GroupMember
-from kafkalike.log.group.store import GroupStore
+from kafkalike.log.group.membership import GroupStore
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition

@@ -25,7 +25,8 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.chunk import Columns
 from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.partitioner import DefaultPartitioner, RoundRobinPartitioner, StickyPartitioner, partition_for_key
-from kafkalike.producer import KafkaProducer, open_logs
+from kafkalike.producer import KafkaProducer
+from kafkalike.producer import sender as open_logs
 from kafkalike.schemas.serialization import JsonSerializer, StringSerializer
 from tests.tools.partitions import partition_values
 from tests.tools.producers import producers

@@ -25,8 +25,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.group.assignors import schemes_of
 from kafkalike.log.group.member import GroupMember
-from kafkalike.log.group.membership import MemberSettings, Membership, Topics
-from kafkalike.log.group.store import Change
+from kafkalike.log.group.membership import Change, MemberSettings, Membership, Topics
 from kafkalike.model.groups import assignment, group_protocol
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.names import TopicId, TopicName

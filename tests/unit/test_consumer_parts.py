@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkalike.consumer.futures import CommitFuture
+from kafkalike.consumer.offset_commits import CommitFuture
 from kafkalike.consumer.record_builders import deserialized, to_records
 from kafkalike.consumer.subscription import Subscription
 from kafkalike.consumer.thread_guard import Guard

@@ -1,6 +1,6 @@
 """Offsets of what one poll returned."""
 
-from kafkalike.consumer.copying import offsets_after, offsets_before
+from kafkalike.consumer.offset_commits import offsets_after, offsets_before
 from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalike.log.group.store import Change
+from kafkalike.log.group.membership import Change
 from kafkalike.model.groups.roster import Roster
 from tests.tools.group_world import SESSION, Actor, World
 

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from kafkalike.admin.testing import ManualClock
-from kafkalike.consumer.outage import WARN_SECONDS, Outage
+from kafkalike.consumer.poll_loop import WARN_SECONDS, Outage
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, LogCorruptError
 
 

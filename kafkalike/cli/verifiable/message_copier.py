@@ -26,7 +26,7 @@ from kafkalike.cli.options import (
 )
 from kafkalike.cli.verifiable.json_lines import print_line
 from kafkalike.consumer import ConsumerRebalanceListener
-from kafkalike.consumer.copying import Polled, offsets_after
+from kafkalike.consumer.offset_commits import Polled, offsets_after
 from kafkalike.errors import (
     InvalidProducerEpochError,
     KafkaError,

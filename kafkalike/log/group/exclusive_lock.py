@@ -1,4 +1,4 @@
-"""Exclusive: a group id in, a membership out that keeps everybody else out while a batch job works."""
+"""Exclusive lock: a group id in, a membership out that keeps everybody else out while a batch job works."""
 
 from __future__ import annotations
 

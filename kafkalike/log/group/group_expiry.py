@@ -1,4 +1,4 @@
-"""Expiry: members without a heartbeat, and offsets that nobody needs any more, out of the offsets table."""
+"""Group expiry: members without a heartbeat, and offsets that nobody needs any more, out of the offsets table."""
 
 from __future__ import annotations
 

@@ -1,24 +1,26 @@
-"""Committed offsets: positions of a group in, rows of `__consumer_offsets` out, and back."""
+"""Group offsets: offsets of a group by partition, committed and looked up, and the topics that they belong to."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import IllegalArgumentError, OffsetMetadataTooLargeError
+from kafkalike.log.cluster.control_logs import GroupsLog
 from kafkalike.log.group.membership import Membership
-
-if TYPE_CHECKING:
-    from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.log.cluster.control_logs import GroupsLog
 from kafkalike.model.clock import Clock
 from kafkalike.model.json_values import INT32
 from kafkalike.model.offsets import MAX_OFFSET
-from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["DEFAULT_METADATA_BYTES", "GroupOffsets", "Membership", "check_offset", "check_position"]
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.cluster.control_logs import GroupsLog, MetadataLog
+
+
+__all__ = ["DEFAULT_METADATA_BYTES", "GroupOffsets", "GroupsLog", "Membership", "check_offset", "check_position"]
 
 DEFAULT_METADATA_BYTES: Final = 4096
 """Kafka's default of `offset.metadata.max.bytes`."""
@@ -175,3 +177,53 @@ def check_offset(offset: object) -> int:
     if not 0 <= number <= MAX_OFFSET:
         raise IllegalArgumentError(f"offset must be from 0 to {MAX_OFFSET}, not {number}")
     return number
+
+
+class MetadataOfReader(ConsumerGroupMetadata):
+    """What `KafkaConsumer.group_metadata()` gives: equal to a plain one, and it knows which topics are read.
+
+    Offsets that a transaction is given with it belong to these topics, and to no other ones of the same names.
+    """
+
+    topic_ids: tuple[tuple[str, str], ...] = ()
+    """Ids by name, of the topics whose partitions the consumer holds."""
+
+    @classmethod
+    def knowing(cls, plain: ConsumerGroupMetadata, topic_ids: tuple[tuple[str, str], ...]) -> MetadataOfReader:
+        """The same, with the ids."""
+        made = cls(*plain)
+        made.topic_ids = topic_ids
+        return made
+
+    def __repr__(self) -> str:
+        """As a plain one."""
+        return repr(ConsumerGroupMetadata(*self))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A copy in another process is a plain one."""
+        return ConsumerGroupMetadata, tuple(self)
+
+
+def given_ids(metadata: MetadataLog, topics: Collection[str], given_by: object) -> dict[str, str]:
+    """Return the id of each topic that offsets are given for: as its reader knows it, else as it is now.
+
+    Args:
+        metadata: the cluster's topics.
+        topics: their names.
+        given_by: the group, as the program named it.
+
+    Returns:
+        Ids by name; "", which no topic has, for a topic that does not exist.
+
+    Raises:
+        KafkaStorageError: the metadata cannot be read.
+    """
+    read = dict(given_by.topic_ids) if isinstance(given_by, MetadataOfReader) else {}
+    unread = [name for name in topics if name not in read]
+    if unread:
+        known = metadata.refresh(waiting=True).topics
+        if any(name not in known for name in unread):
+            # A look of a moment ago will do where one costs money, but somebody may have created the topic just now.
+            known = metadata.refresh().topics
+        read |= {name: str(known[name].topic_id) if name in known else "" for name in unread}
+    return {name: read[name] for name in topics}

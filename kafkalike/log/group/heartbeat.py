@@ -1,4 +1,4 @@
-"""Pacemaker: a member in; a thread that lets it give heartbeats while the application works."""
+"""Heartbeat: the thread that renews a member's lease while the application works."""
 
 from __future__ import annotations
 

@@ -20,9 +20,8 @@ from kafkalike.errors import (
     KafkaError,
     NonEmptyGroupError,
 )
-from kafkalike.log.group.membership import Counts, MemberSettings, Membership, Topics
+from kafkalike.log.group.membership import Counts, GroupStore, MemberSettings, Membership, RosterStore, Topics
 from kafkalike.log.group.session_expiry import Watch
-from kafkalike.log.group.store import GroupStore, RosterStore
 from kafkalike.model.clock import Clock
 from kafkalike.model.groups import group_protocol
 from kafkalike.model.groups.group_protocol import Known
@@ -32,7 +31,6 @@ from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,22 @@
-"""Membership: what a member is like, what it is in its group, and what it knows of topics; values only."""
+"""Membership: a member's settings and place in its group, and the store of the group's roster.
+
+A change of a roster is one row of `__consumer_offsets`, written by compare-and-set.
+"""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
+from kafkalike.model.group_state import GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.group_protocol import Scheme
+from kafkalike.model.groups.roster import Roster
 from kafkalike.model.topic import TopicInfo
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.control_logs import GroupsLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +74,58 @@ class Counts(Mapping[str, tuple[str, int]]):
 
     def __len__(self) -> int:
         return len(self._infos)
+
+
+Change = Callable[[Roster], Roster]
+"""The roster now; the next one, or the same object when nothing is to be changed. May be called several times."""
+
+
+class RosterStore(Protocol):
+    """Where the roster of one group is."""
+
+    def read(self) -> Roster:
+        """The roster now."""
+        ...
+
+    def change(self, change: Change, by: str, why: str, timeout_ms: float | None = 60_000) -> Roster:
+        """Write what `change` makes of the roster, unless it changed meanwhile; then `change` is asked again.
+
+        Args:
+            change: makes the next roster. What it raises leaves everything as it was.
+            by: id of the member whose doing it is.
+            why: for people.
+            timeout_ms: how long concurrent writers may hold it up; None without end.
+
+        Returns:
+            The roster after it.
+
+        Raises:
+            KafkaTimeoutError, KafkaStorageError: nothing was written.
+            UnknownOutcomeError: it may have been written.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStore:
+    """The roster of one group in the table of groups. Thread-safe, as the table is."""
+
+    groups: GroupsLog
+    group_id: str
+
+    def read(self) -> Roster:
+        """The roster now; costs a file look-up when nothing changed. A member comes again with each poll."""
+        return self.groups.refresh(waiting=True).group(self.group_id).roster
+
+    def change(self, change: Change, by: str, why: str, timeout_ms: float | None = 60_000) -> Roster:
+        """Write what `change` makes of the roster; see `RosterStore`."""
+        after = Roster()
+
+        def plan(state: GroupsState) -> Sequence[GroupRow]:
+            nonlocal after
+            before = state.group(self.group_id).roster
+            after = change(before)
+            return [] if after is before else [roster_row(state.seq + 1, self.group_id, after, by, why)]
+
+        self.groups.transact(plan, timeout_ms)
+        return after

@@ -1,12 +1,11 @@
-"""Watch: heartbeats of a group's members in; those whose session is over are taken out of its roster."""
+"""Session expiry: heartbeats of a group's members in; members whose session is over leave its roster."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from kafkalike.log.group.membership import MemberSettings
-from kafkalike.log.group.store import RosterStore
+from kafkalike.log.group.membership import MemberSettings, RosterStore
 from kafkalike.model.clock import Clock
 from kafkalike.model.groups import group_protocol
 from kafkalike.model.groups.group_protocol import Known

@@ -7,7 +7,7 @@ from typing import Any
 
 import kafkalike
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.consumer.copying import Polled, offsets_after, offsets_before
+from kafkalike.consumer.offset_commits import Polled, offsets_after, offsets_before
 from kafkalike.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
 from tests.processes.workers.common import cluster, orders, told_to_stop, wait_for_go
 

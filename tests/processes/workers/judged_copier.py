@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from kafkalike import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
-from kafkalike.consumer.copying import Polled, offsets_after, offsets_before
+from kafkalike.consumer.offset_commits import Polled, offsets_after, offsets_before
 from kafkalike.errors import (
     CommitFailedError,
     FencedInstanceIdError,

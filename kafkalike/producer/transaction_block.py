@@ -1,4 +1,4 @@
-"""Context: a block of a program in, one transaction of its producer out: committed at its end, aborted by an error."""
+"""Transaction block: one transaction per `with` block, committed at its end, aborted by an error."""
 
 from __future__ import annotations
 
