@@ -10,13 +10,13 @@ import math
 from collections.abc import Mapping
 from typing import assert_never
 
-from kafkalike.consumer.consumer_context import Context
-from kafkalike.consumer.offset_commits import Commits
-from kafkalike.consumer.start_positions import Positions
+from kafkalike.consumer.consumer_context import ConsumerContext
+from kafkalike.consumer.offset_commits import OffsetCommits
+from kafkalike.consumer.start_positions import StartPositions
 from kafkalike.consumer.subscription import Mode
 from kafkalike.consumer.thread_guard import Running
 from kafkalike.errors import FencedInstanceIdError, IllegalStateError, KafkaError, TopicDeletedError
-from kafkalike.log.group.heartbeat import Pacemaker
+from kafkalike.log.group.heartbeat import HeartbeatThread
 from kafkalike.log.group.member import GroupMember
 from kafkalike.model.groups import assignment
 from kafkalike.model.groups.roster import Roster
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class Assigner:
     """Keeps an assignment up with the cluster and, for a member of a group, with the group's roster."""
 
-    def __init__(self, context: Context, commits: Commits, positions: Positions) -> None:
+    def __init__(self, context: ConsumerContext, commits: OffsetCommits, positions: StartPositions) -> None:
         config = context.config
         self._phase: assignment.Phase = assignment.Unassigned()
         """Where the assignment stands. Replaced before what is to be done in it is done."""
@@ -39,7 +39,7 @@ class Assigner:
         self._logs = context.logs
         self._subscription = context.subscription
         self._member = context.member
-        self._pacemaker = Pacemaker(context.member, context.clock)
+        self._pacemaker = HeartbeatThread(context.member, context.clock)
         self._config = config
         self._clock = context.clock
         self._metrics = context.metrics

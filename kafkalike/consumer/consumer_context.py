@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Metrics:
+class ConsumerMetrics:
     """Totals since the consumer was made."""
 
     records_consumed: int = 0
@@ -69,14 +69,14 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class ConsumerContext:
     """What a consumer is made of, made once. Belongs to its consumer's thread."""
 
     cluster: Cluster
     config: ConsumerConfig
     clock: Clock
     subscription: Subscription
-    logs: Logs
+    logs: OpenedLogs
     offsets: GroupOffsets
     member: GroupMember | None
     """This consumer as a member of its group; None without `group_id`."""
@@ -84,10 +84,10 @@ class Context:
     """Records that could not be read and wait for a commit; None where none become dead letters."""
     letter_commits: DeadLetterTransactions | None = None
     """Commits them."""
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: ConsumerMetrics = field(default_factory=ConsumerMetrics)
 
     @classmethod
-    def of(cls, cluster: Cluster, config: ConsumerConfig, clock: Clock) -> Context:
+    def of(cls, cluster: Cluster, config: ConsumerConfig, clock: Clock) -> ConsumerContext:
         """The parts of a new consumer."""
         subscription = Subscription(exclude_internal=config.exclude_internal_topics, hidden=config.is_letters)
         letters = None
@@ -98,7 +98,7 @@ class Context:
             config=config,
             clock=clock,
             subscription=subscription,
-            logs=Logs(cluster),
+            logs=OpenedLogs(cluster),
             offsets=GroupOffsets.of(cluster, clock),
             member=_member(cluster, config, clock),
             letters=letters,
@@ -126,7 +126,7 @@ def _member(cluster: Cluster, config: ConsumerConfig, clock: Clock) -> GroupMemb
     return GroupMember.of(cluster, settings, clock)
 
 
-class Logs:
+class OpenedLogs:
     """The opened logs of one consumer. Not thread-safe; belongs to its consumer."""
 
     def __init__(self, cluster: Cluster) -> None:

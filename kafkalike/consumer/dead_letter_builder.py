@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gzip import BadGzipFile
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.consumer.consumer_context import Context, Metrics
+from kafkalike.consumer.consumer_context import ConsumerContext, ConsumerMetrics
 from kafkalike.consumer.fetch_buffers import Build
 from kafkalike.consumer.poll_loop import record_builder
 from kafkalike.consumer.record_builders import deserialized, to_records
@@ -50,7 +50,7 @@ class Deserializers:
 
 
 @dataclass(slots=True)
-class TolerantBuilder:
+class DeadLetterBuilder:
     """Makes `ConsumerRecord`s; those that a deserializer fails on become dead letters, or are passed over.
 
     A chunk without such a record costs what it costs else. Where one cannot become a letter, the error is that of a
@@ -62,7 +62,7 @@ class TolerantBuilder:
     box: DeadLetterBuffer | None
     """None without a group: records that cannot be read are passed over."""
     reader: Reader
-    metrics: Metrics
+    metrics: ConsumerMetrics
 
     def build(self, tp: TopicPartition, chunk: Chunk) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
         """See `Build`."""
@@ -195,10 +195,10 @@ def _refused(error: RecordDeserializationError, topic: str | None, reason: Kafka
     return told
 
 
-def builder(deserializers: Deserializers, context: Context) -> Build:
+def builder(deserializers: Deserializers, context: ConsumerContext) -> Build:
     """What makes records for a consumer."""
     config = context.config
     if not config.tolerant:
         return record_builder(deserializers.key, deserializers.value)
     reader = Reader(name=config.group_id or config.client_id, task=config.client_id)
-    return TolerantBuilder(deserializers, config, context.letters, reader, context.metrics).build
+    return DeadLetterBuilder(deserializers, config, context.letters, reader, context.metrics).build

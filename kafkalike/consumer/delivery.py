@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from kafkalike.consumer.argument_checks import check_max, check_timeout
-from kafkalike.consumer.consumer_context import Context
-from kafkalike.consumer.fetch_buffers import Build, Taken
-from kafkalike.consumer.poll_loop import Polling, count
+from kafkalike.consumer.consumer_context import ConsumerContext
+from kafkalike.consumer.fetch_buffers import Build, FetchedRecords
+from kafkalike.consumer.poll_loop import PollLoop, count
 from kafkalike.consumer.subscription import PartitionState
-from kafkalike.consumer.thread_guard import Guard
+from kafkalike.consumer.thread_guard import ThreadGuard
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 T = TypeVar("T")
 
 
-class Handout:
+class Delivery:
     """The last step of `poll`, `poll_arrow` and iteration. Belongs to its consumer's thread.
 
     An interrupt on any line leaves the positions where they were: the caller has not got the records.
@@ -28,7 +28,7 @@ class Handout:
         build: makes `ConsumerRecord`s.
     """
 
-    def __init__(self, context: Context, polling: Polling, guard: Guard, build: Build) -> None:
+    def __init__(self, context: ConsumerContext, polling: PollLoop, guard: ThreadGuard, build: Build) -> None:
         self._context = context
         self._polling = polling
         self._guard = guard
@@ -46,7 +46,7 @@ class Handout:
         timeout_ms: float,
         max_records: int | None,
         build: Build,
-        form: Callable[[list[Taken]], T],
+        form: Callable[[list[FetchedRecords]], T],
         move: bool,  # noqa: FBT001
     ) -> T:
         """Collect records, bring them into the form that the caller gets, and move the positions past them.
@@ -62,7 +62,7 @@ class Handout:
         Raises:
             KafkaError: see `KafkaConsumer.poll`.
         """
-        taken: list[Taken] = []
+        taken: list[FetchedRecords] = []
         try:
             with self._guard:
                 self._polling.assigner.refuse_in_callback(call)
@@ -120,6 +120,6 @@ class Handout:
         return record
 
 
-def by_partition(taken: list[Taken]) -> dict[TopicPartition, list[ConsumerRecord]]:
+def by_partition(taken: list[FetchedRecords]) -> dict[TopicPartition, list[ConsumerRecord]]:
     """What `poll` returns."""
     return {t.tp: t.parts[0] if len(t.parts) == 1 else [r for part in t.parts for r in part] for t in taken if t.parts}

@@ -22,7 +22,7 @@ one after those that were."""
 
 
 @dataclass(slots=True)
-class Taken:
+class FetchedRecords:
     """What one poll hands out of one partition."""
 
     tp: TopicPartition
@@ -36,7 +36,7 @@ class Taken:
 
 
 @dataclass(slots=True)
-class Feed:
+class FetchBuffer:
     """What was read of one partition and not handed out yet."""
 
     tp: TopicPartition
@@ -85,24 +85,24 @@ class Feed:
 
 
 @dataclass(slots=True)
-class Idle:
+class IdleTopic:
     """Partitions of one topic that were read to their ends."""
 
     topic_id: str | None
     log: TopicLog
     version: int
     """Of the table, when that was."""
-    feeds: dict[TopicPartition, Feed] = field(default_factory=dict)
+    feeds: dict[TopicPartition, FetchBuffer] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Turn:
+class FetchRound:
     """What is left to do, and what was done, in one call of `collect`."""
 
     room: float
     """Records that may still be handed out."""
     budget: int
     """Bytes that may still be read."""
-    taken: dict[TopicPartition, Taken] = field(default_factory=dict)
+    taken: dict[TopicPartition, FetchedRecords] = field(default_factory=dict)
     failed: TopicPartition | None = None
     """The partition whose error waits for the next call."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kafkalike.consumer.consumer_context import Context
-from kafkalike.consumer.fetch_buffers import Build, Feed, Idle, Taken, Turn
+from kafkalike.consumer.consumer_context import ConsumerContext
+from kafkalike.consumer.fetch_buffers import Build, FetchBuffer, FetchedRecords, FetchRound, IdleTopic
 from kafkalike.consumer.thread_guard import Running
 from kafkalike.errors import (
     IllegalStateError,
@@ -32,15 +32,15 @@ class Fetcher:
     reset: what was collected and never arrived (an interrupt, an error) is read again.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ConsumerContext) -> None:
         self._logs = context.logs
         self._subscription = context.subscription
         self._config = context.config
         self._clock = context.clock
         self._metrics = context.metrics
-        self._feeds: dict[TopicPartition, Feed] = {}
+        self._feeds: dict[TopicPartition, FetchBuffer] = {}
         """Those that may have something to read, in the order of the next turn."""
-        self._idle: dict[str, Idle] = {}
+        self._idle: dict[str, IdleTopic] = {}
         """By topic, those that have nothing. The position of each is where it was read to: nothing is buffered, and
         nothing of it waits to be handed out."""
         self._synced = -1
@@ -70,7 +70,7 @@ class Fetcher:
         self._feeds, self._idle = {}, {}
         self._held_since = None
 
-    def collect(self, limit: int | None, build: Build) -> list[Taken]:
+    def collect(self, limit: int | None, build: Build) -> list[FetchedRecords]:
         """Take records from the positions on; moves no position.
 
         Args:
@@ -86,7 +86,7 @@ class Fetcher:
         """
         if self._collecting.now:
             raise IllegalStateError("a deserializer cannot poll the consumer it works for")
-        turn = Turn(float("inf") if limit is None else limit, self._config.fetch_max_bytes)
+        turn = FetchRound(float("inf") if limit is None else limit, self._config.fetch_max_bytes)
         try:
             with self._collecting:
                 self._logs.new_round()
@@ -105,13 +105,13 @@ class Fetcher:
         return list(turn.taken.values())
 
     @staticmethod
-    def advance(taken: list[Taken]) -> None:
+    def advance(taken: list[FetchedRecords]) -> None:
         """Move the positions past what was collected. Caller: client, when it hands the records out."""
         for part in taken:
             part.state.position = part.next_offset
 
     @staticmethod
-    def retreat(taken: list[Taken]) -> None:
+    def retreat(taken: list[FetchedRecords]) -> None:
         """Undo `advance`, also half of one: the records did not arrive. Caller: client, after an interrupt."""
         for part in taken:
             if part.state.position == part.next_offset:
@@ -119,7 +119,7 @@ class Fetcher:
 
     # --- one turn ----------------------------------------------------------------------------
 
-    def _feeds_in_turn(self) -> list[Feed]:
+    def _feeds_in_turn(self) -> list[FetchBuffer]:
         """Feeds of the fetchable partitions that may have records, each beginning at its partition's position."""
         changes = self._subscription.changes.count
         if changes == self._synced:
@@ -148,7 +148,7 @@ class Fetcher:
             if not state.fetchable or state.position is None:
                 continue
             if feed is None or feed.state is not state or feed.topic_id != state.topic_id:
-                self._feeds[tp] = Feed(tp, state, state.topic_id, state.position)
+                self._feeds[tp] = FetchBuffer(tp, state, state.topic_id, state.position)
 
     def _look_ahead(self) -> None:
         """Look at the topics side by side that have nothing left to read, as far as is known."""
@@ -179,20 +179,20 @@ class Fetcher:
             if not idle.feeds:
                 del self._idle[topic]
 
-    def _rest(self, feed: Feed, topic_log: TopicLog, version: int, end: int) -> None:
+    def _rest(self, feed: FetchBuffer, topic_log: TopicLog, version: int, end: int) -> None:
         """Do not ask a partition again that was read to its end and whose records have all been handed out."""
         if feed.chunks or feed.start != feed.state.position or feed.reader is None or feed.reader.position != end:
             return
         if feed.passed is not None:
             return  # its position is to be moved first
-        idle = self._idle.setdefault(feed.tp.topic, Idle(feed.topic_id, topic_log, version))
+        idle = self._idle.setdefault(feed.tp.topic, IdleTopic(feed.topic_id, topic_log, version))
         if idle.log is not topic_log or idle.version != version:
             return  # the others are of an older version: `_wake` takes them to the newest one first
         feed.idle_end = end
         idle.feeds[feed.tp] = feed
         self._feeds.pop(feed.tp, None)
 
-    def _pass(self, feeds: list[Feed], build: Build, turn: Turn) -> bool:
+    def _pass(self, feeds: list[FetchBuffer], build: Build, turn: FetchRound) -> bool:
         """Give each partition one turn; returns whether another pass may give more."""
         gave = False
         for feed in feeds:
@@ -209,7 +209,7 @@ class Fetcher:
                 return False
         return gave
 
-    def _take(self, feed: Feed, build: Build, turn: Turn) -> bool:
+    def _take(self, feed: FetchBuffer, build: Build, turn: FetchRound) -> bool:
         """Take what one partition has next; returns whether it had anything."""
         chunk = feed.chunks.popleft() if feed.chunks else self._read(feed, turn)
         if chunk is None:
@@ -225,7 +225,7 @@ class Fetcher:
         next_offset = chunk.next_offset if error is None else error.offset
         # Records that are passed over move the position, too.
         if len(made) or next_offset > chunk.offset_at(0):
-            taken = turn.taken.setdefault(feed.tp, Taken(feed.tp, feed.state, feed.start, next_offset))
+            taken = turn.taken.setdefault(feed.tp, FetchedRecords(feed.tp, feed.state, feed.start, next_offset))
             taken.next_offset = next_offset
             if len(made):
                 taken.parts.append(made)
@@ -239,16 +239,16 @@ class Fetcher:
         return True
 
     @staticmethod
-    def _pass_gap(feed: Feed, turn: Turn) -> bool:
+    def _pass_gap(feed: FetchBuffer, turn: FetchRound) -> bool:
         """Move past offsets without records that no record follows; returns whether there were any."""
         passed = feed.passed
         if passed is None:
             return False
-        turn.taken.setdefault(feed.tp, Taken(feed.tp, feed.state, feed.start, passed)).next_offset = passed
+        turn.taken.setdefault(feed.tp, FetchedRecords(feed.tp, feed.state, feed.start, passed)).next_offset = passed
         feed.start = passed
         return True
 
-    def _requeue(self, turn: Turn) -> None:
+    def _requeue(self, turn: FetchRound) -> None:
         """Who gave records goes to the end, who failed to the front."""
         for tp in turn.taken:
             self._feeds[tp] = self._feeds.pop(tp)
@@ -257,7 +257,7 @@ class Fetcher:
 
     # --- reading -----------------------------------------------------------------------------
 
-    def _read(self, feed: Feed, turn: Turn) -> Chunk | None:
+    def _read(self, feed: FetchBuffer, turn: FetchRound) -> Chunk | None:
         """Read what follows a feed's buffer; None when there is nothing, or the turn's bytes are used up."""
         if turn.budget <= 0:
             return None
@@ -287,7 +287,7 @@ class Fetcher:
         self._metrics.bytes_fetched += size
         return chunk
 
-    def _after_reset(self, feed: Feed, turn: Turn, error: OffsetOutOfRangeError) -> Chunk | None:
+    def _after_reset(self, feed: FetchBuffer, turn: FetchRound, error: OffsetOutOfRangeError) -> Chunk | None:
         """Go where `auto_offset_reset` says and read there."""
         if feed.chunks:  # what was read before is handed out first; the position is still in it
             return None
@@ -301,11 +301,11 @@ class Fetcher:
         feed.rewind(position)
         return self._read(feed, turn)
 
-    def _enough(self, feeds: list[Feed]) -> bool:
+    def _enough(self, feeds: list[FetchBuffer]) -> bool:
         """Whether `fetch_min_bytes` are there, or were waited for long enough; reads ahead to find out."""
         wanted = self._config.fetch_min_bytes
         held = sum(feed.num_bytes for feed in feeds)
-        turn = Turn(float("inf"), self._config.fetch_max_bytes)
+        turn = FetchRound(float("inf"), self._config.fetch_max_bytes)
         for feed in feeds:
             if held >= wanted:
                 break

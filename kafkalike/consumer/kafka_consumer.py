@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, Unpack
 
 from kafkalike.connect import connect
 from kafkalike.consumer.argument_checks import check_deserializer, check_timeout
-from kafkalike.consumer.consumer_context import Context
+from kafkalike.consumer.consumer_context import ConsumerContext
 from kafkalike.consumer.dead_letter_builder import Deserializers, builder
-from kafkalike.consumer.delivery import Handout, by_partition
-from kafkalike.consumer.fetch_buffers import Taken
-from kafkalike.consumer.metadata_methods import Questions
+from kafkalike.consumer.delivery import Delivery, by_partition
+from kafkalike.consumer.fetch_buffers import FetchedRecords
+from kafkalike.consumer.metadata_methods import MetadataMethods
 from kafkalike.consumer.offset_commits import CommitCallback, CommitFuture, Offsets
-from kafkalike.consumer.poll_loop import Polling, arrow_builder
-from kafkalike.consumer.position_methods import Places
+from kafkalike.consumer.poll_loop import PollLoop, arrow_builder
+from kafkalike.consumer.position_methods import PositionMethods
 from kafkalike.consumer.subscription import ConsumerRebalanceListener
-from kafkalike.consumer.thread_guard import Guard, guarded
+from kafkalike.consumer.thread_guard import ThreadGuard, guarded
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.chunk import concat_tables
 from kafkalike.model.brokers import ReadFrom
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 @documented(ConsumerSettings)
-class KafkaConsumer(Questions, Places):
+class KafkaConsumer(MetadataMethods, PositionMethods):
     """Reads records of topics, and remembers for a group how far it got.
 
     Methods, arguments, defaults and errors are kafka-python 3.x's, and the settings are those of `ConsumerConfig`.
@@ -85,13 +85,13 @@ class KafkaConsumer(Questions, Places):
             read_from=ReadFrom(config.client_rack, config.stripe_reads),
         )
         self.config = config.at(cluster.heartbeat_ms, configs)
-        self._context = Context.of(cluster, self.config, clock)
+        self._context = ConsumerContext.of(cluster, self.config, clock)
         self._build = builder(deserializers, self._context)
         self._subscription = self._context.subscription
-        self._guard = Guard("KafkaConsumer")
-        self._polling = Polling(self._context, self._guard)
+        self._guard = ThreadGuard("KafkaConsumer")
+        self._polling = PollLoop(self._context, self._guard)
         self._commits = self._polling.commits
-        self._handout = Handout(self._context, self._polling, self._guard, self._build)
+        self._delivery = Delivery(self._context, self._polling, self._guard, self._build)
         if topics:
             self.subscribe(topics)
         if self.config.enable_auto_commit and self.config.group_id is None and "enable_auto_commit" in configs:
@@ -125,7 +125,7 @@ class KafkaConsumer(Questions, Places):
         """
         self._polling.assigner.refuse_in_callback("subscribe")
         self._subscription.subscribe(topics, pattern, listener)
-        self._handout.drop()
+        self._delivery.drop()
 
     @guarded
     def unsubscribe(self) -> None:
@@ -152,11 +152,11 @@ class KafkaConsumer(Questions, Places):
         self._commits.commit_automatically()
         self._subscription.assign(wanted)
         self._polling.assigner.renew()
-        self._handout.drop()
+        self._delivery.drop()
 
     def _release(self) -> None:
         self._commits.commit_automatically()
-        self._handout.drop()
+        self._delivery.drop()
         self._polling.fetcher.clear()
         self._polling.assigner.release()
 
@@ -201,7 +201,7 @@ class KafkaConsumer(Questions, Places):
                 `default_api_timeout_ms` first; until then polls return nothing, and the log says why.
         """
         most = self.config.max_poll_records if max_records is None else max_records
-        return self._handout.hand_out("poll", timeout_ms, most, self._build, by_partition, update_offsets)
+        return self._delivery.hand_out("poll", timeout_ms, most, self._build, by_partition, update_offsets)
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table | None:
         """Records as one Arrow table, for throughput; moves the positions as `poll` does.
@@ -219,7 +219,7 @@ class KafkaConsumer(Questions, Places):
         Raises:
             KafkaError: as `poll`.
         """
-        return self._handout.hand_out(
+        return self._delivery.hand_out(
             "poll_arrow",
             timeout_ms,
             max_records,
@@ -240,7 +240,7 @@ class KafkaConsumer(Questions, Places):
         """
         if self._guard.closed:
             raise StopIteration
-        return self._handout.next()
+        return self._delivery.next()
 
     # --- commits -------------------------------------------------------------------------------
 
@@ -318,8 +318,8 @@ class KafkaConsumer(Questions, Places):
                 # A signal handler calls this, and the look that it came in may be half way into the group.
                 self._polling.ending = partial(self.close, autocommit, timeout_ms)
                 return
-            self._handout.drop()
-            end(self._context, self._polling, self._guard, timeout, autocommit=autocommit)
+            self._delivery.drop()
+            _end(self._context, self._polling, self._guard, timeout, autocommit=autocommit)
         finally:
             self._guard.__exit__()
 
@@ -338,11 +338,13 @@ class KafkaConsumer(Questions, Places):
         return False
 
 
-def _as_table(taken: list[Taken]) -> pa.Table | None:
+def _as_table(taken: list[FetchedRecords]) -> pa.Table | None:
     return concat_tables([part for t in taken for part in t.parts]) if taken else None
 
 
-def end(context: Context, polling: Polling, guard: Guard, timeout_ms: float, *, autocommit: bool) -> None:
+def _end(
+    context: ConsumerContext, polling: PollLoop, guard: ThreadGuard, timeout_ms: float, *, autocommit: bool
+) -> None:
     """Commit if that is automatic, leave the group, then be closed.
 
     An interrupt that comes before it has left leaves the rest to the next call.
@@ -370,7 +372,7 @@ def end(context: Context, polling: Polling, guard: Guard, timeout_ms: float, *, 
         _give_back(context, polling, guard, timeout_ms)
 
 
-def _give_back(context: Context, polling: Polling, guard: Guard, timeout_ms: float) -> None:
+def _give_back(context: ConsumerContext, polling: PollLoop, guard: ThreadGuard, timeout_ms: float) -> None:
     guard.closed = True
     polling.fetcher.clear()
     polling.watch.close()

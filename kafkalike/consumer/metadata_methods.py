@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, overload
 
 from kafkalike.consumer.argument_checks import check_no_effect
-from kafkalike.consumer.consumer_context import Context
-from kafkalike.consumer.poll_loop import Polling
+from kafkalike.consumer.consumer_context import ConsumerContext
+from kafkalike.consumer.poll_loop import PollLoop
 from kafkalike.consumer.subscription import Subscription
-from kafkalike.consumer.thread_guard import Guard, guarded, readable
+from kafkalike.consumer.thread_guard import ThreadGuard, guarded, readable
 from kafkalike.errors import (
     IllegalStateError,
     KafkaConnectionError,
@@ -23,16 +23,16 @@ from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 
-class Questions:
+class MetadataMethods:
     """What a consumer can be asked. Nothing here changes what `poll` returns.
 
     `timeout_ms` arguments are kafka-python's; none of these methods waits for anything, so they have no effect.
     """
 
     config: ConsumerConfig
-    _context: Context
-    _guard: Guard
-    _polling: Polling
+    _context: ConsumerContext
+    _guard: ThreadGuard
+    _polling: PollLoop
     _subscription: Subscription
 
     # --- the consumer itself -------------------------------------------------------------------

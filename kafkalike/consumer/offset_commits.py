@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from kafkalike.consumer.consumer_context import Context
+from kafkalike.consumer.consumer_context import ConsumerContext
 from kafkalike.errors import (
     CommitFailedError,
     IllegalStateError,
@@ -21,7 +21,7 @@ from kafkalike.log.group.membership import Membership
 from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 
-class Settable(Protocol):
+class _Settable(Protocol):
     """What `chain` passes an outcome on to."""
 
     def success(self, value: Any) -> object:  # noqa: ANN401
@@ -81,7 +81,7 @@ class CommitFuture:
         """Call `f` now, with the value or the exception."""
         return self.add_callback(f, *args, **kwargs).add_errback(f, *args, **kwargs)
 
-    def chain(self, future: Settable) -> CommitFuture:
+    def chain(self, future: _Settable) -> CommitFuture:
         """Pass the outcome on to another future."""
         if self.exception is None:
             future.success(self.value)
@@ -107,10 +107,10 @@ REPEAT_SECONDS: Final = 3600.0
 than this, so that the offsets of a group that is read by `assign` do not expire while it waits for records."""
 
 
-class Commits:
+class OffsetCommits:
     """Commits for one consumer. Belongs to its consumer's thread."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ConsumerContext) -> None:
         self._cluster = context.cluster
         self._subscription = context.subscription
         self._offsets = context.offsets

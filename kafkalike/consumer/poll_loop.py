@@ -12,15 +12,15 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.consumer.assigner import Assigner
-from kafkalike.consumer.consumer_context import Context
-from kafkalike.consumer.fetch_buffers import Build, Taken
+from kafkalike.consumer.consumer_context import ConsumerContext
+from kafkalike.consumer.fetch_buffers import Build, FetchedRecords
 from kafkalike.consumer.fetcher import Fetcher
 from kafkalike.consumer.folder_watch import FolderWatch
-from kafkalike.consumer.offset_commits import Commits
+from kafkalike.consumer.offset_commits import OffsetCommits
 from kafkalike.consumer.record_builders import to_records
-from kafkalike.consumer.start_positions import Positions
+from kafkalike.consumer.start_positions import StartPositions
 from kafkalike.consumer.subscription import PartitionState
-from kafkalike.consumer.thread_guard import Guard, Running
+from kafkalike.consumer.thread_guard import Running, ThreadGuard
 from kafkalike.errors import (
     KafkaConnectionError,
     KafkaError,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.chunk import Chunk
 
 
-class RootWatch:
+class RootCheck:
     """Distinguishes an empty log from one that is gone. Belongs to its consumer.
 
     Where the root is missing, each poll looks.
@@ -99,17 +99,17 @@ JUST_SECONDS: Final = 1.0
 """How long before the first poll the topics may have been read for it: when the client was made, as a rule."""
 
 
-class Polling:
+class PollLoop:
     """The work behind `poll`, iteration and `poll_arrow`. Belongs to its consumer's thread."""
 
-    def __init__(self, context: Context, guard: Guard) -> None:
-        self.commits = Commits(context)
-        self.positions = Positions(context)
+    def __init__(self, context: ConsumerContext, guard: ThreadGuard) -> None:
+        self.commits = OffsetCommits(context)
+        self.positions = StartPositions(context)
         self.assigner = Assigner(context, self.commits, self.positions)
         self.fetcher = Fetcher(context)
         self.watch = FolderWatch()
-        self._root = RootWatch(context.cluster, context.clock)
-        self._outage = Outage(context.clock, context.config.default_api_timeout_ms)
+        self._root = RootCheck(context.cluster, context.clock)
+        self._outage = TransientErrors(context.clock, context.config.default_api_timeout_ms)
         self._since = JUST_SECONDS
         self._context = context
         self._guard = guard
@@ -118,7 +118,7 @@ class Polling:
         self.ending: Callable[[], None] | None = None
         """Closes the consumer after the wait that a signal handler closed it in."""
 
-    def wait(self, timeout_ms: float, limit: int | None, build: Build) -> list[Taken]:
+    def wait(self, timeout_ms: float, limit: int | None, build: Build) -> list[FetchedRecords]:
         """Collect records, waiting for them if need be; positions stay where they are.
 
         Args:
@@ -134,7 +134,7 @@ class Polling:
                 self.ending()
         return [] if self._guard.closed else taken
 
-    def _wait(self, timeout_ms: float, limit: int | None, build: Build) -> list[Taken]:
+    def _wait(self, timeout_ms: float, limit: int | None, build: Build) -> list[FetchedRecords]:
         context = self._context
         deadline = Deadline(context.clock, None if math.isinf(timeout_ms) else timeout_ms)
         pause, woken = context.cluster.tail_interval, False
@@ -177,7 +177,7 @@ class Polling:
         clock.sleep(rest)
         return self.watch.wait(self.fetcher.idle_logs, seconds - rest)
 
-    def _answered(self, limit: int | None, build: Build, begun: float) -> list[Taken]:
+    def _answered(self, limit: int | None, build: Build, begun: float) -> list[FetchedRecords]:
         """One look; nothing where the storage gives no answer, for a time."""
         try:
             taken = self._once(limit, build)
@@ -188,7 +188,7 @@ class Polling:
         self._outage.over()
         return taken
 
-    def _once(self, limit: int | None, build: Build) -> list[Taken]:
+    def _once(self, limit: int | None, build: Build) -> list[FetchedRecords]:
         self._root.check()
         since, self._since = self._since, 0.0
         self._context.logs.looked = SYSTEM_CLOCK.monotonic() - since
@@ -218,14 +218,14 @@ class Polling:
         context = self._context
         context.cluster.transactions.help(context.logs.opened, Deadline(context.clock, HELP_MS), waiting=True)
 
-    def _still_held(self, taken: list[Taken]) -> list[Taken]:
+    def _still_held(self, taken: list[FetchedRecords]) -> list[FetchedRecords]:
         """What of it is still this consumer's: it was stopped, for its session or longer, since it looked."""
         found = [(part, part.state.position) for part in taken]
         self.assigner.look()
         held = self._context.subscription
         return [part for part, at in found if held.get(part.tp) is part.state and part.state.position == at]
 
-    def walk(self, taken: list[Taken]) -> Iterator[tuple[PartitionState, ConsumerRecord]]:
+    def walk(self, taken: list[FetchedRecords]) -> Iterator[tuple[PartitionState, ConsumerRecord]]:
         """The records one by one, each with its partition's state, whose position the client moves past it.
 
         A partition that was paused, or is not held any more, is left; a seek must drop the whole walk. It ends where
@@ -262,7 +262,7 @@ def arrow_builder(tp: TopicPartition, chunk: Chunk) -> tuple[Any, None]:
     return chunk.to_arrow(tp.topic), None
 
 
-def count(taken: list[Taken], size: Callable[[Any], int] = len) -> int:
+def count(taken: list[FetchedRecords], size: Callable[[Any], int] = len) -> int:
     """Records in what was collected."""
     return sum(size(part) for piece in taken for part in piece.parts)
 
@@ -272,7 +272,7 @@ log = logging.getLogger(__name__)
 WARN_SECONDS: Final = 30.0
 
 
-class Outage:
+class TransientErrors:
     """How long the storage has been silent. Belongs to its consumer's thread.
 
     A poll of Kafka's returns nothing while no broker answers. So does one here, for a time; who has waited for long is

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kafkalike.consumer.argument_checks import check_no_effect
-from kafkalike.consumer.delivery import Handout
-from kafkalike.consumer.poll_loop import Polling
+from kafkalike.consumer.delivery import Delivery
+from kafkalike.consumer.poll_loop import PollLoop
 from kafkalike.consumer.subscription import Mode, PartitionState, Reset, Subscription
-from kafkalike.consumer.thread_guard import Guard, guarded
+from kafkalike.consumer.thread_guard import ThreadGuard, guarded
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, UnknownTopicOrPartitionError
 from kafkalike.log.group.group_offsets import check_offset
 from kafkalike.model.structs import TopicPartition
 
 
-class Places:
+class PositionMethods:
     """Where a consumer stands. `timeout_ms` arguments are kafka-python's and have no effect."""
 
-    _guard: Guard
-    _handout: Handout
-    _polling: Polling
+    _guard: ThreadGuard
+    _delivery: Delivery
+    _polling: PollLoop
     _subscription: Subscription
 
     @guarded
@@ -68,7 +68,7 @@ class Places:
         wanted = check_offset(offset)
         state = self._held([partition])[partition]
         # First: an iteration that an interrupt left with its records would go on as if there had been no seek.
-        self._handout.drop()
+        self._delivery.drop()
         state.seek(wanted)
 
     @guarded
@@ -90,7 +90,7 @@ class Places:
         if not partitions and not len(self._subscription):
             raise IllegalArgumentError("no partitions are assigned")
         states = self._held(partitions or list(self._subscription))
-        self._handout.drop()
+        self._delivery.drop()
         for state in states.values():
             state.find(reset)
 

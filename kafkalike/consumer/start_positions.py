@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from kafkalike.consumer.consumer_context import Context
+from kafkalike.consumer.consumer_context import ConsumerContext
 from kafkalike.consumer.subscription import PartitionState, Reset
 from kafkalike.errors import NoOffsetForPartitionError, TopicDeletedError
 from kafkalike.model.structs import TopicPartition
@@ -13,7 +13,7 @@ from kafkalike.model.structs import TopicPartition
 log = logging.getLogger(__name__)
 
 
-class Positions:
+class StartPositions:
     """Finds positions. Belongs to its consumer.
 
     Partitions that are added to a topic while it is read begin as any partition without a committed offset:
@@ -21,7 +21,7 @@ class Positions:
     passed over.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ConsumerContext) -> None:
         self.awaited: set[str] = set()
         """Topics that were missing when they were asked for by name: they begin at their log start."""
         self._logs = context.logs

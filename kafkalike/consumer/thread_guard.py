@@ -16,7 +16,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Guard:
+class ThreadGuard:
     """Who is inside an object; a `with` block is one visit. One thread may nest its visits.
 
     Args:
@@ -99,7 +99,7 @@ class Running:
 class Guarded(Protocol):
     """What has a guard."""
 
-    _guard: Guard
+    _guard: ThreadGuard
 
 
 S = TypeVar("S", bound=Guarded)

@@ -16,23 +16,23 @@ from kafkalike.model.clock import Clock
 from kafkalike.model.config.producer import ProducerConfig
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.batch_result import Outcome
+from kafkalike.producer.batch_result import BatchResult
 from kafkalike.producer.future import FutureBatchMetadata
-from kafkalike.producer.partition_router import Router
+from kafkalike.producer.partition_router import PartitionRouter
 from kafkalike.producer.producer_batch import TopicQueue
-from kafkalike.producer.record_accumulator import Buffer
+from kafkalike.producer.record_accumulator import RecordAccumulator
 from kafkalike.producer.sender import Sender
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
 
 
-class Questions:
+class ProducerMetadata:
     """What a producer can be asked."""
 
     config: ProducerConfig
     _cluster: Cluster
-    _buffer: Buffer
+    _buffer: RecordAccumulator
     _sender: Sender
 
     def partitions_for(self, topic: str) -> set[int]:
@@ -81,11 +81,11 @@ class Questions:
         return self._cluster.ensure_topic(topic) if create else self._cluster.topic(topic)
 
 
-class ArrowCalls(Questions):
+class ArrowMethods(ProducerMetadata):
     """Sending tables."""
 
     _clock: Clock
-    _router: Router
+    _router: PartitionRouter
     _unacknowledged: bool
 
     def send_arrow(self, topic: str, data: Any) -> FutureBatchMetadata:  # noqa: ANN401 - whatever speaks Arrow
@@ -142,7 +142,7 @@ class ArrowCalls(Questions):
         check_topic_name(topic)
         columns = column_batch(data, self._clock.now_ms())
         self._check_largest(topic, int(columns.sizes.max()))
-        added: Outcome | None = None
+        added: BatchResult | None = None
         while added is None:
             queue = self._fitting(buffer.queues.get(topic) or self._open_queue(topic), int(columns.partitions.max()))
             if not self._router.in_bulk:
@@ -165,8 +165,8 @@ class ArrowCalls(Questions):
             )
         return found
 
-    def _unawaited(self, topic: str) -> Outcome:
-        outcome = Outcome(topic, 0)
+    def _unawaited(self, topic: str) -> BatchResult:
+        outcome = BatchResult(topic, 0)
         outcome.succeed((), None)
         return outcome
 

@@ -19,7 +19,7 @@ NO_OFFSET: Final = -1
 _NO_ERRORS: Final[Mapping[int, Exception]] = {}
 
 
-class Outcome:
+class BatchResult:
     """What becomes of the records of one batch.
 
     The sender settles it once, with `succeed` or `fail`; any thread may wait, ask and add callbacks.

@@ -15,7 +15,7 @@ EXIT_SECONDS: Final = 30.0
 interrupted. kafka-python waits 1 s; a slow disk needs more. The append under way is waited for to its end."""
 
 
-class Ending(Protocol):
+class _Ending(Protocol):
     """A sender, as far as the exit goes."""
 
     pid: int
@@ -32,7 +32,7 @@ class Ending(Protocol):
         ...
 
 
-ALIVE: Final[set[Ending]] = set()
+ALIVE: Final[set[_Ending]] = set()
 """Senders whose thread runs."""
 
 

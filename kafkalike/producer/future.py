@@ -10,14 +10,14 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.model.structs import RecordMetadata, TopicPartition
-from kafkalike.producer.batch_result import Outcome
+from kafkalike.producer.batch_result import BatchResult
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-class Settable(Protocol):
+class _Settable(Protocol):
     """What `chain` passes an outcome on to."""
 
     def success(self, value: Any) -> object:  # noqa: ANN401
@@ -52,7 +52,7 @@ class OutcomeFuture(Generic[T]):
 
     __slots__ = ("_outcome", "_row")
 
-    _outcome: Outcome
+    _outcome: BatchResult
     _row: int
 
     @abstractmethod
@@ -127,7 +127,7 @@ class OutcomeFuture(Generic[T]):
         """Call `f` in both cases, with the metadata or the exception. Returns this future."""
         return self.add_callback(f, *args, **kwargs).add_errback(f, *args, **kwargs)
 
-    def chain(self, future: Settable) -> Self:
+    def chain(self, future: _Settable) -> Self:
         """Pass the outcome on to another future. Returns this one."""
         return self.add_callback(future.success).add_errback(future.failure)
 
@@ -152,7 +152,7 @@ class FutureRecordMetadata(OutcomeFuture[RecordMetadata]):
 
     __slots__ = ("_sizes", "_timestamp")
 
-    def __init__(self, outcome: Outcome, row: int, timestamp: int, sizes: tuple[int, int, int]) -> None:
+    def __init__(self, outcome: BatchResult, row: int, timestamp: int, sizes: tuple[int, int, int]) -> None:
         self._outcome = outcome
         self._row = row
         self._timestamp = timestamp
@@ -170,7 +170,7 @@ class FutureBatchMetadata(OutcomeFuture[BatchMetadata]):
 
     __slots__ = ("_records",)
 
-    def __init__(self, outcome: Outcome, records: int) -> None:
+    def __init__(self, outcome: BatchResult, records: int) -> None:
         self._outcome = outcome
         self._row = 0
         self._records = records

@@ -20,12 +20,12 @@ from kafkalike.model.config.client import refuse_to_pickle
 from kafkalike.model.config.producer import ProducerConfig
 from kafkalike.model.config.settings import ProducerSettings, documented
 from kafkalike.model.names import check_topic_name
-from kafkalike.producer.arrow_methods import ArrowCalls
-from kafkalike.producer.batch_result import Outcome
+from kafkalike.producer.arrow_methods import ArrowMethods
+from kafkalike.producer.batch_result import BatchResult
 from kafkalike.producer.future import FutureRecordMetadata
-from kafkalike.producer.partition_router import Router
+from kafkalike.producer.partition_router import PartitionRouter
 from kafkalike.producer.producer_batch import UNROUTED, Row, TopicQueue
-from kafkalike.producer.record_accumulator import FORKED, Buffer
+from kafkalike.producer.record_accumulator import FORKED, RecordAccumulator
 from kafkalike.producer.send_checks import (
     check_headers,
     check_partition,
@@ -37,14 +37,14 @@ from kafkalike.producer.send_checks import (
 )
 from kafkalike.producer.sender import Sender
 from kafkalike.producer.transaction_manager import TransactionManager
-from kafkalike.producer.transaction_methods import TransactionCalls
+from kafkalike.producer.transaction_methods import TransactionMethods
 
 NO_SIZE: Final = -1
 """Size of a key, value or headers that are not there, in `RecordMetadata`."""
 
 
 @documented(ProducerSettings)
-class KafkaProducer(TransactionCalls, ArrowCalls):
+class KafkaProducer(TransactionMethods, ArrowMethods):
     """Sends records to topics, in the background and in batches.
 
     Methods, arguments, defaults and errors are kafka-python 3.x's, and the settings are those of `ProducerConfig`.
@@ -79,9 +79,9 @@ class KafkaProducer(TransactionCalls, ArrowCalls):
         self._value = check_serializer(config.value_serializer, "value_serializer")
         self._plain_keys, self._plain_values = config.key_serializer is None, config.value_serializer is None
         self._shows_headers = not (self._plain_keys and self._plain_values)
-        self._router = Router(check_partitioner(config.partitioner), config.batch_size)
+        self._router = PartitionRouter(check_partitioner(config.partitioner), config.batch_size)
         self._cluster = connect(config.bootstrap_servers, config.storage_options)
-        self._buffer = Buffer(
+        self._buffer = RecordAccumulator(
             limit=config.buffer_memory,
             linger=config.linger_ms / 1000,
             batch_size=config.batch_size,
@@ -187,7 +187,7 @@ class KafkaProducer(TransactionCalls, ArrowCalls):
 
     def _queue(  # noqa: PLR0917 - called for every record, and names cost time
         self, topic: str, key: object, value: object, partition: int | None, row: Row, size: int
-    ) -> tuple[Outcome, int]:
+    ) -> tuple[BatchResult, int]:
         """Put a record into its topic's queue, with a partition unless the sender is to choose it."""
         _, key_bytes, value_bytes, timestamp, headers = row
         while True:
@@ -286,14 +286,14 @@ class KafkaProducer(TransactionCalls, ArrowCalls):
         return f"<KafkaProducer client_id={self.config.client_id} root={self._cluster.root}>"
 
 
-def _unawaited(topic: str, partition: int) -> tuple[Outcome, int]:
+def _unawaited(topic: str, partition: int) -> tuple[BatchResult, int]:
     """The outcome of a record that nobody waits for (`acks=0`)."""
-    outcome = Outcome(topic, 0)
+    outcome = BatchResult(topic, 0)
     outcome.succeed((partition,), None)
     return outcome, 0
 
 
-def _close_elsewhere(buffer: Buffer) -> None:
+def _close_elsewhere(buffer: RecordAccumulator) -> None:
     """Let the sender of a producer that was collected end by itself.
 
     In a thread of its own: the garbage collector may run in a thread that holds the buffer's lock.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch
 
 
-class Router:
+class PartitionRouter:
     """Chooses partitions.
 
     Args:

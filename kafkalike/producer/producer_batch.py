@@ -16,7 +16,7 @@ from kafkalike.log.topic.validate import record_size
 from kafkalike.model.partitioner import ClusterView
 from kafkalike.model.record_batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.batch_result import Outcome
+from kafkalike.producer.batch_result import BatchResult
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch
@@ -34,7 +34,7 @@ WIDTH: Final = 5
 """Fields of a row."""
 
 
-class Batch:
+class ProducerBatch:
     """Records of one topic on their way into one append."""
 
     __slots__ = (
@@ -52,7 +52,7 @@ class Batch:
         "size",
     )
 
-    def __init__(self, outcome: Outcome, born: float) -> None:
+    def __init__(self, outcome: BatchResult, born: float) -> None:
         self.outcome = outcome
         self.born = born
         """Monotonic time, s, of the first record; what `linger_ms` and `delivery_timeout_ms` count from."""
@@ -129,9 +129,9 @@ class TopicQueue:
     def __init__(self, info: TopicInfo, now: float) -> None:
         self.name: str = info.name
         self.topic_id: str = info.topic_id
-        self.batches: deque[Batch] = deque()
+        self.batches: deque[ProducerBatch] = deque()
         """In sending order. Changed under the buffer's lock."""
-        self.last: Batch | None = None
+        self.last: ProducerBatch | None = None
         """The one that takes records; None when a new one is needed. Changed under the buffer's lock."""
         self.gone = False
         """Whether the topic was deleted; then a send looks for the topic that has its name now."""
@@ -157,7 +157,7 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 """Bytes of batches that are joined: from there on the commit is a small part of an append."""
 
 
-class JoinedBatch(Batch):
+class JoinedBatch(ProducerBatch):
     """Several batches of columns of one topic, in sending order, on their way into one append.
 
     Args:
@@ -166,7 +166,7 @@ class JoinedBatch(Batch):
 
     __slots__ = ("parts",)
 
-    def __init__(self, parts: Sequence[Batch]) -> None:
+    def __init__(self, parts: Sequence[ProducerBatch]) -> None:
         super().__init__(parts[0].outcome, parts[0].born)
         self.parts = tuple(parts)
         self.size = sum(part.size for part in parts)
@@ -183,7 +183,7 @@ class JoinedBatch(Batch):
             self.records = joined([part.given for part in self.parts if part.given is not None])
         return self.records
 
-    def shares(self, ranges: Mapping[int, range]) -> Iterator[tuple[Batch, dict[int, range]]]:
+    def shares(self, ranges: Mapping[int, range]) -> Iterator[tuple[ProducerBatch, dict[int, range]]]:
         """What each part got of the offsets, by partition.
 
         Args:
@@ -201,12 +201,12 @@ class JoinedBatch(Batch):
             yield part, own
 
 
-def parts_of(batch: Batch) -> Sequence[Batch]:
+def parts_of(batch: ProducerBatch) -> Sequence[ProducerBatch]:
     """The batches that a batch was joined of; itself where it was not."""
     return batch.parts if isinstance(batch, JoinedBatch) else (batch,)
 
 
-def goes_with(batch: Batch, later: Batch, size: int, now: float) -> bool:
+def goes_with(batch: ProducerBatch, later: ProducerBatch, size: int, now: float) -> bool:
     """Whether a batch is joined with those before it.
 
     Args:

@@ -16,7 +16,7 @@ class TopicTotals:
 
 
 @dataclass(slots=True)
-class Metrics:
+class ProducerMetrics:
     """Totals since the producer was made. Changed by the sender alone; read by any thread."""
 
     appends: int = 0

@@ -15,8 +15,8 @@ from weakref import WeakSet
 from kafkalike.errors import IllegalStateError, KafkaTimeoutError
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.batch_result import Outcome
-from kafkalike.producer.producer_batch import WIDTH, Batch, JoinedBatch, Row, TopicQueue, goes_with
+from kafkalike.producer.batch_result import BatchResult
+from kafkalike.producer.producer_batch import WIDTH, JoinedBatch, ProducerBatch, Row, TopicQueue, goes_with
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch
@@ -31,7 +31,7 @@ CLOSED: Final = "the producer is closed"
 FORKED: Final = "the producer was made before a fork, and its sending thread is in the other process; make one here"
 
 
-class Buffer:
+class RecordAccumulator:
     """Where records wait. Thread-safe.
 
     Order: records of one topic leave in the order in which `add` took them, and a batch that was put back leaves
@@ -71,7 +71,7 @@ class Buffer:
         """Threads that wait for room, first come first served; each is woken through its queue to look again."""
         self._turns: dict[TopicQueue, None] = {}
         """Topics that have batches; the next in turn first."""
-        self._unsettled: dict[Batch, None] = {}
+        self._unsettled: dict[ProducerBatch, None] = {}
         _living.add(self)
 
     # --- sending threads -----------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Buffer:
             fresh = self.queues[info.name] = TopicQueue(info, self._clock.monotonic())
             return fresh
 
-    def add(self, queue: TopicQueue, row: Row, size: int) -> tuple[Outcome, int] | None:
+    def add(self, queue: TopicQueue, row: Row, size: int) -> tuple[BatchResult, int] | None:
         """Put a record at the end of its topic's queue.
 
         Args:
@@ -126,7 +126,7 @@ class Buffer:
                 return batch.outcome, number
         return self._put_in_turn(lambda: self._put(queue, row, size), size)
 
-    def add_columns(self, queue: TopicQueue, columns: ColumnBatch) -> Outcome | None:
+    def add_columns(self, queue: TopicQueue, columns: ColumnBatch) -> BatchResult | None:
         """Put a batch of columns at the end of its topic's queue: behind what is queued, before what comes later.
 
         One with more bytes than `limit` waits until nothing else is in the buffer.
@@ -147,7 +147,7 @@ class Buffer:
                 return self._put_columns(queue, columns, size)
         return self._put_in_turn(lambda: self._put_columns(queue, columns, size), size)
 
-    def _put_columns(self, queue: TopicQueue, columns: ColumnBatch, size: int) -> Outcome | None:
+    def _put_columns(self, queue: TopicQueue, columns: ColumnBatch, size: int) -> BatchResult | None:
         self._check_open()
         if queue.gone:
             return None
@@ -165,7 +165,7 @@ class Buffer:
         if self.gate is not None:
             self.gate()
 
-    def _put(self, queue: TopicQueue, row: Row, size: int) -> tuple[Outcome, int] | None:
+    def _put(self, queue: TopicQueue, row: Row, size: int) -> tuple[BatchResult, int] | None:
         self._check_open()
         if queue.gone:
             return None
@@ -182,8 +182,8 @@ class Buffer:
         fields.extend(row)
         return batch.outcome, number
 
-    def _open(self, queue: TopicQueue) -> Batch:
-        batch = Batch(Outcome(queue.name, self.sender), self._clock.monotonic())
+    def _open(self, queue: TopicQueue) -> ProducerBatch:
+        batch = ProducerBatch(BatchResult(queue.name, self.sender), self._clock.monotonic())
         # An empty batch in its queue is settled by the sender; one that a flush knows must be in its queue.
         self._work.notify()
         queue.batches.append(batch)
@@ -257,7 +257,7 @@ class Buffer:
 
     # --- the sender ----------------------------------------------------------------------------
 
-    def take(self) -> tuple[TopicQueue, Batch] | None:
+    def take(self) -> tuple[TopicQueue, ProducerBatch] | None:
         """Wait for a batch that is due, and take it out; None when the buffer is closed and empty. Caller: sender."""
         with self._lock:
             while True:
@@ -281,7 +281,7 @@ class Buffer:
             return now
         return batch.born + self._linger
 
-    def _start(self, queue: TopicQueue) -> Batch:
+    def _start(self, queue: TopicQueue) -> ProducerBatch:
         batch = queue.batches.popleft()
         if queue.last is batch:
             queue.last = None
@@ -290,7 +290,7 @@ class Buffer:
             self._turns[queue] = None
         return batch
 
-    def _start_all(self, queue: TopicQueue, now: float) -> Batch:
+    def _start_all(self, queue: TopicQueue, now: float) -> ProducerBatch:
         """The first batch of a topic, and those behind it that go into the same append."""
         parts = [self._start(queue)]
         size = parts[0].size
@@ -300,25 +300,25 @@ class Buffer:
             size += parts[-1].size
         return parts[0] if len(parts) == 1 else JoinedBatch(parts)
 
-    def put_back(self, queue: TopicQueue, batch: Batch, retry_at: float) -> None:
+    def put_back(self, queue: TopicQueue, batch: ProducerBatch, retry_at: float) -> None:
         """Put a batch before all others of its topic, to be taken again at a monotonic time (s). Caller: sender."""
         with self._lock:
             batch.retry_at = retry_at
             queue.batches.appendleft(batch)
             self._turns.setdefault(queue)
 
-    def release(self, batch: Batch) -> None:
+    def release(self, batch: ProducerBatch) -> None:
         """Give a batch's bytes back. Caller: whoever settles it, before."""
         with self._lock:
             self.used -= batch.size
             self._call_line()
 
-    def forget(self, batch: Batch) -> None:
+    def forget(self, batch: ProducerBatch) -> None:
         """No flush needs to wait for a batch any more. Caller: whoever settles it, after."""
         with self._lock:
             self._unsettled.pop(batch, None)
 
-    def retire(self, queue: TopicQueue) -> list[Batch]:
+    def retire(self, queue: TopicQueue) -> list[ProducerBatch]:
         """Take out all batches of a topic that is gone. Caller: sender, which fails them."""
         with self._lock:
             queue.gone = True
@@ -340,7 +340,7 @@ class Buffer:
                 del self.queues[queue.name]
             return True
 
-    def _empty(self, queue: TopicQueue) -> list[Batch]:
+    def _empty(self, queue: TopicQueue) -> list[ProducerBatch]:
         left = list(queue.batches)
         queue.batches.clear()
         queue.last = None
@@ -356,7 +356,7 @@ class Buffer:
             self._call_line()
             self.refusal = self.refusal or CLOSED
 
-    def empty(self) -> list[Batch]:
+    def empty(self) -> list[ProducerBatch]:
         """Take out all batches that are not under way. Caller: whoever fails them."""
         with self._lock:
             return [batch for queue in list(self._turns) for batch in self._empty(queue)]
@@ -366,7 +366,7 @@ class Buffer:
         self.refusal = FORKED
 
 
-_living: WeakSet[Buffer] = WeakSet()
+_living: WeakSet[RecordAccumulator] = WeakSet()
 """Those that a fork would copy without their sender."""
 
 

@@ -26,10 +26,10 @@ from kafkalike.model.concurrency import Latch
 from kafkalike.model.config.producer import ProducerConfig
 from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.producer import exit_hook
-from kafkalike.producer.partition_router import Router
-from kafkalike.producer.producer_batch import Batch, JoinedBatch, TopicQueue, parts_of
-from kafkalike.producer.producer_metrics import Metrics
-from kafkalike.producer.record_accumulator import Buffer
+from kafkalike.producer.partition_router import PartitionRouter
+from kafkalike.producer.producer_batch import JoinedBatch, ProducerBatch, TopicQueue, parts_of
+from kafkalike.producer.producer_metrics import ProducerMetrics
+from kafkalike.producer.record_accumulator import RecordAccumulator
 from kafkalike.producer.transaction_manager import TransactionManager
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ class Sender:
         self,
         cluster: Cluster,
         config: ProducerConfig,
-        buffer: Buffer,
-        router: Router,
+        buffer: RecordAccumulator,
+        router: PartitionRouter,
         clock: Clock,
         transactions: TransactionManager | None = None,
     ) -> None:
-        self.metrics = Metrics()
+        self.metrics = ProducerMetrics()
         self._cluster = cluster
         self._config = config
         self._buffer = buffer
@@ -121,7 +121,7 @@ class Sender:
         Returns:
             Whether there was nothing queued.
         """
-        found: list[Batch] = []
+        found: list[ProducerBatch] = []
         done = Latch()
 
         def work() -> None:
@@ -148,7 +148,7 @@ class Sender:
     def _run(self) -> None:
         buffer = self._buffer
         buffer.sender = threading.get_ident()  # `start` may have been interrupted before it said so
-        job: tuple[TopicQueue, Batch] | None = None
+        job: tuple[TopicQueue, ProducerBatch] | None = None
         exit_hook.ALIVE.add(self)
         try:
             while (job := buffer.take()) is not None:
@@ -158,7 +158,7 @@ class Sender:
                 # Nothing is left but after SystemExit in a callback or the like. Nobody must wait for it for ever.
                 buffer.close()
                 left = buffer.empty()
-                under_way: Sequence[Batch] = () if job is None else parts_of(job[1])
+                under_way: Sequence[ProducerBatch] = () if job is None else parts_of(job[1])
                 ended = UnknownOutcomeError("append of a thread that was ended", UNKNOWN_ID)
                 self._fail([part for part in under_way if not part.outcome.done and part not in left], ended)
                 self._fail(left, KafkaError("the producer's thread was ended; the record was not written"))
@@ -166,7 +166,7 @@ class Sender:
                 exit_hook.ALIVE.discard(self)
                 self.ended.open()
 
-    def _deliver(self, queue: TopicQueue, batch: Batch) -> None:
+    def _deliver(self, queue: TopicQueue, batch: ProducerBatch) -> None:
         """Append or stage a batch, and settle it or put it back."""
         if not batch:  # an interrupted send
             self._settle(batch, {}, None)
@@ -198,7 +198,7 @@ class Sender:
             else:
                 self._settle(batch, done.ranges, done.append_time_ms if log.config.log_append_time else None)
 
-    def _prepare(self, queue: TopicQueue, batch: Batch) -> TopicLog:
+    def _prepare(self, queue: TopicQueue, batch: ProducerBatch) -> TopicLog:
         """The topic's log as it is now, with all records of the batch routed."""
         now = self._clock.monotonic()
         if batch.records is None:
@@ -209,7 +209,7 @@ class Sender:
         self._router.route(batch.columns(), log.info.num_partitions)
         return log
 
-    def _append(self, log: TopicLog, batch: Batch) -> Appended | None:
+    def _append(self, log: TopicLog, batch: ProducerBatch) -> Appended | None:
         """Write a batch; None when it was staged, and gets its offsets when the transaction is committed."""
         records = batch.sendable()
         start = self._clock.monotonic()
@@ -232,7 +232,7 @@ class Sender:
 
     # --- outcomes ------------------------------------------------------------------------------
 
-    def _separate(self, queue: TopicQueue, batch: Batch, error: KafkaError) -> None:
+    def _separate(self, queue: TopicQueue, batch: ProducerBatch, error: KafkaError) -> None:
         """Take the records that the topic does not allow out of a batch, so that only they fail.
 
         A batch that came as columns has one outcome: it fails as a whole.
@@ -262,7 +262,7 @@ class Sender:
         else:
             self._buffer.put_back(queue, batch, self._clock.monotonic())
 
-    def _try_again_or_fail(self, queue: TopicQueue, batch: Batch, error: KafkaError) -> None:
+    def _try_again_or_fail(self, queue: TopicQueue, batch: ProducerBatch, error: KafkaError) -> None:
         """Put a batch back when it may help and there is time; never when its outcome is unknown."""
         if isinstance(batch, JoinedBatch):
             for part in reversed(batch.parts):
@@ -281,13 +281,13 @@ class Sender:
             logger.info("producer %s: %s; trying again", self._config.client_id, error)
             self._buffer.put_back(queue, batch, again)
 
-    def _expiry(self, batch: Batch) -> float:
+    def _expiry(self, batch: ProducerBatch) -> float:
         return batch.born + self._config.delivery_timeout_ms / 1000
 
     def _delivery(self) -> str:
         return f"delivery_timeout_ms={self._config.delivery_timeout_ms:g}"
 
-    def _settle(self, batch: Batch, ranges: Mapping[int, range] | None, append_time_ms: int | None) -> None:
+    def _settle(self, batch: ProducerBatch, ranges: Mapping[int, range] | None, append_time_ms: int | None) -> None:
         """Give the futures their offsets, and errors for refused records."""
         if isinstance(batch, JoinedBatch):
             for part, own in batch.shares(ranges or {}):
@@ -302,7 +302,7 @@ class Sender:
         batch.outcome.succeed(partitions, ranges, append_time_ms, batch.refused)
         self._buffer.forget(batch)
 
-    def _fail(self, batches: Iterable[Batch], error: Exception) -> None:
+    def _fail(self, batches: Iterable[ProducerBatch], error: Exception) -> None:
         """Give the futures the error: not written, or unknown."""
         for batch in (part for given in batches for part in parts_of(given)):
             topic = batch.outcome.topic
@@ -337,7 +337,7 @@ class OpenLogs:
         clock: time.
     """
 
-    def __init__(self, cluster: Cluster, buffer: Buffer, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, buffer: RecordAccumulator, clock: Clock) -> None:
         self._cluster = cluster
         self._buffer = buffer
         self._clock = clock

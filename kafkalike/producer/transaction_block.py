@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from kafkalike.errors import IllegalStateError, KafkaError
 from kafkalike.producer.kafka_producer import KafkaProducer
 from kafkalike.producer.transaction_manager import NOT_TRANSACTIONAL, Ranges
-from kafkalike.producer.transaction_state import Phase
+from kafkalike.producer.transaction_state import TxnPhase
 
 
 class Transaction:
@@ -59,7 +59,7 @@ def transaction(producer: KafkaProducer) -> Iterator[Transaction]:
             opened.ranges = manager.commit_surely()
     except BaseException as error:
         # A commit without an answer may be asked for again; one that was cut off by Ctrl-C is settled here.
-        unanswered = isinstance(error, KafkaError) and manager.phase is Phase.COMMITTING
+        unanswered = isinstance(error, KafkaError) and manager.phase is TxnPhase.COMMITTING
         if manager.owner is opened and not unanswered:
             manager.end()
         raise

@@ -28,8 +28,8 @@ from kafkalike.model.names import check_group_id
 from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim, check_claim, with_lives
-from kafkalike.producer.record_accumulator import FORKED, Buffer
-from kafkalike.producer.transaction_state import Call, Phase, Standing
+from kafkalike.producer.record_accumulator import FORKED, RecordAccumulator
+from kafkalike.producer.transaction_state import TransactionState, TxnCall, TxnPhase
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 Ranges = Mapping[TopicPartition, range]
 """Offsets of a transaction's records, by partition."""
 
-_OPEN: Final = Phase.IN_TRANSACTION
+_OPEN: Final = TxnPhase.IN_TRANSACTION
 
 NOT_TRANSACTIONAL: Final = "the producer has no transactional_id, so it has no transactions"
 
@@ -62,13 +62,13 @@ class TransactionManager:
         clock: time.
     """
 
-    def __init__(self, cluster: Cluster, config: ProducerConfig, buffer: Buffer, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, config: ProducerConfig, buffer: RecordAccumulator, clock: Clock) -> None:
         self._cluster = cluster
         self._config = config
         self._buffer = buffer
         self._clock = clock
         self._max_metadata_bytes = GroupOffsets.of(cluster, clock).max_metadata_bytes
-        self._standing = Standing()
+        self._standing = TransactionState()
         self._session: TransactionSession | None = None
         self._lettered = 0
         """Number of the last transaction that has its dead letters."""
@@ -78,7 +78,7 @@ class TransactionManager:
         """Held while `_standing` is replaced."""
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> TxnPhase:
         """Where the producer stands."""
         return self._standing.phase
 
@@ -91,13 +91,13 @@ class TransactionManager:
 
     def init(self) -> None:
         """See `KafkaProducer.init_transactions`."""
-        self._check_caller(Call.INIT)
+        self._check_caller(TxnCall.INIT)
         with self._turn:
-            standing = self._take(Call.INIT)
+            standing = self._take(TxnCall.INIT)
             if self._session is None:
                 self._session = self._new_session()
-            if standing.phase is Phase.UNINITIALIZED:
-                self._replace(Standing.completed)
+            if standing.phase is TxnPhase.UNINITIALIZED:
+                self._replace(TransactionState.completed)
 
     def _new_session(self) -> TransactionSession:
         config = self._config
@@ -106,18 +106,18 @@ class TransactionManager:
                 str(config.transactional_id), int(config.transaction_timeout_ms), str(config.client_id), self._limit()
             )
         except KafkaError as error:
-            self._refused(Call.INIT, error)
+            self._refused(TxnCall.INIT, error)
             raise
 
     def begin(self, owner: object = None) -> None:
         """See `KafkaProducer.begin_transaction`. `owner` is kept until the transaction is over."""
-        self._check_caller(Call.BEGIN)
+        self._check_caller(TxnCall.BEGIN)
         with self._turn:
-            self._replace(lambda standing: replace(standing.after(Call.BEGIN), owner=owner))
+            self._replace(lambda standing: replace(standing.after(TxnCall.BEGIN), owner=owner))
 
     def send_offsets(self, offsets: object, group_metadata: object) -> None:
         """See `KafkaProducer.send_offsets_to_transaction`."""
-        self._check_caller(Call.SEND_OFFSETS)
+        self._check_caller(TxnCall.SEND_OFFSETS)
         claim = claim_of(group_metadata, str(self._config.client_id))
         checked = positions_of(offsets, self._max_metadata_bytes)
         # Most producers never need it, and it brings some ten modules.
@@ -125,38 +125,38 @@ class TransactionManager:
 
         letters = group_metadata.box if isinstance(group_metadata, MetadataWithLetters) else None
         with self._turn:
-            self._take(Call.SEND_OFFSETS)
+            self._take(TxnCall.SEND_OFFSETS)
             if checked:
                 try:
                     check_member(self._cluster.groups, claim)
                     lives = given_ids(self._cluster.metadata, {tp.topic for tp in checked}, group_metadata)
                     self._replace(lambda standing: standing.with_offsets(claim, checked, letters, lives))
                 except KafkaError as error:
-                    self._refused(Call.SEND_OFFSETS, error)
+                    self._refused(TxnCall.SEND_OFFSETS, error)
                     raise
 
     def commit(self) -> Ranges:
         """See `KafkaProducer.commit_transaction`."""
-        self._check_caller(Call.COMMIT)
+        self._check_caller(TxnCall.COMMIT)
         with self._turn:
-            standing = self._take(Call.COMMIT)
+            standing = self._take(TxnCall.COMMIT)
             limit = self._limit()
             self._buffer.flush(limit.remaining())
-            self._take(Call.COMMIT)  # a record may have failed meanwhile
+            self._take(TxnCall.COMMIT)  # a record may have failed meanwhile
             try:
                 self._stage_letters(standing, limit)
                 done = self._decide(standing, limit)
             except KafkaError as error:
-                self._refused(Call.COMMIT, error)
+                self._refused(TxnCall.COMMIT, error)
                 raise
-            self._replace(Standing.completed)
+            self._replace(TransactionState.completed)
             return {
                 TopicPartition(topic, partition): found
                 for topic, appended in done.items()
                 for partition, found in sorted(appended.ranges.items())
             }
 
-    def _stage_letters(self, standing: Standing, limit: Deadline) -> None:
+    def _stage_letters(self, standing: TransactionState, limit: Deadline) -> None:
         """Add the dead letters below the offsets; once, also when the commit is made again.
 
         Raises:
@@ -179,7 +179,7 @@ class TransactionManager:
             raise TransactionAbortableError(f"dead letters were refused; abort the transaction: {error}") from error
         self._lettered = standing.number
 
-    def _decide(self, standing: Standing, limit: Deadline) -> Mapping[str, Appended]:
+    def _decide(self, standing: TransactionState, limit: Deadline) -> Mapping[str, Appended]:
         done = self._opened().commit(standing.number, with_lives(standing.offsets, standing.lives), limit)
         for claim, box in standing.letters.items():
             box.note({tp: at.offset for tp, at in standing.offsets[claim].items()})
@@ -193,26 +193,26 @@ class TransactionManager:
                 return self.commit()
             except KafkaError as error:
                 again = isinstance(error, UnknownOutcomeError) or error.retriable
-                if not again or self.phase is not Phase.COMMITTING or limit.expired():
+                if not again or self.phase is not TxnPhase.COMMITTING or limit.expired():
                     raise
                 log.info("producer %s: %s; committing again", self._config.client_id, error)
             self._clock.sleep(self._config.retry_backoff_ms / 1000)
 
     def abort(self) -> None:
         """See `KafkaProducer.abort_transaction`."""
-        self._check_caller(Call.ABORT)
+        self._check_caller(TxnCall.ABORT)
         self._abort(self._limit())
 
     def _abort(self, limit: Deadline) -> None:
         with self._turn:
-            standing = self._take(Call.ABORT)
+            standing = self._take(TxnCall.ABORT)
             self._buffer.flush(limit.remaining())
             try:
                 self._opened().abort(standing.number, limit)
             except KafkaError as error:
-                self._refused(Call.ABORT, error)
+                self._refused(TxnCall.ABORT, error)
                 raise
-            self._replace(Standing.completed)
+            self._replace(TransactionState.completed)
 
     def end(self, timeout: float | None = None) -> None:
         """Let no transaction be open: finish one that is decided, abort any other one.
@@ -223,7 +223,7 @@ class TransactionManager:
         Args:
             timeout: seconds; None takes `max_block_ms`.
         """
-        if self.phase in {Phase.UNINITIALIZED, Phase.READY, Phase.FATAL_ERROR}:
+        if self.phase in {TxnPhase.UNINITIALIZED, TxnPhase.READY, TxnPhase.FATAL_ERROR}:
             return
         if self._buffer.refusal == FORKED:
             return  # the transaction is the parent's
@@ -245,7 +245,7 @@ class TransactionManager:
             return
         # It was decided, by a commit that nobody got an answer to.
         self._decide(self._standing, limit)
-        self._replace(Standing.completed)
+        self._replace(TransactionState.completed)
 
     # --- the sender, and sending threads -------------------------------------------------------
 
@@ -253,11 +253,11 @@ class TransactionManager:
         """Let a record in. Caller: buffer, under its lock, so that a flush that comes later has the record.
 
         Raises:
-            KafkaError: no transaction is open that takes records; see `Standing.after`.
+            KafkaError: no transaction is open that takes records; see `TransactionState.after`.
         """
         # For every record, twice: `after` lets them into this phase only, and takes ten times as long to say so.
         if self._standing.phase is not _OPEN:
-            self._standing.after(Call.SEND)
+            self._standing.after(TxnCall.SEND)
 
     def refusal(self) -> Exception | None:
         """Why records that wait are not to be staged; None while they are. Caller: sender."""
@@ -274,25 +274,25 @@ class TransactionManager:
 
     # --- shared --------------------------------------------------------------------------------
 
-    def _check_caller(self, call: Call) -> None:
+    def _check_caller(self, call: TxnCall) -> None:
         if self._buffer.refusal is not None:
             raise IllegalStateError(self._buffer.refusal)
         if threading.get_ident() == self._buffer.sender:
             raise IllegalStateError(f"{call.value} must not be called in a callback: it runs in the thread that sends")
 
-    def _take(self, call: Call) -> Standing:
+    def _take(self, call: TxnCall) -> TransactionState:
         return self._replace(lambda standing: standing.after(call))
 
-    def _replace(self, step: Callable[[Standing], Standing]) -> Standing:
+    def _replace(self, step: Callable[[TransactionState], TransactionState]) -> TransactionState:
         with self._change:
             found = self._standing = step(self._standing)
             return found
 
-    def _refused(self, call: Call, error: KafkaError) -> None:
+    def _refused(self, call: TxnCall, error: KafkaError) -> None:
         self._replace(lambda standing: standing.refused(call, error))
 
     def _opened(self) -> TransactionSession:
-        assert self._session is not None, "`Standing.after` lets nobody in before `init`"
+        assert self._session is not None, "`TransactionState.after` lets nobody in before `init`"
         return self._session
 
     def _limit(self) -> Deadline:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from kafkalike.errors import IllegalStateError
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from kafkalike.producer.record_accumulator import Buffer
+from kafkalike.producer.record_accumulator import RecordAccumulator
 from kafkalike.producer.transaction_manager import NOT_TRANSACTIONAL, Ranges, TransactionManager
 
 
-class TransactionCalls:
+class TransactionMethods:
     """What a producer with a `transactional_id` can do besides sending.
 
     The order is `init_transactions` once, then for each transaction `begin_transaction`, `send` and
@@ -25,7 +25,7 @@ class TransactionCalls:
     """
 
     _transactions: TransactionManager | None
-    _buffer: Buffer
+    _buffer: RecordAccumulator
 
     def init_transactions(self) -> None:
         """Get the transactional id for this producer, before its first transaction.

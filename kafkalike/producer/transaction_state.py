@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
 
 
-class Phase(StrEnum):
+class TxnPhase(StrEnum):
     """Kafka's states of a transactional producer."""
 
     UNINITIALIZED = "uninitialized"
@@ -51,7 +51,7 @@ class Phase(StrEnum):
     FATAL_ERROR = "failed for good"
 
 
-class Call(StrEnum):
+class TxnCall(StrEnum):
     """What a program may ask for."""
 
     INIT = "init_transactions"
@@ -85,10 +85,10 @@ NO_LIVES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class TransactionState:
     """Where a transactional producer stands."""
 
-    phase: Phase = Phase.UNINITIALIZED
+    phase: TxnPhase = TxnPhase.UNINITIALIZED
     number: int = 0
     """Of the last transaction that was begun; the first one is 1."""
     error: Exception | None = None
@@ -104,7 +104,7 @@ class Standing:
 
     # --- what a program asks for ---------------------------------------------------------------
 
-    def after(self, call: Call) -> Standing:
+    def after(self, call: TxnCall) -> TransactionState:
         """Where it stands once a call was taken, before what the call does is done.
 
         Raises:
@@ -112,24 +112,24 @@ class Standing:
             TransactionAbortableError: the transaction failed and must be aborted first.
             ProducerFencedError, InvalidProducerEpochError, AuthorizationError: the producer failed for good.
         """
-        if self.phase is Phase.FATAL_ERROR:
+        if self.phase is TxnPhase.FATAL_ERROR:
             raise self._fatal()
-        if call is Call.INIT:
+        if call is TxnCall.INIT:
             return self  # as in kafka-python, once it is initialised there is nothing to do
-        if self.phase is Phase.UNINITIALIZED:
+        if self.phase is TxnPhase.UNINITIALIZED:
             raise IllegalStateError(f"{call.value} needs init_transactions() before it")
-        if call is Call.ABORT and self.phase is not Phase.READY:
+        if call is TxnCall.ABORT and self.phase is not TxnPhase.READY:
             # During a commit that may have been decided it stays a commit until the abort has succeeded.
-            return self if self.phase is Phase.COMMITTING else replace(self, phase=Phase.ABORTING)
-        if self.phase is Phase.ABORTABLE_ERROR:
+            return self if self.phase is TxnPhase.COMMITTING else replace(self, phase=TxnPhase.ABORTING)
+        if self.phase is TxnPhase.ABORTABLE_ERROR:
             raise TransactionAbortableError(
                 f"{call.value} is refused: the transaction failed and must be aborted: {self.error}"
             ) from self.error
         if self.phase not in _ALLOWED[call]:
             raise IllegalStateError(f"{call.value} is out of order: {_WHY[self.phase]}")
-        if call is Call.BEGIN:
-            return Standing(phase=Phase.IN_TRANSACTION, number=self.number + 1)
-        return replace(self, phase=Phase.COMMITTING) if call is Call.COMMIT else self
+        if call is TxnCall.BEGIN:
+            return TransactionState(phase=TxnPhase.IN_TRANSACTION, number=self.number + 1)
+        return replace(self, phase=TxnPhase.COMMITTING) if call is TxnCall.COMMIT else self
 
     def with_offsets(
         self,
@@ -137,7 +137,7 @@ class Standing:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         letters: DeadLetterBuffer | None = None,
         lives: Mapping[str, str] = NO_LIVES,
-    ) -> Standing:
+    ) -> TransactionState:
         """With offsets that the open transaction is to commit; a later one for a partition takes the place.
 
         Raises:
@@ -153,36 +153,36 @@ class Standing:
 
     # --- what became of it ---------------------------------------------------------------------
 
-    def completed(self) -> Standing:
+    def completed(self) -> TransactionState:
         """Initialised, or the transaction is committed or aborted."""
-        return Standing(phase=Phase.READY, number=self.number)
+        return TransactionState(phase=TxnPhase.READY, number=self.number)
 
-    def failed(self, error: Exception) -> Standing:
+    def failed(self, error: Exception) -> TransactionState:
         """A record of the transaction could not be staged."""
-        if self.phase is Phase.FATAL_ERROR:
+        if self.phase is TxnPhase.FATAL_ERROR:
             return self
         if _is_fatal(error):
-            return replace(self, phase=Phase.FATAL_ERROR, error=error)
-        if self.phase in {Phase.IN_TRANSACTION, Phase.COMMITTING}:
-            return replace(self, phase=Phase.ABORTABLE_ERROR, error=error)
+            return replace(self, phase=TxnPhase.FATAL_ERROR, error=error)
+        if self.phase in {TxnPhase.IN_TRANSACTION, TxnPhase.COMMITTING}:
+            return replace(self, phase=TxnPhase.ABORTABLE_ERROR, error=error)
         return self
 
-    def refused(self, call: Call, error: Exception) -> Standing:
+    def refused(self, call: TxnCall, error: Exception) -> TransactionState:
         """A call that asks the log raised.
 
         What is neither fatal nor a rule's refusal may have happened: the phase stays, and the call may be made again.
         """
-        if call is Call.ABORT and isinstance(error, InvalidTxnStateError):
-            return replace(self, phase=Phase.COMMITTING)  # a commit without an answer has decided it
+        if call is TxnCall.ABORT and isinstance(error, InvalidTxnStateError):
+            return replace(self, phase=TxnPhase.COMMITTING)  # a commit without an answer has decided it
         if _is_fatal(error) or isinstance(error, REFUSED):
             return self.failed(error)
         return self
 
     def unwritten(self) -> Exception | None:
         """Why a record that waits is not to be staged any more; None while it is."""
-        if self.phase is Phase.FATAL_ERROR:
+        if self.phase is TxnPhase.FATAL_ERROR:
             return self._fatal()
-        if self.phase is Phase.ABORTING:
+        if self.phase is TxnPhase.ABORTING:
             return self.error or TransactionAbortedError("the transaction was aborted before the record was written")
         return None
 
@@ -198,18 +198,18 @@ def _is_fatal(error: Exception) -> bool:
     return isinstance(error, FATAL) and not isinstance(error, GroupAuthorizationFailedError)
 
 
-_ALLOWED: Final[Mapping[Call, frozenset[Phase]]] = {
-    Call.BEGIN: frozenset({Phase.READY}),
-    Call.SEND: frozenset({Phase.IN_TRANSACTION}),
-    Call.SEND_OFFSETS: frozenset({Phase.IN_TRANSACTION}),
-    Call.COMMIT: frozenset({Phase.IN_TRANSACTION, Phase.COMMITTING}),
-    Call.ABORT: frozenset(),
+_ALLOWED: Final[Mapping[TxnCall, frozenset[TxnPhase]]] = {
+    TxnCall.BEGIN: frozenset({TxnPhase.READY}),
+    TxnCall.SEND: frozenset({TxnPhase.IN_TRANSACTION}),
+    TxnCall.SEND_OFFSETS: frozenset({TxnPhase.IN_TRANSACTION}),
+    TxnCall.COMMIT: frozenset({TxnPhase.IN_TRANSACTION, TxnPhase.COMMITTING}),
+    TxnCall.ABORT: frozenset(),
 }
-"""Where each call may come; `Standing.after` says what it does for errors, for `init_transactions` and for an abort."""
+"""The phases in which a call is allowed; `TransactionState.after` handles errors, `init_transactions` and aborts."""
 
-_WHY: Final[Mapping[Phase, str]] = {
-    Phase.READY: "no transaction is open; begin_transaction() begins one",
-    Phase.IN_TRANSACTION: "a transaction is open",
-    Phase.COMMITTING: "the transaction is being committed; call commit_transaction() again until it has returned",
-    Phase.ABORTING: "the transaction is being aborted; call abort_transaction() again until it has returned",
+_WHY: Final[Mapping[TxnPhase, str]] = {
+    TxnPhase.READY: "no transaction is open; begin_transaction() begins one",
+    TxnPhase.IN_TRANSACTION: "a transaction is open",
+    TxnPhase.COMMITTING: "the transaction is being committed; call commit_transaction() again until it has returned",
+    TxnPhase.ABORTING: "the transaction is being aborted; call abort_transaction() again until it has returned",
 }

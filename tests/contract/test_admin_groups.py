@@ -21,7 +21,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.group.group_expiry import Expired, expire_offsets
+from kafkalike.log.group.group_expiry import ExpiredOffsets, expire_offsets
 from kafkalike.model.group_state import Member, Roster, roster_row
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import (
@@ -355,16 +355,16 @@ def test_what_nobody_needs_is_taken_away_in_one_commit(cluster: Cluster, admin: 
 
     done = expire_offsets(cluster, in_eight_days)
 
-    assert done == Expired(
+    assert done == ExpiredOffsets(
         members={"fresh": ["alice-1"]},
         expired={"old": [P0]},
         orphaned={"old": [gone], "fresh": [gone], "busy": [gone]},
     )
     assert admin.list_consumer_groups() == [("busy", "consumer"), ("fresh", "consumer")]
     assert cluster.leases.read("fresh", ["alice-1"]) == {}
-    assert expire_offsets(cluster, in_eight_days) == Expired()
+    assert expire_offsets(cluster, in_eight_days) == ExpiredOffsets()
     in_eight_days.seconds += 8 * 24 * 3600
-    assert expire_offsets(cluster, in_eight_days) == Expired(expired={"fresh": [P0, unread]})
+    assert expire_offsets(cluster, in_eight_days) == ExpiredOffsets(expired={"fresh": [P0, unread]})
 
 
 def test_a_cluster_is_sound_whatever_an_administrator_did(cluster: Cluster, admin: KafkaAdminClient) -> None:

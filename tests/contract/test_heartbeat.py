@@ -13,7 +13,7 @@ from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import CommitFailedError, KafkaTimeoutError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.group.heartbeat import Pacemaker
+from kafkalike.log.group.heartbeat import HeartbeatThread
 from kafkalike.log.group.member import GroupMember
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import GroupsState, Roster, roster_row
@@ -130,7 +130,7 @@ def test_closing_ends_the_thread(cluster: Cluster) -> None:
 
 def _run(whose: GroupMember | None, act: str, interrupt: Interrupt) -> list[Spot]:
     """The places of a heartbeat's beginning, or of its end."""
-    pacemaker = Pacemaker(whose, SYSTEM_CLOCK)
+    pacemaker = HeartbeatThread(whose, SYSTEM_CLOCK)
     if act == "stop":
         pacemaker.start()
     interrupt.run(getattr(pacemaker, act))
@@ -150,7 +150,7 @@ def test_an_interrupt_at_any_line_leaves_a_heartbeat_that_can_begin_and_end(inte
 
     for place in places:
         before = heartbeats()
-        pacemaker = Pacemaker(whose, SYSTEM_CLOCK)
+        pacemaker = HeartbeatThread(whose, SYSTEM_CLOCK)
         if interrupted == "stop":
             pacemaker.start()
         with contextlib.suppress(KeyboardInterrupt):

@@ -9,7 +9,7 @@ import pytest
 from kafkalike.consumer.offset_commits import CommitFuture
 from kafkalike.consumer.record_builders import deserialized, to_records
 from kafkalike.consumer.subscription import Subscription
-from kafkalike.consumer.thread_guard import Guard
+from kafkalike.consumer.thread_guard import ThreadGuard
 from kafkalike.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError, RecordDeserializationError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.model.names import TopicId, TopicName
@@ -164,7 +164,7 @@ def test_a_failing_callback_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_guard_lets_one_thread_nest_and_keeps_others_out() -> None:
     """A listener may call back into the consumer; another thread may not."""
-    guard = Guard("Thing")
+    guard = ThreadGuard("Thing")
     heard: list[Exception] = []
 
     def intrude() -> None:

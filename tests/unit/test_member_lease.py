@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalike.log.group.membership import Change
+from kafkalike.log.group.membership import RosterChange
 from kafkalike.model.groups.roster import Roster
 from tests.tools.group_world import SESSION, Actor, World
 
@@ -29,7 +29,7 @@ class Interrupted(World):
 
         self.leases.renew = interrupted  # type: ignore[method-assign]
 
-    def change(self, change: Change, by: str, why: str, timeout_ms: float | None = None) -> Roster:
+    def change(self, change: RosterChange, by: str, why: str, timeout_ms: float | None = None) -> Roster:
         del by, why, timeout_ms
         while True:
             if self.before:

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from kafkalike.admin.testing import ManualClock
-from kafkalike.consumer.poll_loop import WARN_SECONDS, Outage
+from kafkalike.consumer.poll_loop import WARN_SECONDS, TransientErrors
 from kafkalike.errors import KafkaError, KafkaStorageError, KafkaTimeoutError, LogCorruptError
 
 
@@ -48,12 +48,12 @@ def test_only_what_may_be_asked_again_and_gave_no_answer_is_borne(
     bears: bool,  # noqa: FBT001
 ) -> None:
     """A broken disk, a refusal and damage are told at once."""
-    assert Outage(clock, 60_000).bears(error, clock.monotonic()) is bears
+    assert TransientErrors(clock, 60_000).bears(error, clock.monotonic()) is bears
 
 
 def test_a_silence_is_borne_until_a_look_begins_after_its_time(clock: ManualClock) -> None:
     """Looks of 20 s: the one that begins after a minute is the last."""
-    outage = Outage(clock, 60_000)
+    outage = TransientErrors(clock, 60_000)
 
     borne = []
     for _ in range(4):
@@ -65,7 +65,7 @@ def test_a_silence_is_borne_until_a_look_begins_after_its_time(clock: ManualCloc
 
 
 def test_an_answer_ends_a_silence(clock: ManualClock) -> None:
-    outage = Outage(clock, 60_000)
+    outage = TransientErrors(clock, 60_000)
     for _ in range(5):
         begun = clock.monotonic()
         clock.sleep(50)
@@ -74,7 +74,7 @@ def test_an_answer_ends_a_silence(clock: ManualClock) -> None:
 
 
 def test_the_log_says_every_half_minute_why_nothing_comes(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    outage = Outage(clock, 600_000)
+    outage = TransientErrors(clock, 600_000)
     with caplog.at_level(logging.WARNING):
         for _ in range(6):
             outage.bears(SILENT, clock.monotonic())

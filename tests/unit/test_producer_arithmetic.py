@@ -12,8 +12,8 @@ from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.partitioner import DefaultPartitioner, partition_for_key
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.batch_result import Outcome
-from kafkalike.producer.partition_router import Router
+from kafkalike.producer.batch_result import BatchResult
+from kafkalike.producer.partition_router import PartitionRouter
 from kafkalike.producer.producer_batch import UNROUTED
 
 INFO = TopicInfo(name=TopicName("orders"), topic_id=TopicId("1"), location="orders", num_partitions=3)
@@ -58,7 +58,7 @@ def test_offsets_are_dense_over_the_records_that_were_written(rows: list[tuple[i
     """A refused record leaves no gap, whatever partitions the others go to."""
     written = [[n for n, (p, bad) in enumerate(rows) if p == partition and not bad] for partition in range(4)]
     ranges = {p: range(start, start + len(numbers)) for p, numbers in enumerate(written) if numbers}
-    outcome = Outcome("orders", 0)
+    outcome = BatchResult("orders", 0)
 
     outcome.succeed(
         [p for p, _ in rows], ranges, None, {n: KafkaError("bad") for n, (_, bad) in enumerate(rows) if bad}
@@ -75,7 +75,7 @@ def test_a_batch_is_routed_as_its_records_would_be(rows: list[tuple[int, bytes |
     rows = [(partition % num_partitions if partition != UNROUTED else UNROUTED, key) for partition, key in rows]
     batch = batch_of([(partition, key, b"v", 0) for partition, key in rows])
 
-    Router(DefaultPartitioner(rng=Random(1)), 1).route(batch, num_partitions)
+    PartitionRouter(DefaultPartitioner(rng=Random(1)), 1).route(batch, num_partitions)
 
     for (before, key), after in zip(rows, batch.partitions, strict=True):
         if before != UNROUTED:

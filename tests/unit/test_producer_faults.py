@@ -24,7 +24,7 @@ from kafkalike.errors import (
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.producer import FutureRecordMetadata, KafkaProducer
-from kafkalike.producer.record_accumulator import Buffer
+from kafkalike.producer.record_accumulator import RecordAccumulator
 from tests.tools.producers import producers, raiser
 
 REFUSED = KafkaStorageError("the disk is full")
@@ -412,7 +412,7 @@ def test_nobody_lingers_while_somebody_waits_for_room(make: Callable[..., KafkaP
 def test_those_who_wait_for_room_get_it_in_turn() -> None:
     """Small records do not keep a large one waiting for ever."""
     clock = ManualClock()
-    buffer = Buffer(limit=100, linger=0, batch_size=1, max_block_ms=60_000, clock=clock)
+    buffer = RecordAccumulator(limit=100, linger=0, batch_size=1, max_block_ms=60_000, clock=clock)
     cluster = MemoryCluster(clock=clock)
     queue = buffer.queue(cluster.create_topic("orders", 1, {}))
     row = (0, None, b"v", 0, None)
@@ -440,7 +440,7 @@ def test_those_who_wait_for_room_get_it_in_turn() -> None:
 def test_a_topic_that_is_gone_takes_no_records() -> None:
     """Its name is looked up again instead."""
     clock = ManualClock()
-    buffer = Buffer(limit=100, linger=0, batch_size=1, max_block_ms=0, clock=clock)
+    buffer = RecordAccumulator(limit=100, linger=0, batch_size=1, max_block_ms=0, clock=clock)
     queue = buffer.queue(MemoryCluster(clock=clock).create_topic("orders", 1, {}))
 
     buffer.retire(queue)

@@ -6,13 +6,13 @@ import pytest
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model.structs import RecordMetadata, TopicPartition
-from kafkalike.producer.batch_result import Outcome
+from kafkalike.producer.batch_result import BatchResult
 from kafkalike.producer.future import FutureRecordMetadata
 
 SIZES = (3, 5, -1)
 
 
-def futures(outcome: Outcome, count: int) -> list[FutureRecordMetadata]:
+def futures(outcome: BatchResult, count: int) -> list[FutureRecordMetadata]:
     """The futures of the first records of a batch, with timestamps 100, 101 …"""
     return [FutureRecordMetadata(outcome, row, 100 + row, SIZES) for row in range(count)]
 
@@ -34,7 +34,7 @@ class Target:
 
 def test_each_record_gets_the_next_offset_of_its_partition() -> None:
     """Offsets go by the order of the records in their partition."""
-    outcome = Outcome("orders", 0)
+    outcome = BatchResult("orders", 0)
     sent = futures(outcome, 4)
 
     outcome.succeed([1, 0, 1, 1], {0: range(7, 8), 1: range(40, 43)})
@@ -44,7 +44,7 @@ def test_each_record_gets_the_next_offset_of_its_partition() -> None:
 
 def test_metadata_has_the_form_of_kafka_python() -> None:
     """All nine fields, in order."""
-    outcome = Outcome("orders", 0)
+    outcome = BatchResult("orders", 0)
     sent = futures(outcome, 1)[0]
 
     outcome.succeed([2], {2: range(9, 10)})
@@ -54,7 +54,7 @@ def test_metadata_has_the_form_of_kafka_python() -> None:
 
 def test_a_refused_record_takes_no_offset() -> None:
     """The records beside a bad one are written without a gap."""
-    outcome = Outcome("orders", 0)
+    outcome = BatchResult("orders", 0)
     sent = futures(outcome, 3)
     bad = KafkaStorageError("bad")
 
@@ -66,7 +66,7 @@ def test_a_refused_record_takes_no_offset() -> None:
 
 def test_the_time_of_the_append_wins_in_a_topic_with_append_time() -> None:
     """The metadata says what the log says."""
-    outcome = Outcome("orders", 0)
+    outcome = BatchResult("orders", 0)
     sent = futures(outcome, 1)[0]
 
     outcome.succeed([0], {0: range(1)}, append_time_ms=777)
@@ -76,7 +76,7 @@ def test_the_time_of_the_append_wins_in_a_topic_with_append_time() -> None:
 
 def test_an_unsettled_record_has_neither_value_nor_error() -> None:
     """Questions before the outcome are answered, not waited for."""
-    sent = futures(Outcome("orders", 0), 1)[0]
+    sent = futures(BatchResult("orders", 0), 1)[0]
 
     assert [sent.is_done, sent.succeeded(), sent.failed(), sent.retriable()] == [False] * 4
     assert sent.value is None
@@ -85,7 +85,7 @@ def test_an_unsettled_record_has_neither_value_nor_error() -> None:
 
 def test_get_says_when_it_has_waited_long_enough() -> None:
     """The record may still be written later."""
-    sent = futures(Outcome("orders", 0), 1)[0]
+    sent = futures(BatchResult("orders", 0), 1)[0]
 
     with pytest.raises(KafkaTimeoutError, match="still under way"):
         sent.get(timeout=0.001)
@@ -96,7 +96,7 @@ def test_get_says_when_it_has_waited_long_enough() -> None:
 )
 def test_only_an_error_that_wrote_nothing_is_retriable(error: Exception, retriable: object) -> None:
     """Sending again after an unknown outcome could double the record."""
-    outcome = Outcome("orders", 0)
+    outcome = BatchResult("orders", 0)
     sent = futures(outcome, 1)[0]
 
     outcome.fail(error)
@@ -109,7 +109,7 @@ def test_only_an_error_that_wrote_nothing_is_retriable(error: Exception, retriab
 
 def test_an_error_that_is_raised_often_does_not_grow() -> None:
     """One error stands for a whole batch."""
-    outcome = Outcome("orders", 0)
+    outcome = BatchResult("orders", 0)
     sent = futures(outcome, 50)
     outcome.fail(KafkaStorageError("x"))
 
@@ -126,7 +126,7 @@ def test_an_error_that_is_raised_often_does_not_grow() -> None:
 
 def test_callbacks_run_in_the_order_of_the_records_and_then_as_added() -> None:
     """Not in the order in which they were added to different records."""
-    outcome = Outcome("orders", 0)
+    outcome = BatchResult("orders", 0)
     first, second = futures(outcome, 2)
     ran: list[str] = []
     second.add_callback(lambda _: ran.append("second"))
@@ -140,7 +140,7 @@ def test_callbacks_run_in_the_order_of_the_records_and_then_as_added() -> None:
 
 def test_a_callback_gets_its_arguments_and_then_the_metadata() -> None:
     """As functools.partial would call it."""
-    outcome = Outcome("orders", 0)
+    outcome = BatchResult("orders", 0)
     sent = futures(outcome, 1)[0]
     got: list[object] = []
     sent.add_callback(lambda *args, **named: got.append((args, named)), "a", b="c")
@@ -152,7 +152,7 @@ def test_a_callback_gets_its_arguments_and_then_the_metadata() -> None:
 
 def test_a_callback_added_late_runs_at_once() -> None:
     """No outcome is missed."""
-    outcome = Outcome("orders", 0)
+    outcome = BatchResult("orders", 0)
     sent = futures(outcome, 1)[0]
     outcome.succeed([0], {0: range(1)})
     got: list[object] = []
@@ -164,7 +164,7 @@ def test_a_callback_added_late_runs_at_once() -> None:
 
 def test_an_errback_gets_the_error() -> None:
     """And callbacks for success do not run."""
-    outcome = Outcome("orders", 0)
+    outcome = BatchResult("orders", 0)
     sent = futures(outcome, 1)[0]
     got: list[object] = []
     sent.add_callback(got.append).add_errback(got.append)
@@ -177,7 +177,7 @@ def test_an_errback_gets_the_error() -> None:
 
 def test_an_error_in_a_callback_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """The callbacks behind it still run."""
-    outcome = Outcome("orders", 0)
+    outcome = BatchResult("orders", 0)
     first, second = futures(outcome, 2)
     got: list[object] = []
     first.add_callback(lambda _: 1 / 0)
@@ -191,7 +191,7 @@ def test_an_error_in_a_callback_is_logged_and_stops_nothing(caplog: pytest.LogCa
 
 def test_a_chained_future_gets_the_same_outcome() -> None:
     """Success and failure are both passed on."""
-    good, bad, target = Outcome("orders", 0), Outcome("orders", 0), Target()
+    good, bad, target = BatchResult("orders", 0), BatchResult("orders", 0), Target()
     one, other = futures(good, 1)[0].chain(target), futures(bad, 1)[0].chain(target)
 
     good.succeed([0], {0: range(1)})
@@ -202,7 +202,7 @@ def test_a_chained_future_gets_the_same_outcome() -> None:
 
 def test_threads_that_wait_are_woken_after_the_callbacks() -> None:
     """Whoever comes back from get finds the callbacks' work done."""
-    outcome = Outcome("orders", 0)
+    outcome = BatchResult("orders", 0)
     sent = futures(outcome, 1)[0]
     seen: list[str] = []
     sent.add_callback(lambda _: seen.append("callback"))

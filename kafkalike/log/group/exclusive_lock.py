@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.log.group.heartbeat import Pacemaker
+from kafkalike.log.group.heartbeat import HeartbeatThread
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings, Membership
 from kafkalike.model.clock import Clock
@@ -56,7 +56,7 @@ def held_alone(
     member = GroupMember.of(cluster, settings, clock)
     while member.try_join(tuple(sorted(topics))) is None:
         clock.sleep(RETRY_SECONDS)
-    pacemaker = Pacemaker(member, clock)
+    pacemaker = HeartbeatThread(member, clock)
     pacemaker.start()
     try:
         assert member.membership is not None

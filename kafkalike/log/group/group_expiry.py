@@ -29,7 +29,7 @@ NOBODY: Final = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expired:
+class ExpiredOffsets:
     """What `expire_offsets` took away."""
 
     members: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -136,7 +136,7 @@ def removal(
     return [roster_row(state.seq + after + 1, group_id, roster, why=why)], roster
 
 
-def expire_offsets(cluster: Cluster, clock: Clock) -> Expired:
+def expire_offsets(cluster: Cluster, clock: Clock) -> ExpiredOffsets:
     """Take out dead members, offsets past `offsets.retention.minutes` and offsets of deleted topics, all at once.
 
     A group that is left without members and offsets is gone. Running it twice at the same time is harmless.
@@ -151,7 +151,7 @@ def expire_offsets(cluster: Cluster, clock: Clock) -> Expired:
     """
     retention_ms = int(cluster.server.get("offsets.retention.minutes")) * MINUTE_MS
     dead = dead_members(cluster, cluster.groups.refresh().groups, clock)
-    done = Expired()
+    done = ExpiredOffsets()
 
     def plan(state: GroupsState) -> Sequence[GroupRow]:
         nonlocal done
@@ -177,7 +177,7 @@ def _plan(
     topic_ids: Mapping[str, str],
     now_ms: int,
     retention_ms: int,
-) -> tuple[Expired, list[GroupRow]]:
+) -> tuple[ExpiredOffsets, list[GroupRow]]:
     rows: list[GroupRow] = []
     members: dict[str, Sequence[str]] = {}
     old: dict[str, Sequence[TopicPartition]] = {}
@@ -195,4 +195,4 @@ def _plan(
             lost[group_id] = gone
         if past:
             old[group_id] = past
-    return Expired(members=members, expired=old, orphaned=lost), rows
+    return ExpiredOffsets(members=members, expired=old, orphaned=lost), rows

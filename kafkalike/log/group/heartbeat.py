@@ -12,7 +12,7 @@ from kafkalike.model.clock import Clock, SystemClock
 log = logging.getLogger(__name__)
 
 
-class Pacemaker:
+class HeartbeatThread:
     """The heartbeat thread of one member.
 
     It holds its member weakly: a consumer that is forgotten without `close` dies with its session, and its partitions

@@ -20,8 +20,15 @@ from kafkalike.errors import (
     KafkaError,
     NonEmptyGroupError,
 )
-from kafkalike.log.group.membership import Counts, GroupStore, MemberSettings, Membership, RosterStore, Topics
-from kafkalike.log.group.session_expiry import Watch
+from kafkalike.log.group.membership import (
+    GroupStore,
+    MemberSettings,
+    Membership,
+    PartitionCounts,
+    RosterStore,
+    TopicSnapshot,
+)
+from kafkalike.log.group.session_expiry import SessionExpiry
 from kafkalike.model.clock import Clock
 from kafkalike.model.groups import group_protocol
 from kafkalike.model.groups.group_protocol import Known
@@ -54,7 +61,7 @@ class GroupMember:
         self,
         store: RosterStore,
         leases: Leases,
-        topics: Callable[[], Topics],
+        topics: Callable[[], TopicSnapshot],
         settings: MemberSettings,
         *,
         clock: Clock,
@@ -70,7 +77,7 @@ class GroupMember:
         self._id = ""
         # Not a method: that would keep a member alive that its consumer has forgotten.
         self._known = partial(_known, topics, settings, clock)
-        self._watch = Watch(store, leases, self._known, settings, clock)
+        self._watch = SessionExpiry(store, leases, self._known, settings, clock)
         self._polled = clock.monotonic()
         self._due = self._polled
         self._silent = ""
@@ -84,9 +91,9 @@ class GroupMember:
     def of(cls, cluster: Cluster, settings: MemberSettings, clock: Clock) -> GroupMember:
         """A member of a cluster's group, which it has not joined yet."""
 
-        def topics() -> Topics:
+        def topics() -> TopicSnapshot:
             state = cluster.metadata.refresh()
-            return Topics(state.topics, state.seq)
+            return TopicSnapshot(state.topics, state.seq)
 
         return cls(GroupStore(cluster.groups, settings.group_id), cluster.leases, topics, settings, clock=clock)
 
@@ -338,12 +345,12 @@ class GroupMember:
         return roster
 
 
-def _known(topics: Callable[[], Topics], settings: MemberSettings, clock: Clock) -> Known:
+def _known(topics: Callable[[], TopicSnapshot], settings: MemberSettings, clock: Clock) -> Known:
     """What a member knows now."""
     now = topics()
     return Known(
         schemes=settings.schemes,
-        topics=Counts(now.infos),
+        topics=PartitionCounts(now.infos),
         metadata_seq=now.seq,
         now_ms=clock.now_ms(),
     )

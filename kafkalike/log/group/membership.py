@@ -50,14 +50,14 @@ class MemberSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicSnapshot:
     """All topics of a cluster at one moment."""
 
     infos: Mapping[str, TopicInfo]
     seq: int
 
 
-class Counts(Mapping[str, tuple[str, int]]):
+class PartitionCounts(Mapping[str, tuple[str, int]]):
     """Topic ids and partition counts, looked up when they are asked for: a cluster may have very many topics."""
 
     __slots__ = ("_infos",)
@@ -76,7 +76,7 @@ class Counts(Mapping[str, tuple[str, int]]):
         return len(self._infos)
 
 
-Change = Callable[[Roster], Roster]
+RosterChange = Callable[[Roster], Roster]
 """The roster now; the next one, or the same object when nothing is to be changed. May be called several times."""
 
 
@@ -87,7 +87,7 @@ class RosterStore(Protocol):
         """The roster now."""
         ...
 
-    def change(self, change: Change, by: str, why: str, timeout_ms: float | None = 60_000) -> Roster:
+    def change(self, change: RosterChange, by: str, why: str, timeout_ms: float | None = 60_000) -> Roster:
         """Write what `change` makes of the roster, unless it changed meanwhile; then `change` is asked again.
 
         Args:
@@ -117,7 +117,7 @@ class GroupStore:
         """The roster now; costs a file look-up when nothing changed. A member comes again with each poll."""
         return self.groups.refresh(waiting=True).group(self.group_id).roster
 
-    def change(self, change: Change, by: str, why: str, timeout_ms: float | None = 60_000) -> Roster:
+    def change(self, change: RosterChange, by: str, why: str, timeout_ms: float | None = 60_000) -> Roster:
         """Write what `change` makes of the roster; see `RosterStore`."""
         after = Roster()
 

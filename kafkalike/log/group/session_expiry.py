@@ -15,7 +15,7 @@ from kafkalike.model.groups.sessions import Leases, Sessions
 log = logging.getLogger(__name__)
 
 
-class Watch:
+class SessionExpiry:
     """What a member does about others that are silent. One thread at a time.
 
     Args:
