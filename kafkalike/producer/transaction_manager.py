@@ -29,7 +29,7 @@ from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim, check_claim, with_lives
 from kafkalike.producer.record_accumulator import FORKED, RecordAccumulator
-from kafkalike.producer.transaction_state import TransactionState, TxnCall, TxnPhase
+from kafkalike.producer.transaction_state import ProducerTransactionState, TxnCall, TxnPhase
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -68,7 +68,7 @@ class TransactionManager:
         self._buffer = buffer
         self._clock = clock
         self._max_metadata_bytes = GroupOffsets.of(cluster, clock).max_metadata_bytes
-        self._standing = TransactionState()
+        self._standing = ProducerTransactionState()
         self._session: TransactionSession | None = None
         self._lettered = 0
         """Number of the last transaction that has its dead letters."""
@@ -97,7 +97,7 @@ class TransactionManager:
             if self._session is None:
                 self._session = self._new_session()
             if standing.phase is TxnPhase.UNINITIALIZED:
-                self._replace(TransactionState.completed)
+                self._replace(ProducerTransactionState.completed)
 
     def _new_session(self) -> TransactionSession:
         config = self._config
@@ -149,14 +149,14 @@ class TransactionManager:
             except KafkaError as error:
                 self._refused(TxnCall.COMMIT, error)
                 raise
-            self._replace(TransactionState.completed)
+            self._replace(ProducerTransactionState.completed)
             return {
                 TopicPartition(topic, partition): found
                 for topic, appended in done.items()
                 for partition, found in sorted(appended.ranges.items())
             }
 
-    def _stage_letters(self, standing: TransactionState, limit: Deadline) -> None:
+    def _stage_letters(self, standing: ProducerTransactionState, limit: Deadline) -> None:
         """Add the dead letters below the offsets; once, also when the commit is made again.
 
         Raises:
@@ -179,7 +179,7 @@ class TransactionManager:
             raise TransactionAbortableError(f"dead letters were refused; abort the transaction: {error}") from error
         self._lettered = standing.number
 
-    def _decide(self, standing: TransactionState, limit: Deadline) -> Mapping[str, Appended]:
+    def _decide(self, standing: ProducerTransactionState, limit: Deadline) -> Mapping[str, Appended]:
         done = self._opened().commit(standing.number, with_lives(standing.offsets, standing.lives), limit)
         for claim, box in standing.letters.items():
             box.note({tp: at.offset for tp, at in standing.offsets[claim].items()})
@@ -212,7 +212,7 @@ class TransactionManager:
             except KafkaError as error:
                 self._refused(TxnCall.ABORT, error)
                 raise
-            self._replace(TransactionState.completed)
+            self._replace(ProducerTransactionState.completed)
 
     def end(self, timeout: float | None = None) -> None:
         """Let no transaction be open: finish one that is decided, abort any other one.
@@ -245,7 +245,7 @@ class TransactionManager:
             return
         # It was decided, by a commit that nobody got an answer to.
         self._decide(self._standing, limit)
-        self._replace(TransactionState.completed)
+        self._replace(ProducerTransactionState.completed)
 
     # --- the sender, and sending threads -------------------------------------------------------
 
@@ -253,7 +253,7 @@ class TransactionManager:
         """Let a record in. Caller: buffer, under its lock, so that a flush that comes later has the record.
 
         Raises:
-            KafkaError: no transaction is open that takes records; see `TransactionState.after`.
+            KafkaError: no transaction is open that takes records; see `ProducerTransactionState.after`.
         """
         # For every record, twice: `after` lets them into this phase only, and takes ten times as long to say so.
         if self._standing.phase is not _OPEN:
@@ -280,10 +280,12 @@ class TransactionManager:
         if threading.get_ident() == self._buffer.sender:
             raise IllegalStateError(f"{call.value} must not be called in a callback: it runs in the thread that sends")
 
-    def _take(self, call: TxnCall) -> TransactionState:
+    def _take(self, call: TxnCall) -> ProducerTransactionState:
         return self._replace(lambda standing: standing.after(call))
 
-    def _replace(self, step: Callable[[TransactionState], TransactionState]) -> TransactionState:
+    def _replace(
+        self, step: Callable[[ProducerTransactionState], ProducerTransactionState]
+    ) -> ProducerTransactionState:
         with self._change:
             found = self._standing = step(self._standing)
             return found
@@ -292,7 +294,7 @@ class TransactionManager:
         self._replace(lambda standing: standing.refused(call, error))
 
     def _opened(self) -> TransactionSession:
-        assert self._session is not None, "`TransactionState.after` lets nobody in before `init`"
+        assert self._session is not None, "`ProducerTransactionState.after` lets nobody in before `init`"
         return self._session
 
     def _limit(self) -> Deadline:

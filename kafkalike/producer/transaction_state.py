@@ -85,7 +85,7 @@ NO_LIVES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionState:
+class ProducerTransactionState:
     """Where a transactional producer stands."""
 
     phase: TxnPhase = TxnPhase.UNINITIALIZED
@@ -104,7 +104,7 @@ class TransactionState:
 
     # --- what a program asks for ---------------------------------------------------------------
 
-    def after(self, call: TxnCall) -> TransactionState:
+    def after(self, call: TxnCall) -> ProducerTransactionState:
         """Where it stands once a call was taken, before what the call does is done.
 
         Raises:
@@ -128,7 +128,7 @@ class TransactionState:
         if self.phase not in _ALLOWED[call]:
             raise IllegalStateError(f"{call.value} is out of order: {_WHY[self.phase]}")
         if call is TxnCall.BEGIN:
-            return TransactionState(phase=TxnPhase.IN_TRANSACTION, number=self.number + 1)
+            return ProducerTransactionState(phase=TxnPhase.IN_TRANSACTION, number=self.number + 1)
         return replace(self, phase=TxnPhase.COMMITTING) if call is TxnCall.COMMIT else self
 
     def with_offsets(
@@ -137,7 +137,7 @@ class TransactionState:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         letters: DeadLetterBuffer | None = None,
         lives: Mapping[str, str] = NO_LIVES,
-    ) -> TransactionState:
+    ) -> ProducerTransactionState:
         """With offsets that the open transaction is to commit; a later one for a partition takes the place.
 
         Raises:
@@ -153,11 +153,11 @@ class TransactionState:
 
     # --- what became of it ---------------------------------------------------------------------
 
-    def completed(self) -> TransactionState:
+    def completed(self) -> ProducerTransactionState:
         """Initialised, or the transaction is committed or aborted."""
-        return TransactionState(phase=TxnPhase.READY, number=self.number)
+        return ProducerTransactionState(phase=TxnPhase.READY, number=self.number)
 
-    def failed(self, error: Exception) -> TransactionState:
+    def failed(self, error: Exception) -> ProducerTransactionState:
         """A record of the transaction could not be staged."""
         if self.phase is TxnPhase.FATAL_ERROR:
             return self
@@ -167,7 +167,7 @@ class TransactionState:
             return replace(self, phase=TxnPhase.ABORTABLE_ERROR, error=error)
         return self
 
-    def refused(self, call: TxnCall, error: Exception) -> TransactionState:
+    def refused(self, call: TxnCall, error: Exception) -> ProducerTransactionState:
         """A call that asks the log raised.
 
         What is neither fatal nor a rule's refusal may have happened: the phase stays, and the call may be made again.
@@ -205,7 +205,7 @@ _ALLOWED: Final[Mapping[TxnCall, frozenset[TxnPhase]]] = {
     TxnCall.COMMIT: frozenset({TxnPhase.IN_TRANSACTION, TxnPhase.COMMITTING}),
     TxnCall.ABORT: frozenset(),
 }
-"""The phases in which a call is allowed; `TransactionState.after` handles errors, `init_transactions` and aborts."""
+"""The phases in which a call is allowed; `after` handles errors, `init_transactions` and aborts."""
 
 _WHY: Final[Mapping[TxnPhase, str]] = {
     TxnPhase.READY: "no transaction is open; begin_transaction() begins one",

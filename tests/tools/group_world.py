@@ -25,7 +25,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.group.assignors import schemes_of
 from kafkalike.log.group.member import GroupMember
-from kafkalike.log.group.membership import MemberSettings, Membership, RosterChange, TopicSnapshot
+from kafkalike.log.group.membership import KnownTopics, MemberSettings, Membership, RosterChange
 from kafkalike.model.groups import assignment, group_protocol
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.names import TopicId, TopicName
@@ -130,8 +130,8 @@ class World:
     def see(self) -> Roster:
         return self.roster
 
-    def known_topics(self) -> TopicSnapshot:
-        return TopicSnapshot(self.topics, self.topics_seq)
+    def known_topics(self) -> KnownTopics:
+        return KnownTopics(self.topics, self.topics_seq)
 
     def change_topics(self) -> None:
         """Create a topic, give it another partition, delete it, or create it again as it was."""

@@ -27,13 +27,13 @@ from kafkalike.errors import (
 )
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim
-from kafkalike.producer.transaction_state import TransactionState, TxnCall, TxnPhase
+from kafkalike.producer.transaction_state import ProducerTransactionState, TxnCall, TxnPhase
 
 TOO_LARGE = MessageSizeTooLargeError("too large")
 FENCED = ProducerFencedError("a newer one is there")
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
-UNINITIALIZED = TransactionState()
+UNINITIALIZED = ProducerTransactionState()
 READY = UNINITIALIZED.completed()
 OPEN = READY.after(TxnCall.BEGIN)
 COMMITTING = OPEN.after(TxnCall.COMMIT)
@@ -41,7 +41,7 @@ ABORTING = OPEN.after(TxnCall.ABORT)
 FAILED = OPEN.failed(TOO_LARGE)
 DEAD = COMMITTING.refused(TxnCall.COMMIT, FENCED)
 
-TABLE: list[tuple[TransactionState, dict[TxnCall, TxnPhase | type[KafkaError]]]] = [
+TABLE: list[tuple[ProducerTransactionState, dict[TxnCall, TxnPhase | type[KafkaError]]]] = [
     (
         UNINITIALIZED,
         {
@@ -127,7 +127,7 @@ def test_the_table_has_every_call_in_every_phase() -> None:
     ],
 )
 def test_each_call_in_each_phase(
-    standing: TransactionState, call: TxnCall, expected: TxnPhase | type[KafkaError]
+    standing: ProducerTransactionState, call: TxnCall, expected: TxnPhase | type[KafkaError]
 ) -> None:
     """A phase or an error; an error changes nothing."""
     if isinstance(expected, TxnPhase):
@@ -230,10 +230,10 @@ def test_an_initialisation_that_failed_may_be_asked_for_again_unless_it_is_forbi
         (FAILED, TxnPhase.ABORTABLE_ERROR),
         (DEAD, TxnPhase.FATAL_ERROR),
     ],
-    ids=lambda value: value.phase.value if isinstance(value, TransactionState) else "",
+    ids=lambda value: value.phase.value if isinstance(value, ProducerTransactionState) else "",
 )
 def test_a_record_that_fails_makes_an_open_transaction_one_to_be_aborted(
-    standing: TransactionState, phase: TxnPhase
+    standing: ProducerTransactionState, phase: TxnPhase
 ) -> None:
     """Also while a commit waits for its records."""
     after = standing.failed(KafkaTimeoutError("late"))

@@ -22,11 +22,11 @@ from kafkalike.errors import (
 )
 from kafkalike.log.group.membership import (
     GroupStore,
+    KnownTopics,
     MemberSettings,
     Membership,
     PartitionCounts,
     RosterStore,
-    TopicSnapshot,
 )
 from kafkalike.log.group.session_expiry import SessionExpiry
 from kafkalike.model.clock import Clock
@@ -61,7 +61,7 @@ class GroupMember:
         self,
         store: RosterStore,
         leases: Leases,
-        topics: Callable[[], TopicSnapshot],
+        topics: Callable[[], KnownTopics],
         settings: MemberSettings,
         *,
         clock: Clock,
@@ -91,9 +91,9 @@ class GroupMember:
     def of(cls, cluster: Cluster, settings: MemberSettings, clock: Clock) -> GroupMember:
         """A member of a cluster's group, which it has not joined yet."""
 
-        def topics() -> TopicSnapshot:
+        def topics() -> KnownTopics:
             state = cluster.metadata.refresh()
-            return TopicSnapshot(state.topics, state.seq)
+            return KnownTopics(state.topics, state.seq)
 
         return cls(GroupStore(cluster.groups, settings.group_id), cluster.leases, topics, settings, clock=clock)
 
@@ -345,7 +345,7 @@ class GroupMember:
         return roster
 
 
-def _known(topics: Callable[[], TopicSnapshot], settings: MemberSettings, clock: Clock) -> Known:
+def _known(topics: Callable[[], KnownTopics], settings: MemberSettings, clock: Clock) -> Known:
     """What a member knows now."""
     now = topics()
     return Known(

@@ -50,7 +50,7 @@ class MemberSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSnapshot:
+class KnownTopics:
     """All topics of a cluster at one moment."""
 
     infos: Mapping[str, TopicInfo]
