@@ -123,6 +123,22 @@ def test_behaviours_23_25_28_and_33_a_limited_query_goes_on_from_its_checkpoint(
     assert resumed.found == {4: ["a11"], 5: ["a12"]}
 
 
+def test_spark_takes_no_metrics_from_a_source_in_python(spark: SparkSession) -> None:
+    """When this fails, a new Spark takes them: give it the lag, and take back decision 104."""
+    jvm: Any = spark.sparkContext._jvm
+
+    def is_a(name: str, interface: str) -> bool:
+        java = jvm.java.lang.Class.forName
+        found = java(f"org.apache.spark.sql.connector.read.streaming.{interface}")
+        kind = java(f"org.apache.spark.sql.execution.datasources.v2.python.{name}")
+        return bool(found.isAssignableFrom(kind))
+
+    streams = [f"PythonMicroBatchStream{kind}" for kind in ("", "WithAdmissionControl", "WithTriggerAvailableNow")]
+    assert [is_a(name, "MicroBatchStream") for name in streams] == [True, True, True]
+    assert [is_a(name, "ReportsSourceMetrics") for name in streams] == [False, False, False]
+    assert not is_a("PythonTable", "ReportsSinkMetrics")
+
+
 def test_behaviour_28_trigger_once_ignores_the_limits(
     spark: SparkSession, root: str, cluster: Cluster, tmp_path: Path
 ) -> None:
