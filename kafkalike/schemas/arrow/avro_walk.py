@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-_MOST_BITS: Final = 63
+_MOST_VARINT_BITS: Final = 63
 
 
 class UnclearError(Exception):
@@ -34,7 +34,7 @@ def number_at(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:  # noqa: PLR2004
             return (found >> 1) ^ -(found & 1), at
         shift += 7
-        if shift > _MOST_BITS:
+        if shift > _MOST_VARINT_BITS:
             raise UnclearError
 
 

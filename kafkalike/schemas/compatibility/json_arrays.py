@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-Problems = Callable[[Any, Any, str], list[str]]
-"""Compares a reader's schema with a writer's, at a place."""
+from kafkalike.schemas.compatibility.json_objects import Problems
 
 
 def array_problems(problems: Problems, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> list[str]:

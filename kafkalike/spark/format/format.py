@@ -70,7 +70,6 @@ class KafkalikeSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader of one streaming query."""
         from kafkalike.spark.format.driver_batch import HandingReader
-        from kafkalike.spark.format.format import RefusedReader
 
         try:
             return HandingReader(self._checked(schema))
