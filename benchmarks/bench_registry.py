@@ -20,9 +20,9 @@ from benchmarks.harness import Report, percentile
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.schemas import Registry, RemoteRegistry, Schema
-from kafkalike.schemas.http.credentials import Credentials
-from kafkalike.schemas.http.serving import RegistryServer
-from kafkalike.schemas.service.service import RegistryService
+from kafkalike.schemas.service.credentials import Credentials
+from kafkalike.schemas.service.registry_server import RegistryServer
+from kafkalike.schemas.service.registry_service import RegistryService
 
 SUBJECTS = int(os.environ.get("KAFKALIKE_BENCH_SUBJECTS", "1000"))
 VERSIONS = 10

@@ -35,7 +35,7 @@ from kafkalike.schemas import (
     Registry,
     SerializationContext,
 )
-from kafkalike.schemas.proto.parse import parse_proto
+from kafkalike.schemas.proto.parser import parse_proto
 
 RECORDS = int(os.environ.get("KAFKALIKE_BENCH_RECORDS", "20000"))
 RUNS = 7

@@ -30,9 +30,9 @@ from fastavro import parse_schema, schemaless_writer
 from pyspark.sql import SparkSession
 
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.decode import BatchDecoder
-from kafkalike.schemas.arrow.encode import BatchEncoder
-from kafkalike.schemas.arrow.readers import reader_of
+from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
+from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
+from kafkalike.schemas.arrow.reader_factory import reader_of
 
 ROWS = int(os.environ.get("BENCH_ROWS", "1000000"))
 BATCH = 10_000
@@ -140,7 +140,7 @@ def batches() -> None:
     from kafkalike.admin.testing import MemoryCluster
     from kafkalike.schemas import Registry
     from kafkalike.schemas import Schema as Shape
-    from kafkalike.schemas.proto.files import build_file
+    from kafkalike.schemas.proto.proto_files import build_file
 
     values = orders(SOME)
     proto = build_file(Schema("PROTOBUF", PROTO), {})

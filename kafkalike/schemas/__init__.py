@@ -11,23 +11,23 @@ from kafkalike.model.public_names import lazy_names
 
 if TYPE_CHECKING:
     from kafkalike.errors import SchemaRegistryError as SchemaRegistryError
-    from kafkalike.schemas.opening import open_registry as open_registry
-    from kafkalike.schemas.registry import Registry as Registry
-    from kafkalike.schemas.remote import RemoteRegistry as RemoteRegistry
-    from kafkalike.schemas.shapes import RegisteredSchema as RegisteredSchema
-    from kafkalike.schemas.shapes import Schema as Schema
-    from kafkalike.schemas.shapes import SchemaReference as SchemaReference
-    from kafkalike.schemas.shapes import SchemaVersion as SchemaVersion
-    from kafkalike.schemas.shapes import ServerConfig as ServerConfig
+    from kafkalike.schemas.cluster_registry import Registry as Registry
+    from kafkalike.schemas.confluent_types import RegisteredSchema as RegisteredSchema
+    from kafkalike.schemas.confluent_types import Schema as Schema
+    from kafkalike.schemas.confluent_types import SchemaReference as SchemaReference
+    from kafkalike.schemas.confluent_types import SchemaVersion as SchemaVersion
+    from kafkalike.schemas.confluent_types import ServerConfig as ServerConfig
+    from kafkalike.schemas.factory import open_registry as open_registry
+    from kafkalike.schemas.remote_registry import RemoteRegistry as RemoteRegistry
 
 _HOME = {
-    "Registry": "kafkalike.schemas.registry",
-    "RemoteRegistry": "kafkalike.schemas.remote",
+    "Registry": "kafkalike.schemas.cluster_registry",
+    "RemoteRegistry": "kafkalike.schemas.remote_registry",
     "SchemaRegistryError": "kafkalike.errors",
-    "open_registry": "kafkalike.schemas.opening",
-    **dict.fromkeys(("AvroDeserializer", "AvroSerializer"), "kafkalike.schemas.serde.avro"),
-    **dict.fromkeys(("JSONDeserializer", "JSONSerializer"), "kafkalike.schemas.serde.json_schema"),
-    **dict.fromkeys(("ProtobufDeserializer", "ProtobufSerializer"), "kafkalike.schemas.serde.protobuf"),
+    "open_registry": "kafkalike.schemas.factory",
+    **dict.fromkeys(("AvroDeserializer", "AvroSerializer"), "kafkalike.schemas.serde.avro_serde"),
+    **dict.fromkeys(("JSONDeserializer", "JSONSerializer"), "kafkalike.schemas.serde.json_serde"),
+    **dict.fromkeys(("ProtobufDeserializer", "ProtobufSerializer"), "kafkalike.schemas.serde.protobuf_serde"),
     **dict.fromkeys(
         (
             "dual_schema_id_deserializer",
@@ -35,11 +35,12 @@ _HOME = {
             "prefix_schema_id_deserializer",
             "prefix_schema_id_serializer",
         ),
-        "kafkalike.schemas.serde.settings",
+        "kafkalike.schemas.serde.serde_settings",
     ),
     **dict.fromkeys(("MessageField", "SerializationContext"), "kafkalike.schemas.serialization"),
     **dict.fromkeys(
-        ("RegisteredSchema", "Schema", "SchemaReference", "SchemaVersion", "ServerConfig"), "kafkalike.schemas.shapes"
+        ("RegisteredSchema", "Schema", "SchemaReference", "SchemaVersion", "ServerConfig"),
+        "kafkalike.schemas.confluent_types",
     ),
 }
 

@@ -1,20 +1,55 @@
-"""Format checks: what Avro, Protobuf and JSON Schema say to the rules of the registry."""
+"""The registry's checks of Avro, Protobuf and JSON Schema: validity, compatibility and normal form.
+
+Normal form leaves out what no reader sees. Avro: the order of keys that are not Avro's own; the others have an order
+anyway. JSON Schema: the order of keys. Protobuf: comments, white space, the order of imports.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.schema import Checks, Resolve, Schema, SchemaType
-from kafkalike.model.schemas.schema_identity import parsed_json
-from kafkalike.schemas.extras import needed
-from kafkalike.schemas.normal import normalized
+from kafkalike.model.schemas.schema_identity import canonical, json_text, parsed_json
+from kafkalike.schemas.optional_imports import needed
+
+
+def normalized(schema: Schema) -> Schema:
+    """The normal form of a schema; the references in the order of their names.
+
+    Raises:
+        ValueError, RecursionError: it cannot be read.
+        KafkaConfigurationError: a package is missing.
+    """
+    if schema.type == "AVRO":
+        text = json_text(canonical(parsed_json(schema.text), sort_added=True))
+    elif schema.type == "JSON":
+        text = json_text(parsed_json(schema.text), sort_keys=True)
+    else:
+        text = _protobuf(schema.text)
+    return replace(schema, text=text, references=tuple(sorted(schema.references, key=lambda r: r.name)))
+
+
+def _protobuf(text: str) -> str:
+    files = needed("kafkalike.schemas.proto.proto_files", "Protobuf schemas")
+    printer = needed("kafkalike.schemas.proto.printer", "Protobuf schemas")
+    file = files.load_proto(text)
+    ordered = sorted(file.dependency)
+    for places in (file.public_dependency, file.weak_dependency):
+        moved = sorted(ordered.index(file.dependency[place]) for place in places)
+        del places[:]
+        places.extend(moved)
+    del file.dependency[:]
+    file.dependency.extend(ordered)
+    return str(printer.print_proto(file)).strip()
+
 
 _COMPARISONS: Final[dict[SchemaType, tuple[str, str]]] = {
-    "AVRO": ("avro", "Avro schemas"),
-    "PROTOBUF": ("protobuf", "Protobuf schemas"),
-    "JSON": ("json_schema", "JSON schemas"),
+    "AVRO": ("avro_compatibility", "Avro schemas"),
+    "PROTOBUF": ("protobuf_compatibility", "Protobuf schemas"),
+    "JSON": ("json_compatibility", "JSON schemas"),
 }
 
 
@@ -28,7 +63,7 @@ def _check(schema: Schema, resolve: Resolve) -> None:
     if schema.type == "AVRO":
         needed("kafkalike.schemas.avro_schema", "Avro schemas").parse_avro(schema, resolve(schema))
     elif schema.type == "PROTOBUF":
-        needed("kafkalike.schemas.proto.files", "Protobuf schemas").build_file(schema, resolve(schema))
+        needed("kafkalike.schemas.proto.proto_files", "Protobuf schemas").build_file(schema, resolve(schema))
     else:
         _check_json(parsed_json(schema.text))
     # What a JSON Schema refers to is looked for when it is compared, and what is nested too deeply to be compared

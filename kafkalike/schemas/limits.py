@@ -1,10 +1,11 @@
-"""Limits: what a schema or a record may ask of memory and time before it is refused."""
+"""Limits of what a schema or a record may ask of memory and time, and JSON text that is parsed within them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from kafkalike.errors import InvalidSchemaError
 
@@ -40,3 +41,38 @@ def no_deeper_than_the_stack() -> Iterator[None]:
         yield
     except RecursionError as cause:
         raise InvalidSchemaError("the schema's types are nested too deeply") from cause
+
+
+def load_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """The value of a JSON text.
+
+    Raises:
+        InvalidSchemaError: it is no JSON, too long or too deep.
+    """
+    check_length(text)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as cause:
+        raise InvalidSchemaError(f"the schema is no JSON: {type(cause).__name__}: {cause}") from cause
+    level, depth = [value], 0
+    while level:
+        if depth > MAX_SCHEMA_DEPTH:
+            raise InvalidSchemaError(f"the schema has more than {MAX_SCHEMA_DEPTH} levels")
+        level = [
+            below
+            for item in level
+            if isinstance(item, dict | list)
+            for below in (item.values() if isinstance(item, dict) else item)
+        ]
+        depth += 1
+    return value
+
+
+def check_length(text: str) -> None:
+    """Refuse a text that is too long.
+
+    Raises:
+        InvalidSchemaError: it is longer than `MAX_SCHEMA_BYTES`.
+    """
+    if len(text) > MAX_SCHEMA_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_SCHEMA_BYTES:
+        raise InvalidSchemaError(f"the schema is longer than {MAX_SCHEMA_BYTES:,} bytes")

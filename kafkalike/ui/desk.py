@@ -16,7 +16,7 @@ from kafkalike.errors import KafkaConnectionError, KafkaError
 from kafkalike.model.clock import Clock
 from kafkalike.model.lag import Lag, PartitionIndex, total
 from kafkalike.producer import KafkaProducer
-from kafkalike.schemas.registry import Registry
+from kafkalike.schemas.cluster_registry import Registry
 from kafkalike.schemas.wire import HEADER, MAGIC
 from kafkalike.ui.jobs import Jobs
 from kafkalike.ui.values import Decode, Kind, no_schemas
@@ -288,9 +288,9 @@ class Desk:
 
 
 def _decoder(kind: str, registry: Registry) -> Callable[[bytes], Any]:
-    from kafkalike.schemas.serde.avro import AvroDeserializer
-    from kafkalike.schemas.serde.json_schema import JSONDeserializer
-    from kafkalike.schemas.serde.protobuf import ProtobufDeserializer
+    from kafkalike.schemas.serde.avro_serde import AvroDeserializer
+    from kafkalike.schemas.serde.json_serde import JSONDeserializer
+    from kafkalike.schemas.serde.protobuf_serde import ProtobufDeserializer
 
     if kind == "AVRO":
         return AvroDeserializer(registry)

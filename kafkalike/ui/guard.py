@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from kafkalike.schemas.service.loopback import host_name, is_loopback
+from kafkalike.schemas.service.credentials import host_name, is_loopback
 
 COOKIE: Final = "kafkalike_console"
 """Name of the cookie; the port stands behind it, as cookies know no ports."""

@@ -14,7 +14,7 @@ from kafkalike.admin.group_lag import Lags
 from kafkalike.connect import connect
 from kafkalike.errors import GroupIdNotFoundError
 from kafkalike.model.lag import Lag, total
-from kafkalike.schemas.extras import needed
+from kafkalike.schemas.optional_imports import needed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.schemas.extras import needed
-from kafkalike.schemas.service.loopback import is_loopback
+from kafkalike.schemas.optional_imports import needed
+from kafkalike.schemas.service.credentials import is_loopback
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

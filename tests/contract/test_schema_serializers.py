@@ -39,7 +39,7 @@ from kafkalike.schemas import (
     header_schema_id_serializer,
     prefix_schema_id_deserializer,
 )
-from kafkalike.schemas.proto.parse import parse_proto
+from kafkalike.schemas.proto.parser import parse_proto
 from tests.tools.proto_pairs import pool_of
 
 USER = json.dumps(

@@ -24,10 +24,10 @@ from kafkalike.admin.testing import MemoryCluster
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, SchemaRegistryError
 from kafkalike.model.schemas.schema import Schema as SchemaValue
 from kafkalike.schemas import Registry, RemoteRegistry, Schema, open_registry
-from kafkalike.schemas.http.credentials import credentials
-from kafkalike.schemas.remote import MAX_ANSWER, Access
+from kafkalike.schemas.remote_registry import MAX_ANSWER, Access
 from kafkalike.schemas.service import http_server as serving
-from kafkalike.schemas.service.routes import ROUTES
+from kafkalike.schemas.service.credentials import credentials
+from kafkalike.schemas.service.registry_service import ROUTES
 from tests.tools.registries import served
 
 V1 = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'

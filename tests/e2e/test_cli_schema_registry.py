@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from kafkalike.schemas import Registry, Schema, open_registry
-from kafkalike.schemas.client import RegistryClient
+from kafkalike.schemas.registry_client import RegistryClient
 from tests.e2e.conftest import MAIN, Run
 
 

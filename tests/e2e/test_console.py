@@ -23,8 +23,8 @@ from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.model.structs import NewTopic
 from kafkalike.producer import KafkaProducer
-from kafkalike.schemas.registry import Registry
-from kafkalike.schemas.shapes import Schema
+from kafkalike.schemas.cluster_registry import Registry
+from kafkalike.schemas.confluent_types import Schema
 from tests.e2e.conftest import MAIN
 from tests.tools.browser import chromium, judge
 

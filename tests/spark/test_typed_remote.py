@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.connect import connect
 from kafkalike.schemas import Schema, open_registry
-from kafkalike.schemas.http.credentials import Credentials
+from kafkalike.schemas.service.credentials import Credentials
 from kafkalike.spark import create_view, write
 from tests.tools.avro_cases import avro
 from tests.tools.records import fill

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from kafkalike.admin.testing import MemoryCluster
-from kafkalike.schemas.http.credentials import Credentials
-from kafkalike.schemas.http.serving import RegistryServer
-from kafkalike.schemas.service.service import RegistryService
+from kafkalike.schemas.service.credentials import Credentials
+from kafkalike.schemas.service.registry_server import RegistryServer
+from kafkalike.schemas.service.registry_service import RegistryService
 
 
 @contextmanager

@@ -44,7 +44,7 @@ LOADED: Final = (
     "kafkalike.log.topic.topic_log",
     "kafkalike.producer.kafka_producer",
     "kafkalike.maintenance.retention",
-    "kafkalike.schemas.registry",
+    "kafkalike.schemas.cluster_registry",
     "pandas",
     "pyarrow.compute",
     "pyarrow.parquet",

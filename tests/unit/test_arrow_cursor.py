@@ -7,8 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from kafkalike.schemas.arrow.avro_walk import number_at
-from kafkalike.schemas.arrow.cursor import BAD_NUMBER, ENDS_EARLY, Cursor
+from kafkalike.schemas.arrow.cursor import BAD_NUMBER, ENDS_EARLY, Cursor, number_at
 from tests.tools.effort import seeds
 
 

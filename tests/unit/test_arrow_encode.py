@@ -13,10 +13,10 @@ from fastavro import parse_schema
 
 from kafkalike.errors import IllegalArgumentError, SerializationError
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.decode import BatchDecoder
-from kafkalike.schemas.arrow.derive import derived
-from kafkalike.schemas.arrow.encode import BatchEncoder
-from kafkalike.schemas.arrow.readers import reader_of
+from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
+from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
+from kafkalike.schemas.arrow.derived_schema import derived
+from kafkalike.schemas.arrow.reader_factory import reader_of
 from tests.tools.schemas import SchemasInMemory
 
 

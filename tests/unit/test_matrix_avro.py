@@ -15,9 +15,9 @@ from fastavro import parse_schema, schemaless_reader
 
 from kafkalike.errors import SerializationError
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.decode import BatchDecoder
-from kafkalike.schemas.arrow.encode import BatchEncoder
-from kafkalike.schemas.arrow.readers import reader_of
+from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
+from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
+from kafkalike.schemas.arrow.reader_factory import reader_of
 from tests.tools.avro_cases import avro, framed
 from tests.tools.schemas import SchemasInMemory
 

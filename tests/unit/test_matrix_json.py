@@ -13,10 +13,10 @@ import pytest
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.schema import Reference, Schema
-from kafkalike.schemas.arrow.decode import BatchDecoder
-from kafkalike.schemas.arrow.encode import BatchEncoder
-from kafkalike.schemas.arrow.readers import reader_of
-from kafkalike.schemas.compatibility.json_schema import problems
+from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
+from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
+from kafkalike.schemas.arrow.reader_factory import reader_of
+from kafkalike.schemas.compatibility.json_compatibility import problems
 from tests.tools.avro_cases import framed
 from tests.tools.schemas import SchemasInMemory
 

@@ -13,9 +13,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import SerializationError
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.decode import BatchDecoder
-from kafkalike.schemas.arrow.encode import BatchEncoder
-from kafkalike.schemas.arrow.readers import reader_of
+from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
+from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
+from kafkalike.schemas.arrow.reader_factory import reader_of
 from tests.tools.avro_cases import framed
 from tests.tools.protoc import compiled
 from tests.tools.schemas import SchemasInMemory

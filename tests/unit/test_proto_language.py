@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.schema import Reference, Schema
-from kafkalike.schemas.proto.files import (
+from kafkalike.schemas.proto.parser import parse_proto
+from kafkalike.schemas.proto.printer import print_proto
+from kafkalike.schemas.proto.proto_files import (
     as_text,
     build_file,
     indexes_of,
@@ -27,8 +29,6 @@ from kafkalike.schemas.proto.files import (
     resolved,
     serialized,
 )
-from kafkalike.schemas.proto.parse import parse_proto
-from kafkalike.schemas.proto.printer import print_proto
 from tests.tools.effort import examples
 from tests.tools.proto_pairs import files, pool_of
 from tests.tools.schemas import SchemasInMemory

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.schema import Reference, Schema
-from kafkalike.schemas.compatibility import avro, json_schema, protobuf
+from kafkalike.schemas.compatibility import avro_compatibility as avro
+from kafkalike.schemas.compatibility import json_compatibility as json_schema
+from kafkalike.schemas.compatibility import protobuf_compatibility as protobuf
 from kafkalike.schemas.format_checks import CHECKS
 from tests.tools.evolutions import AVRO, JSON, PROTOBUF, Evolution
 from tests.tools.schemas import SchemasInMemory

@@ -15,7 +15,7 @@ from kafkalike.cli.options import bootstrap_option, certificate, command_config_
 from kafkalike.errors import KafkaConfigurationError
 
 if TYPE_CHECKING:
-    from kafkalike.schemas.http.credentials import Credentials
+    from kafkalike.schemas.service.credentials import Credentials
 
 LOOK_SECONDS: Final = 0.1
 """How late a signal may be seen."""
@@ -70,8 +70,8 @@ class _Options:
 @pass_options(_Options)
 def schema_registry(environment: Environment, options: _Options) -> None:
     """Serve the schemas of a cluster to programs that know Confluent's registry, until SIGTERM or Ctrl-C."""
-    from kafkalike.schemas.http.serving import RegistryServer
-    from kafkalike.schemas.service.service import RegistryService
+    from kafkalike.schemas.service.registry_server import RegistryServer
+    from kafkalike.schemas.service.registry_service import RegistryService
 
     tls = certificate(options.tls_cert_file, options.tls_key_file)
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)
@@ -98,7 +98,7 @@ def schema_registry(environment: Environment, options: _Options) -> None:
 
 
 def _credentials(options: _Options) -> Credentials:
-    from kafkalike.schemas.http.credentials import credentials
+    from kafkalike.schemas.service.credentials import credentials
 
     tokens = [os.environ.get(TOKEN, ""), *_lines(options.token_file)]
     users = [*os.environ.get(USERS, "").split(","), *_lines(options.users_file)]

@@ -14,9 +14,9 @@ from kafkalike.cli.options import bootstrap_option, command_config_option, read_
 from kafkalike.cli.suggesting import SuggestingGroup
 
 if TYPE_CHECKING:
-    from kafkalike.schemas.client import RegistryClient
-    from kafkalike.schemas.registry import Registry
-    from kafkalike.schemas.shapes import SchemaReference
+    from kafkalike.schemas.cluster_registry import Registry
+    from kafkalike.schemas.confluent_types import SchemaReference
+    from kafkalike.schemas.registry_client import RegistryClient
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,7 +37,7 @@ def where_options(command: F) -> F:
 
 def open_client(environment: Environment, where: dict[str, Any]) -> RegistryClient:
     """The registry that a command's options name."""
-    from kafkalike.schemas.opening import open_registry
+    from kafkalike.schemas.factory import open_registry
 
     settings = read_properties(where["registry_config"])
     if where["url"] is not None:
@@ -49,7 +49,7 @@ def open_client(environment: Environment, where: dict[str, Any]) -> RegistryClie
 
 def open_own(environment: Environment, where: dict[str, Any]) -> Registry:
     """The registry of the cluster."""
-    from kafkalike.schemas.registry import Registry
+    from kafkalike.schemas.cluster_registry import Registry
 
     return Registry(environment.cluster_of(where["bootstrap_server"], where["command_config"]), clock=environment.clock)
 
@@ -75,7 +75,7 @@ def schema_options(command: F) -> F:
 
 def given_schema(given: dict[str, Any]) -> Any:  # noqa: ANN401 - a Schema
     """The schema of a command's options."""
-    from kafkalike.schemas.shapes import Schema
+    from kafkalike.schemas.confluent_types import Schema
 
     try:
         text = given["file"].read()
@@ -85,7 +85,7 @@ def given_schema(given: dict[str, Any]) -> Any:  # noqa: ANN401 - a Schema
 
 
 def _reference(given: str) -> SchemaReference:
-    from kafkalike.schemas.shapes import SchemaReference
+    from kafkalike.schemas.confluent_types import SchemaReference
 
     name, sign, target = given.partition("=")
     subject, colon, version = target.rpartition(":")
@@ -207,7 +207,7 @@ def setting_options(command: F) -> F:
 @pass_environment
 def config(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options
     """Show or set the compatibility level of a subject, or of all."""
-    from kafkalike.schemas.shapes import ServerConfig
+    from kafkalike.schemas.confluent_types import ServerConfig
 
     changes = given["level"] is not None or given["normalize"] is not None
     if changes and given["forget"]:

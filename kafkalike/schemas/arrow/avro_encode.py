@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.errors import SerializationError
-from kafkalike.schemas.arrow.avro_types import DURATION, arrow_type, branches_of, default_array, wider
-from kafkalike.schemas.arrow.exact import can_be, doubled_key, exactly
-from kafkalike.schemas.arrow.reading import UnmatchedError
+from kafkalike.schemas.arrow.avro_arrow_types import DURATION, arrow_type, branches_of, default_array, wider
+from kafkalike.schemas.arrow.column_reader import UnmatchedError
+from kafkalike.schemas.arrow.exact_cast import can_be, doubled_key, exactly
 from kafkalike.schemas.avro_schema import AvroField, AvroType
 
 Write = Callable[[pa.Array], pa.BinaryArray]

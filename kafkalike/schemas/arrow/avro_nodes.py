@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from kafkalike.schemas.arrow.avro_walk import UnclearError, number_at, past_bytes
-from kafkalike.schemas.arrow.cursor import TOO_DEEP, Cursor, Numbers, Rows
+from kafkalike.schemas.arrow.cursor import TOO_DEEP, Cursor, Numbers, Rows, UnclearError, number_at, past_bytes
 from kafkalike.schemas.limits import MAX_VALUE_DEPTH
 
 Convert = Callable[[Cursor, Rows, Numbers], pa.Array]

@@ -1,4 +1,4 @@
-"""Avro plan: a writer's and a reader's schema in, the nodes that read the one as the columns of the other, out.
+"""Avro values of any writer's schema as the columns of a reader's: the plan of nodes that read the one as the other.
 
 Avro's rules of resolution, once for each pair of schemas: fields by name or alias, defaults for what the writer does
 not have, numbers that grow, enums with a default, unions. Where a branch of a union cannot be read, only the values
@@ -9,10 +9,22 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalike.schemas.arrow import avro_leaves as leaves
-from kafkalike.schemas.arrow.avro_items import Items
+from kafkalike.model.schemas.schema import Schema
+from kafkalike.schemas.arrow import avro_containers as leaves
+from kafkalike.schemas.arrow.avro_arrow_types import (
+    VALUE,
+    arrow_type,
+    branches_of,
+    columns_of,
+    default_array,
+    record_fields,
+    wider,
+)
+from kafkalike.schemas.arrow.avro_containers import Items
 from kafkalike.schemas.arrow.avro_nodes import (
     Bytes,
     Constant,
@@ -26,16 +38,10 @@ from kafkalike.schemas.arrow.avro_nodes import (
     Skipped,
     Union,
 )
-from kafkalike.schemas.arrow.avro_types import (
-    VALUE,
-    arrow_type,
-    branches_of,
-    default_array,
-    record_fields,
-    wider,
-)
-from kafkalike.schemas.arrow.reading import UnmatchedError
-from kafkalike.schemas.avro_schema import AvroField, AvroType
+from kafkalike.schemas.arrow.column_reader import Problems, Reading, UnmatchedError, check_type
+from kafkalike.schemas.arrow.cursor import Cursor, Numbers
+from kafkalike.schemas.avro_schema import AvroField, AvroType, parse_avro
+from kafkalike.schemas.schema_source import SchemaSource
 
 _MEANINGS: Final = {
     ("int", "date"): "date",
@@ -278,3 +284,29 @@ def _check_names(wrote: AvroType, wants: AvroType) -> None:
     same = wrote.name.rpartition(".")[2] == wants.name.rpartition(".")[2]
     if not same and wrote.name not in wants.aliases:
         raise UnmatchedError(f"the reader has {wants.name} where the writer has {wrote.name}")
+
+
+class AvroReader:
+    """See `reader_of`."""
+
+    def __init__(self, schema: Schema, source: SchemaSource, depth: int) -> None:
+        self._source = source
+        self._depth = depth
+        self._wants = parse_avro(schema, source.referenced(schema), strict=False)
+        self.columns = columns_of(self._wants, depth)
+        self.is_record = self._wants.kind == "record"
+
+    def of(self, schema: Schema) -> Reading:
+        """See `Reader.of`."""
+        check_type(schema, "AVRO")
+        wrote = parse_avro(schema, self._source.referenced(schema), strict=False)
+        node = plan(wrote, self._wants, self._depth)
+
+        def read(data: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> tuple[pa.StructArray, Problems]:
+            cursor = Cursor(data, starts, ends)
+            found = node.read(cursor, np.arange(len(starts)))
+            cursor.finish()
+            bad = np.flatnonzero(cursor.problem)
+            return found, {int(row): cursor.problems[cursor.problem[row]] or "" for row in bad}
+
+        return read

@@ -1,6 +1,7 @@
-"""Cursor: the bytes of many values in, read side by side: one NumPy operation reads the same field of all of them.
+"""A cursor over the bytes of many values, read side by side: one NumPy operation reads the same field of all of them.
 
-What is wrong with a value is noted and ends that value alone; the others go on.
+What is wrong with a value is noted and ends that value alone; the others go on. Where one value has very many parts it
+is walked along first, in plain Python, and its parts are then read side by side.
 """
 
 from __future__ import annotations
@@ -305,3 +306,41 @@ def _invalid(values: pa.Array, first: int) -> list[int]:
         half = len(values) // 2
         return [*_invalid(values[:half], first), *_invalid(values[half:], first + half)]
     return []
+
+
+_MOST_VARINT_BITS: Final = 63
+
+
+class UnclearError(Exception):
+    """Where a value ends cannot be said without reading it, or it is damaged."""
+
+
+def number_at(data: bytes, at: int) -> tuple[int, int]:
+    """A number of variable length, and where it ends.
+
+    Raises:
+        UnclearError: it has too many bytes.
+        IndexError: the bytes end before.
+    """
+    byte = data[at]
+    at += 1
+    if byte < 0x80:  # noqa: PLR2004 - the bit that says that more follows
+        return (byte >> 1) ^ -(byte & 1), at
+    found, shift = byte & 0x7F, 7
+    while True:
+        byte = data[at]
+        at += 1
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004
+            return (found >> 1) ^ -(found & 1), at
+        shift += 7
+        if shift > _MOST_VARINT_BITS:
+            raise UnclearError
+
+
+def past_bytes(data: bytes, at: int) -> int:
+    """Where a run of bytes ends that follows its length."""
+    size, at = number_at(data, at)
+    if size < 0:
+        raise UnclearError
+    return at + size

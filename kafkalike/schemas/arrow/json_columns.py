@@ -1,4 +1,4 @@
-"""JSON columns: a JSON Schema in, what makes columns of parsed values out.
+"""JSON values as the columns of a JSON Schema.
 
 A value that may be of several types, or of any, has no column type of its own: it is its JSON as a text.
 """
@@ -10,15 +10,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
 from kafkalike.errors import InvalidSchemaError
-from kafkalike.schemas.arrow.json_numbers import exact, is_number, nearest, whole
-from kafkalike.schemas.arrow.values import Column, Leaf, Lists, Maps, Structs
-from kafkalike.schemas.json_references import JsonReferences, Resolver
-from kafkalike.schemas.json_text import load_json
+from kafkalike.model.schemas.schema import Schema
+from kafkalike.schemas.arrow.column_reader import Reading, check_type
+from kafkalike.schemas.arrow.json_numbers import exact, is_number, nearest, parsed, whole
+from kafkalike.schemas.arrow.value_arrays import Column, Leaf, Lists, Maps, Structs, one_by_one
+from kafkalike.schemas.json_documents import JsonReferences, Resolver
+from kafkalike.schemas.limits import load_json
+from kafkalike.schemas.schema_source import SchemaSource
 
 _MOST_REFS: Final = 50
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -280,3 +284,25 @@ def _number(value: Any) -> float:  # noqa: ANN401
     if not is_number(value):
         raise TypeError(f"a number is needed, not {json_text(value)[:100]}")
     return nearest(value)
+
+
+class JsonReader:
+    """See `reader_of`. JSON says itself what it is, so it does not matter which schema a value was written with."""
+
+    def __init__(self, schema: Schema, source: SchemaSource, depth: int) -> None:
+        used = {name: used.text for name, used in source.referenced(schema).items()}
+        self._top, self.is_record = JsonColumns(schema.text, used, depth).top()
+        self.columns = pa.schema(list(self._top.kind))
+
+    def of(self, schema: Schema) -> Reading:
+        """See `Reader.of`."""
+        check_type(schema, "JSON")
+        return partial(one_by_one, self._top, _parsed)
+
+
+def _parsed(value: bytes) -> Any:  # noqa: ANN401 - any JSON
+    # A BOM and other encodings than UTF-8 are refused here, where `json.loads` would guess.
+    found = parsed(str(value, "utf-8"))
+    if found is None:
+        raise ValueError("the value is null")
+    return found

@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.exact import is_text
+from kafkalike.schemas.arrow.column_reader import UnmatchedError
+from kafkalike.schemas.arrow.exact_cast import is_text
 from kafkalike.schemas.arrow.json_columns import JsonColumns, json_text
 from kafkalike.schemas.arrow.json_numbers import exact, nearest, parsed, whole
-from kafkalike.schemas.arrow.objects import at, check_kind, is_list, objects, without_doubles
-from kafkalike.schemas.arrow.reading import UnmatchedError
-from kafkalike.schemas.arrow.values import Column, Leaf, Lists, Maps, Structs
-from kafkalike.schemas.codec import codec_for
-from kafkalike.schemas.source import SchemaSource
+from kafkalike.schemas.arrow.python_objects import at, check_kind, is_list, objects, without_doubles
+from kafkalike.schemas.arrow.value_arrays import Column, Leaf, Lists, Maps, Structs
+from kafkalike.schemas.codecs.codec import codec_for
+from kafkalike.schemas.schema_source import SchemaSource
 
 Plain = Callable[[Any], Any]
 """A value of an array → what `json.dumps` takes."""

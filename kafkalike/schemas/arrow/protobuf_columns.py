@@ -1,4 +1,4 @@
-"""Protobuf columns: a message's descriptor in, what makes columns of such messages out.
+"""Protobuf messages of any version of a file as the columns of one version.
 
 Messages are parsed one by one, which Protobuf's C code does, and become columns field by field.
 """
@@ -13,10 +13,17 @@ from typing import Any, Final
 import pyarrow as pa
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import IllegalArgumentError, InvalidSchemaError
-from kafkalike.schemas.arrow.values import Column, Leaf, Lists, Maps, Structs
-from kafkalike.schemas.proto.well_known import JSON_MESSAGES, WRAPPERS
+from kafkalike.model.schemas.schema import Schema
+from kafkalike.schemas.arrow.column_reader import Reading, check_type
+from kafkalike.schemas.arrow.value_arrays import Column, Leaf, Lists, Maps, Structs, one_by_one
+from kafkalike.schemas.proto.field_changes import check_of
+from kafkalike.schemas.proto.proto_files import JSON_MESSAGES, WRAPPERS, build_file, message_at
+from kafkalike.schemas.schema_source import SchemaSource
+from kafkalike.schemas.wire import split_indexes
 
 _F: Final = FieldDescriptor
 _SCALARS: Final[Mapping[int, pa.DataType]] = {
@@ -164,3 +171,55 @@ def _micros(nanos: int) -> int:
     if abs(nanos) >= 1000 * MICROS:
         raise ValueError(f"{nanos} nanoseconds are no part of a second")
     return nanos // 1000
+
+
+Parse = Callable[[bytes], Message]
+
+
+class ProtobufReader:
+    """See `reader_of`. Fields have their numbers in the value: the writer's schema only says which message it is."""
+
+    def __init__(self, schema: Schema, source: SchemaSource, depth: int, message: str | None) -> None:
+        self._source = source
+        self._message = chosen_message(build_file(schema, source.referenced(schema)), message)
+        self._class = GetMessageClass(self._message)
+        self._top = message_columns(self._message, depth)
+        self.columns = pa.schema(list(self._top.kind))
+        self.is_record = True
+
+    def of(self, schema: Schema) -> Reading:
+        """See `Reader.of`."""
+        check_type(schema, "PROTOBUF")
+        file = build_file(schema, self._source.referenced(schema))
+        known: dict[tuple[int, ...], tuple[str, Parse]] = {}
+
+        def parse_one(value: bytes) -> Message:
+            indexes, start = split_indexes(value)
+            found = known.get(indexes)
+            if found is None:
+                writer = message_at(file, indexes)
+                found = known[indexes] = writer.full_name, self._parse(writer)
+            name, parse = found
+            if name != self._message.full_name:
+                raise ValueError(f"the value is a message {name}, not {self._message.full_name}")
+            try:
+                return parse(value[start:])
+            except DecodeError as cause:
+                raise ValueError(f"the value is no message {name}: {cause}") from cause
+
+        return partial(one_by_one, self._top, parse_one)
+
+    def _parse(self, writer: Descriptor) -> Parse:
+        """What parses a message: by both schemas where a field has changed its type, which have to agree then."""
+        read = self._class.FromString
+        check = check_of(writer, self._message) if writer.full_name == self._message.full_name else None
+        if check is None:
+            return read
+        written = GetMessageClass(writer).FromString
+
+        def parse(value: bytes) -> Message:
+            found = read(value)
+            check(written(value), found)
+            return found
+
+        return parse

@@ -17,15 +17,14 @@ from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import SerializationError
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.exact import is_bytes, is_text
+from kafkalike.schemas.arrow.column_reader import UnmatchedError
+from kafkalike.schemas.arrow.exact_cast import is_bytes, is_text
 from kafkalike.schemas.arrow.json_numbers import exact, is_number, nearest, parsed, whole
-from kafkalike.schemas.arrow.objects import at, check_kind, is_list, objects, without_doubles
 from kafkalike.schemas.arrow.protobuf_columns import MICROS, MOST_SECONDS, chosen_message
-from kafkalike.schemas.arrow.reading import UnmatchedError
-from kafkalike.schemas.arrow.values import WRONG
-from kafkalike.schemas.proto.files import build_file, indexes_of
-from kafkalike.schemas.proto.well_known import JSON_MESSAGES, WRAPPERS
-from kafkalike.schemas.source import SchemaSource
+from kafkalike.schemas.arrow.python_objects import at, check_kind, is_list, objects, without_doubles
+from kafkalike.schemas.arrow.value_arrays import WRONG
+from kafkalike.schemas.proto.proto_files import JSON_MESSAGES, WRAPPERS, build_file, indexes_of
+from kafkalike.schemas.schema_source import SchemaSource
 from kafkalike.schemas.wire import join_indexes
 
 Fill = Callable[[Any, Any], None]

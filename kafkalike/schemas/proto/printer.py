@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pb2 import (
     UninterpretedOption,
 )
 
-from kafkalike.schemas.proto.parse import LABELS, MAX_NUMBER, SCALARS
+from kafkalike.schemas.proto.parser import LABELS, MAX_NUMBER, SCALARS
 
 _SCALAR_NAMES: Final = {number: name for name, number in SCALARS.items()}
 _LABEL_NAMES: Final = {number: name for name, number in LABELS.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kafkalike.schemas.serialization.context import Field, MessageField, SerializationContext
 from kafkalike.schemas.serialization.formats import (
     BytesSerializer,
     DefaultSerializer,
@@ -15,8 +14,17 @@ from kafkalike.schemas.serialization.formats import (
     deserializer_for,
     serializer_for,
 )
-from kafkalike.schemas.serialization.functions import as_deserializer, as_serializer
-from kafkalike.schemas.serialization.interfaces import DeserializeFunction, Deserializer, SerializeFunction, Serializer
+from kafkalike.schemas.serialization.interfaces import (
+    DeserializeFunction,
+    Deserializer,
+    Field,
+    MessageField,
+    SerializationContext,
+    SerializeFunction,
+    Serializer,
+    as_deserializer,
+    as_serializer,
+)
 
 __all__ = [
     "BytesSerializer",

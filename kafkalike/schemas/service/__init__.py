@@ -1,1 +1,1 @@
-"""Service: Confluent's REST interface, without HTTP: method, path, query and body in, the JSON of the answer out."""
+"""The registry of a cluster as a service for programs that know Confluent's: REST interface, HTTP, credentials."""

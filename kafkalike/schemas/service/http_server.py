@@ -1,17 +1,23 @@
-"""Serving: an ASGI application at an address, in a thread, until it is asked to stop."""
+"""An ASGI application served at an address, in a thread, until it is asked to stop.
+
+Connections whose client sends no whole head of a request in time are closed. uvicorn waits for a head without end, and
+counts the connection among those that there may be: a few silent clients, who need no password, would keep everybody
+else out.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import threading
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.schemas.service.loopback import is_loopback
-from kafkalike.schemas.service.request_heads import impatient
+from kafkalike.schemas.service.credentials import is_loopback
 
 HEAD_SECONDS: Final = 30.0
 """How long a client may take for the head of a request."""
@@ -125,3 +131,41 @@ def _listening(host: str, port: int, *, anyone: bool) -> socket.socket:
     except OSError as cause:
         raise KafkaConfigurationError(f"cannot listen at {host}:{port}: {cause}") from cause
     return made
+
+
+def impatient(seconds: float) -> type[asyncio.Protocol]:
+    """Uvicorn's protocol, which waits for a head so long.
+
+    Args:
+        seconds: from the connection's first moment, or from the first byte behind an answered request.
+    """
+
+    class Impatient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - asyncio's
+            super().connection_made(transport)
+            self._wait()
+
+        def data_received(self, data: bytes) -> None:
+            before = self.cycle
+            super().data_received(data)
+            if self.cycle is not before:
+                # A head is whole.
+                self._stop()
+            elif self._timer is None and (before is None or before.response_complete):
+                self._wait()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop()
+            super().connection_lost(exc)
+
+        def _wait(self) -> None:
+            self._timer = self.loop.call_later(seconds, self.transport.close)
+
+        def _stop(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None
+
+    return Impatient

@@ -12,7 +12,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.maintenance.verify.readable import check_readable
 from kafkalike.maintenance.verify.young import is_young
 from kafkalike.model.names import check_topic_name
-from kafkalike.schemas.arrow.readers import DEPTH
+from kafkalike.schemas.arrow.reader_factory import DEPTH
 from kafkalike.spark.format.format import FORMAT, register_format
 from kafkalike.spark.jvm.spark_session import tell_hadoop
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.topic_sql import plain_name
-from kafkalike.schemas.arrow.readers import DEPTH
+from kafkalike.schemas.arrow.reader_factory import DEPTH
 from kafkalike.spark.reads.frames import read
 from kafkalike.spark.sql_text import check_free, make_marked
 from kafkalike.spark.typed.reader_schema import FORMATS as TYPED

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalike.errors import IllegalArgumentError, SerializationError
-from kafkalike.schemas.arrow.decode import BatchDecoder
-from kafkalike.schemas.arrow.readers import DEPTH, reader_of
+from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
+from kafkalike.schemas.arrow.reader_factory import DEPTH, reader_of
 from kafkalike.spark.typed.arrow_udf import over_arrays, spark_type, storable
 from kafkalike.spark.typed.reader_schema import Part, Reading, opened, reading_of, schema_of, subject_of
 

@@ -17,10 +17,10 @@ from pyspark.sql.types import BinaryType, DataType
 
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, SerializationError
 from kafkalike.model.schemas.schema import Schema, SchemaType
-from kafkalike.schemas.arrow.derive import derived
-from kafkalike.schemas.arrow.encode import BatchEncoder
-from kafkalike.schemas.arrow.readers import DEPTH
-from kafkalike.schemas.sent import SentSchemas, Where
+from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
+from kafkalike.schemas.arrow.derived_schema import derived
+from kafkalike.schemas.arrow.reader_factory import DEPTH
+from kafkalike.schemas.picklable_registry import SentSchemas, Where
 from kafkalike.spark.typed.arrow_udf import over_arrays
 from kafkalike.spark.typed.reader_schema import FORMATS, NO_SUBJECT, Part, opened, schema_of, subject_of
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from kafkalike.connect import connect_delta
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
 from kafkalike.model.schemas.schema import Schema, SchemaType
-from kafkalike.schemas.opening import OWN
-from kafkalike.schemas.sent import SentSchemas, Where
-from kafkalike.schemas.shapes import body_of, read_value
+from kafkalike.schemas.confluent_types import body_of, read_value
+from kafkalike.schemas.factory import OWN
+from kafkalike.schemas.picklable_registry import SentSchemas, Where
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

@@ -23,8 +23,8 @@ from pyspark.sql.types import DataType, StringType
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.readers import DEPTH
-from kafkalike.schemas.sent import Where
+from kafkalike.schemas.arrow.reader_factory import DEPTH
+from kafkalike.schemas.picklable_registry import Where
 from kafkalike.spark.sql_text import make_marked, quoted
 from kafkalike.spark.typed.arrow_udf import over_arrays, storable
 from kafkalike.spark.typed.decode import FOUND, WRONG, Decode

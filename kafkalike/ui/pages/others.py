@@ -96,7 +96,7 @@ def schema(request: Request) -> Response:
 
 def check_schema(request: Request) -> Response:
     """Say whether a text could be the next version of a subject, or make it that."""
-    from kafkalike.schemas.shapes import Schema
+    from kafkalike.schemas.confluent_types import Schema
 
     registry, given = site(request).desk.registry, form(request)
     subject, text = given.get("subject", "").strip(), given.get("schema", "")

@@ -1,0 +1,160 @@
+"""Decode: records' values with their schemas' ids in, structs of the reader's columns, and what was wrong, out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafkalike.errors import InvalidSchemaError, SchemaRegistryError
+from kafkalike.model.schemas.schema import Schema
+from kafkalike.schemas.arrow.column_reader import Reader, Reading, UnmatchedError
+from kafkalike.schemas.arrow.cursor import LARGEST_BATCH, Numbers, TooLargeError
+
+HEAD: Final = 5
+"""Bytes before a value: a zero, and the schema's id."""
+
+NOT_FRAMED: Final = "the value does not begin with a zero and the id of a schema"
+NOT_FOUND: Final = 404
+TOO_LARGE: Final = "the value's columns are too large"
+
+
+class BatchDecoder:
+    """Decodes batches of values. Not for several threads.
+
+    Each value is read by the schema that its id names, and brought to the columns of the reader's schema. A value that
+    cannot be read becomes null, with a text that says why; it takes no other value along.
+    """
+
+    def __init__(self, reader: Reader, schema_of: Callable[[int], Schema]) -> None:
+        """Make one.
+
+        Args:
+            reader: the columns; see `reader_of`.
+            schema_of: gives the schema of an id, asked once for each; `SchemaRegistryError` says that there is none,
+                and other errors end the batch.
+        """
+        self._reader = reader
+        self._schema_of = schema_of
+        self._readings: dict[int, Reading | str] = {}
+        self.columns: pa.Schema = reader.columns
+        self.is_record = reader.is_record
+        self._kind = pa.struct(list(reader.columns))
+
+    def decode(self, values: pa.Array) -> tuple[pa.StructArray, pa.StringArray]:
+        """Decode values.
+
+        Args:
+            values: an array of BINARY; null is a tombstone.
+
+        Returns:
+            A struct of the columns for each value, null for tombstones and where something is wrong; and what is wrong,
+            null where nothing is.
+
+        Raises:
+            OSError, KafkaError: the registry could not be asked.
+        """
+        if values.nbytes > LARGEST_BATCH and len(values) > 1:
+            return self._halves(values)
+        if pa.types.is_large_binary(values.type):
+            values = values.cast(pa.binary())
+        try:
+            return self._decoded(values)
+        except TooLargeError:
+            if len(values) > 1:
+                return self._halves(values)
+            return pa.nulls(1, self._kind), pa.array([TOO_LARGE], pa.string())
+
+    def _halves(self, values: pa.Array) -> tuple[pa.StructArray, pa.StringArray]:
+        half = len(values) // 2
+        low, high = self.decode(values[:half]), self.decode(values[half:])
+        return pa.concat_arrays([low[0], high[0]]), pa.concat_arrays([low[1], high[1]])
+
+    def _decoded(self, values: pa.Array) -> tuple[pa.StructArray, pa.StringArray]:
+        data, starts, ends = _spans(values)
+        errors: dict[int, str] = {}
+        there = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+        framed = there & (ends - starts >= HEAD)
+        framed[framed] = data[starts[framed]] == 0
+        errors.update(dict.fromkeys(np.flatnonzero(there & ~framed).tolist(), NOT_FRAMED))
+        rows = np.flatnonzero(framed)
+        ids = _ids(data, starts[rows])
+        pieces, places = [], []
+        alike = len(ids) > 0 and bool((ids == ids[0]).all())
+        for number in [int(ids[0])] if alike else np.unique(ids).tolist():
+            mine = rows if alike else rows[ids == number]
+            reading = self._reading(number)
+            if isinstance(reading, str):
+                errors.update(dict.fromkeys(mine.tolist(), reading))
+                continue
+            found, problems = reading(data, starts[mine] + HEAD, ends[mine])
+            good = np.ones(len(mine), np.bool_)
+            for nth, problem in problems.items():
+                errors[int(mine[nth])] = problem
+                good[nth] = False
+            pieces.append(found if good.all() else found.filter(pa.array(good)))
+            places.append(mine[good])
+        return self._placed(pieces, places, len(values)), _texts(errors, len(values))
+
+    def _placed(self, pieces: list[pa.StructArray], places: list[Numbers], count: int) -> pa.StructArray:
+        """Structs of several schemas in the order of their values."""
+        if len(pieces) == 1 and len(pieces[0]) == count:
+            return pieces[0]
+        chosen = np.full(count, -1, np.int64)
+        first = 0
+        for where in places:
+            chosen[where] = np.arange(first, first + len(where))
+            first += len(where)
+        if not first:
+            return pa.nulls(count, self._kind)
+        return pa.concat_arrays(pieces).take(pa.array(chosen, mask=chosen < 0))
+
+    def _reading(self, number: int) -> Reading | str:
+        """What reads the values of a schema, or why nothing does."""
+        known = self._readings.get(number)
+        if known is None:
+            try:
+                schema = self._schema_of(number)
+            except SchemaRegistryError as cause:
+                if cause.http_status_code != NOT_FOUND:
+                    raise
+                # Not kept: the next batch asks again.
+                return f"schema {number}: {cause.error_message}"
+            try:
+                known = self._reader.of(schema)
+            except UnmatchedError as cause:
+                known = f"schema {number}: {cause}"
+            except InvalidSchemaError as cause:
+                known = f"schema {number}: {cause.error_message}"
+            self._readings[number] = known
+        return known
+
+
+def _spans(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Numbers, Numbers]:
+    """The bytes of an array of BINARY, and where each element begins and ends in them."""
+    _, offsets, plain = values.buffers()
+    edges = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    if not len(values):
+        edges = np.zeros(1, np.int64)
+    data = np.frombuffer(plain or b"", np.uint8)[edges[0] : edges[-1]]
+    edges = edges - edges[0]
+    return data, edges[:-1], edges[1:]
+
+
+def _ids(data: npt.NDArray[np.uint8], starts: Numbers) -> npt.NDArray[np.uint32]:
+    """The schemas' ids of values that have one."""
+    if not len(starts):
+        return np.empty(0, np.uint32)
+    # A number that begins at each byte, no copy.
+    numbers: Numbers = np.ndarray((len(data) - HEAD + 2,), ">u4", data, strides=(1,))
+    found: npt.NDArray[np.uint32] = numbers[starts + 1].astype(np.uint32)
+    return found
+
+
+def _texts(errors: dict[int, str], count: int) -> pa.StringArray:
+    if not errors:
+        return pa.nulls(count, pa.string())
+    return pa.array([errors.get(row) for row in range(count)], pa.string())

@@ -1,0 +1,104 @@
+"""Encode: Arrow arrays in, records' bytes with a schema's id out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalike.errors import SerializationError
+from kafkalike.model.schemas.schema import Schema
+from kafkalike.schemas.arrow.avro_arrow_types import VALUE
+from kafkalike.schemas.arrow.avro_encode import joined, writer_of
+from kafkalike.schemas.arrow.column_reader import UnmatchedError
+from kafkalike.schemas.avro_schema import parse_avro
+from kafkalike.schemas.optional_imports import needed
+from kafkalike.schemas.schema_source import SchemaSource
+from kafkalike.schemas.wire import frame
+
+Encode = Callable[[pa.Array], pa.BinaryArray]
+"""Writes payloads of values; none of them is null."""
+
+
+class BatchEncoder:
+    """Encodes batches of values.
+
+    Args:
+        schema: what they are written with.
+        number: its id.
+        source: where the schemas that it uses are.
+        kind: the type of the values: a struct whose fields are those of the schema, by their names, or of a schema
+            that is no record what it is. Times of day and durations may be microseconds.
+        depth: how often a type may stand in itself.
+        message: a Protobuf message's name; None for the first one.
+
+    Raises:
+        SerializationError: such values can never be written with this schema.
+        SchemaRegistryError: the schema cannot be understood.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        number: int,
+        source: SchemaSource,
+        kind: pa.DataType,
+        *,
+        depth: int,
+        message: str | None = None,
+    ) -> None:
+        self._head = pa.array([frame(number)], pa.binary())
+        try:
+            _check_names(kind, "")
+            self._encode = _encoder(schema, source, kind, depth, message)
+        except UnmatchedError as cause:
+            raise SerializationError(f"the columns do not fit schema {number}: {cause}") from cause
+
+    def encode(self, values: pa.Array) -> pa.BinaryArray:
+        """Encode values; null is a tombstone.
+
+        Raises:
+            SerializationError: one is not of the schema.
+        """
+        there = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        some = values if len(there) == len(values) else values.take(pa.array(there))
+        heads = self._head.take(pa.array(np.zeros(len(some), np.int64)))
+        made = joined(heads, self._encode(some))
+        if len(some) == len(values):
+            return made
+        chosen = np.full(len(values), -1, np.int64)
+        chosen[there] = np.arange(len(there))
+        return made.take(pa.array(chosen, mask=chosen < 0))
+
+
+def _check_names(kind: pa.DataType, path: str) -> None:
+    """Refuse a struct that has a name twice, of which a value could have one only."""
+    if pa.types.is_struct(kind):
+        doubled = next((name for name, count in Counter(kind.names).items() if count > 1), None)
+        if doubled is not None:
+            raise UnmatchedError(f"{path}{doubled} is there twice")
+    for nth in range(kind.num_fields):
+        inner = kind.field(nth)
+        _check_names(inner.type, f"{path}{inner.name}.")
+
+
+def _encoder(schema: Schema, source: SchemaSource, kind: pa.DataType, depth: int, message: str | None) -> Encode:
+    match schema.type:
+        case "AVRO":
+            top = parse_avro(schema, source.referenced(schema), strict=False)
+            if top.kind != "record" and pa.types.is_struct(kind) and kind.names == [VALUE]:
+                inner = writer_of(top, kind.field(0).type, depth)
+                return lambda values: inner(values.field(0))
+            return writer_of(top, kind, depth)
+        case "PROTOBUF":
+            needed("google.protobuf", "Columns of Protobuf")
+            from kafkalike.schemas.arrow.protobuf_encode import encoder
+
+            return encoder(schema, source, kind, message)
+        case "JSON":
+            needed("jsonschema", "JSON schemas")
+            from kafkalike.schemas.arrow.json_encode import encoder as json_encoder
+
+            return json_encoder(schema, source, kind, depth)

@@ -1,0 +1,206 @@
+"""JSON Schema: a reader's and a writer's schema in, out what the reader refuses of what the writer accepts.
+
+By the rules of Confluent's registry, in which the content model decides what a property may do: an object is open
+(further properties may be anything), closed (there are none), or partially open (they must fit a schema).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
+from typing import Any, Final
+
+from kafkalike.errors import InvalidSchemaError
+from kafkalike.model.schemas.schema import Schema
+from kafkalike.schemas.compatibility.json_rules import (
+    KEYWORDS,
+    array_problems,
+    object_problems,
+    type_problems,
+    types_of,
+    value_problems,
+)
+from kafkalike.schemas.json_documents import JsonSchema, Places
+from kafkalike.schemas.limits import MAX_COMPARISONS, no_deeper_than_the_stack
+
+Resolve = Callable[[Schema], Mapping[str, Schema]]
+"""Gives what a schema refers to (`SchemaSource.referenced`)."""
+_SUMS: Final = ("oneOf", "anyOf")
+_COMBINED: Final = ("allOf", *_SUMS)
+
+
+def problems(new: Schema, old: Schema, resolve: Resolve) -> list[str]:
+    """What a reader with the schema `new` refuses of what `old` accepts.
+
+    Returns:
+        One sentence for each, beginning with the place, `$` being the whole value; empty when it accepts everything.
+
+    Raises:
+        InvalidSchemaError: one of them is no JSON Schema, or has a `$ref` that leads nowhere.
+    """
+    with no_deeper_than_the_stack():
+        reader, writer = Places(new, resolve(new)), Places(old, resolve(old))
+        return Comparison(reader, writer, count(1)).problems(reader.root, writer.root, "$")
+
+
+class Comparison:
+    """A reader's and a writer's document; each pair of schemas is looked at once.
+
+    Args:
+        reader: the reader's document.
+        writer: the writer's.
+        steps: counts the comparisons; choices of choices could make more of them than anybody can wait for.
+    """
+
+    def __init__(self, reader: Places, writer: Places, steps: Iterator[int]) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._steps = steps
+        self._known: dict[tuple[int, int], list[str]] = {}
+        self._alive: list[JsonSchema] = []
+
+    def problems(self, reader: JsonSchema, writer: JsonSchema, path: str) -> list[str]:
+        """What of `writer` is refused by `reader`; of a pair that was seen before, only the first is said again."""
+        reader, writer = self._reader.resolve(reader), self._writer.resolve(writer)
+        if reader is True or reader == {} or writer is False:
+            return []
+        if reader is False:
+            return [f"{path}: nothing is accepted any more"]
+        pair = (id(reader), id(writer))
+        if pair in self._known:
+            return self._known[pair][:1]
+        self._known[pair] = []
+        self._alive += (reader, writer)  # an id is a schema's own only while the schema lives
+        self._known[pair] = found = self._found(reader, {} if writer is True else writer, path)
+        return found
+
+    def _found(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> list[str]:
+        if next(self._steps) > MAX_COMPARISONS:
+            raise InvalidSchemaError(f"the schemas take more than {MAX_COMPARISONS:,} steps to compare")
+        reader, writer = _one_type_each(reader), _one_type_each(writer)
+        if any(keyword in reader or keyword in writer for keyword in _COMBINED):
+            return self._of_combined(reader, writer, path)
+        return self._of_plain(reader, writer, path)
+
+    def _of_plain(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> list[str]:
+        found = type_problems(reader, writer, path)
+        if found:
+            return found
+        found = value_problems(reader, writer, path)
+        kinds = types_of(writer)
+        if "object" in kinds:
+            found += object_problems(self.problems, reader, writer, path)
+        if "array" in kinds:
+            found += array_problems(self.problems, reader, writer, path)
+        return found + self._of_conditions(reader, writer, path)
+
+    def _of_conditions(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> list[str]:
+        found = []
+        if "not" in reader:
+            if "not" not in writer:
+                found.append(f"{path}: something is excluded by a new 'not'")
+            elif Comparison(self._writer, self._reader, self._steps).problems(writer["not"], reader["not"], path):
+                found.append(f"{path}: its 'not' excludes more")
+        for keyword in ("if", "then", "else"):
+            if reader.get(keyword) != writer.get(keyword) and keyword in reader:
+                found += self._of_condition(reader, writer, keyword, path)
+        return found
+
+    def _of_condition(self, reader: Mapping[str, Any], writer: Mapping[str, Any], keyword: str, path: str) -> list[str]:
+        if keyword == "if" or keyword not in writer:
+            return [f"{path}: its {keyword!r} is new or another"]
+        return self.problems(reader[keyword], writer[keyword], f"{path}/{keyword}")
+
+    def _of_combined(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> list[str]:
+        """All that the writer may choose must be accepted by all that the reader demands."""
+        for keyword in _SUMS:
+            if keyword in writer:
+                outer = _without(writer, keyword)
+                return _flat(
+                    self._found(reader, _joined(outer, self._writer.resolve(branch)), path)
+                    for branch in writer[keyword]
+                    if self._writer.resolve(branch) is not False
+                )
+        if "allOf" in reader:
+            found = _flat(self.problems(part, writer, path) for part in reader["allOf"])
+            rest = _without(reader, "allOf")
+            return found + (self._found(rest, writer, path) if _says(rest) else [])
+        for keyword in _SUMS:
+            if keyword in reader:
+                found = self._of_choice(reader[keyword], writer, keyword, path)
+                rest = _without(reader, keyword)
+                return found + (self._found(rest, writer, path) if _says(rest) else [])
+        parts = [self._writer.resolve(part) for part in writer["allOf"]]
+        rest = _without(writer, "allOf")
+        return self._of_any([*parts, *([rest] if _says(rest) else [])], reader, rest, path)
+
+    def _of_any(
+        self, parts: list[JsonSchema], reader: Mapping[str, Any], rest: Mapping[str, Any], path: str
+    ) -> list[str]:
+        """A writer that keeps to several schemas keeps to each, and to what they say together."""
+        if any(part is False for part in parts):
+            return []
+        best: list[str] | None = None
+        together: Mapping[str, Any] = rest
+        for part in parts:
+            found = self.problems(reader, part, path)
+            if not found:
+                return []
+            best = found if best is None or len(found) < len(best) else best
+            together = _joined(together, part)
+        if not any(keyword in together for keyword in _COMBINED) and not self._of_plain(reader, together, path):
+            return []
+        return best or []
+
+    def _of_choice(self, branches: list[JsonSchema], writer: Mapping[str, Any], keyword: str, path: str) -> list[str]:
+        best: list[str] | None = None
+        for branch in branches:
+            found = self.problems(branch, writer, path)
+            if not found:
+                return []
+            best = found if best is None or len(found) < len(best) else best
+        return [f"{path}: no schema of its {keyword!r} accepts all that was accepted", *(best or [])]
+
+
+def _one_type_each(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A list of types as a choice of schemas, one for each type."""
+    kinds = schema.get("type")
+    if not isinstance(kinds, list):
+        return schema
+    if len(kinds) == 1:
+        return {**schema, "type": kinds[0]}
+    rest = {key: value for key, value in schema.items() if key != "type"}
+    choice = [{**{key: value for key, value in rest.items() if key not in _COMBINED}, "type": kind} for kind in kinds]
+    if "anyOf" in rest:
+        return {"allOf": [{"anyOf": choice}, rest]}
+    return {**{key: value for key, value in rest.items() if key in _COMBINED}, "anyOf": choice}
+
+
+def _joined(outer: Mapping[str, Any], inner: JsonSchema) -> Mapping[str, Any]:
+    """A branch with what stands beside its choice."""
+    if inner is True:
+        return outer
+    if not _says(outer):
+        return dict(inner)
+    joined = {**outer, **inner}
+    for keyword in ("properties", "patternProperties"):
+        if keyword in outer and keyword in inner:
+            joined[keyword] = {**outer[keyword], **inner[keyword]}
+    if "required" in outer and "required" in inner:
+        joined["required"] = [*outer["required"], *inner["required"]]
+    if "allOf" in outer and "allOf" in inner:
+        joined["allOf"] = [*outer["allOf"], *inner["allOf"]]
+    return joined
+
+
+def _says(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema demands anything."""
+    return any(keyword in KEYWORDS or keyword in _COMBINED for keyword in schema)
+
+
+def _without(schema: Mapping[str, Any], keyword: str) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != keyword}
+
+
+def _flat(lists: Iterable[list[str]]) -> list[str]:
+    return [problem for found in lists for problem in found]

@@ -1,0 +1,119 @@
+"""Opening: `schema.registry.url` and the settings beside it in, a registry's client out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kafkalike.errors import KafkaConfigurationError
+from kafkalike.schemas.registry_client import RegistryClient
+
+OWN: Final = "kafkalike:"
+
+_PREFIXES: Final = ("schema.registry.",)
+
+
+def open_registry(
+    url: str | Mapping[str, Any],
+    cluster: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+) -> RegistryClient:
+    """The registry that a setting names.
+
+    Args:
+        url: `kafkalike:` for the one of `cluster`; `kafkalike:` and a root for that root's, or the root alone; `http://`
+            or `https://` for a service. Or a mapping with `url` and, for a service, Confluent's names:
+            `basic.auth.user.info` (`user:password`), `bearer.auth.token`, `ssl.ca.location`,
+            `ssl.certificate.location`, `ssl.key.location`, `timeout` (seconds), `max.retries`. They may begin with
+            `schema.registry.`.
+        cluster: an opened cluster or a root, for `kafkalike:`.
+        storage_options: of that root, where it is an object store.
+
+    Raises:
+        KafkaConfigurationError: a setting is unknown or has no meaning; a package is missing.
+    """
+    settings = {"url": url} if isinstance(url, str) else {_name(key): value for key, value in url.items()}
+    address = settings.pop("url", None)
+    if not isinstance(address, str) or not address.strip():
+        raise KafkaConfigurationError("schema.registry.url is needed: kafkalike:, a root, http:// or https://")
+    address = address.strip()
+    if address.startswith(("http://", "https://")):
+        return _remote(address, settings)
+    if settings:
+        named = ", ".join(sorted(settings))
+        raise KafkaConfigurationError(f"{named}: of a registry that is a service, and {address} is none")
+    from kafkalike.schemas.cluster_registry import Registry
+
+    root = address.removeprefix(OWN)
+    return Registry(root or cluster, storage_options=storage_options)
+
+
+def _name(key: str) -> str:
+    for prefix in _PREFIXES:
+        if key.startswith(prefix):
+            return key[len(prefix) :]
+    return key
+
+
+def _remote(address: str, settings: dict[str, Any]) -> RegistryClient:
+    from kafkalike.schemas.remote_registry import RemoteRegistry, access_to
+
+    given: dict[str, Any] = {}
+    for key, value in settings.items():
+        take = _TAKEN.get(key)
+        if take is None:
+            raise KafkaConfigurationError(f"unknown setting {key!r} of a registry; known: {', '.join(sorted(_TAKEN))}")
+        try:
+            given |= take(value)
+        except (TypeError, ValueError):
+            raise KafkaConfigurationError(f"invalid value for setting {key!r} of a registry") from None
+    key_file = given.pop("key_file", None)
+    if "certificate" in given:
+        given["certificate"] = (given["certificate"], key_file)
+    return RemoteRegistry(access_to(address, **given))
+
+
+def _user_info(value: object) -> dict[str, Any]:
+    user, colon, password = str(value).partition(":")
+    if not colon:
+        raise ValueError
+    return {"user": user, "password": password}
+
+
+def _source(known: str) -> Callable[[object], dict[str, Any]]:
+    def take(value: object) -> dict[str, Any]:
+        if str(value).upper() not in known.split():
+            raise ValueError(value)
+        return {}
+
+    return take
+
+
+def _timeout(value: object) -> dict[str, Any]:
+    seconds = float(str(value))
+    # Sockets take no more; zero would not wait at all.
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        raise ValueError(value)
+    return {"timeout_s": seconds}
+
+
+def _retries(value: object) -> dict[str, Any]:
+    retries = int(str(value))
+    if retries < 0:
+        raise ValueError(value)
+    return {"retries": retries}
+
+
+_TAKEN: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {
+    "basic.auth.user.info": _user_info,
+    "basic.auth.credentials.source": _source("URL USER_INFO"),
+    "bearer.auth.token": lambda value: {"token": str(value)},
+    "bearer.auth.credentials.source": _source("STATIC_TOKEN"),
+    "ssl.ca.location": lambda value: {"ca_file": str(value)},
+    "ssl.certificate.location": lambda value: {"certificate": str(value)},
+    "ssl.key.location": lambda value: {"key_file": str(value)},
+    "timeout": _timeout,
+    "max.retries": _retries,
+}

@@ -1,1 +1,0 @@
-"""HTTP: the registry of a cluster as a service for programs that know Confluent's."""

@@ -1,0 +1,376 @@
+"""`RegistryClient`: the methods of `confluent_kafka.schema_registry.SchemaRegistryClient`, over any transport.
+
+Confluent's serializers, and code that was written for its client, run on it unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from kafkalike.model.schemas import refusals
+from kafkalike.schemas.confluent_types import (
+    RegisteredSchema,
+    Schema,
+    SchemaVersion,
+    ServerConfig,
+    body_of,
+    read_registered,
+    read_schema,
+)
+from kafkalike.schemas.transport import CACHED_SCHEMAS, Asking, Door, Recent, SourceClient, at, query_of, said
+
+
+class SettingsClient(Asking):
+    """See `RegistryClient`."""
+
+    def test_compatibility(
+        self,
+        subject_name: str,
+        schema: object,
+        version: int | str = "latest",
+        normalize: bool = False,  # noqa: FBT001, FBT002
+        verbose: bool = False,  # noqa: FBT001, FBT002
+    ) -> bool:
+        """Whether the subject's level allows a schema beside one version."""
+        del verbose
+        return not self.problems(subject_name, schema, version, normalize=normalize)
+
+    def test_compatibility_all_versions(
+        self,
+        subject_name: str,
+        schema: object,
+        normalize: bool = False,  # noqa: FBT001, FBT002
+        verbose: bool = False,  # noqa: FBT001, FBT002
+    ) -> bool:
+        """Whether the subject's level allows a schema as its next version."""
+        del verbose
+        return not self.problems(subject_name, schema, None, normalize=normalize)
+
+    def problems(
+        self, subject_name: str, schema: object, version: int | str | None = None, *, normalize: bool = False
+    ) -> list[str]:
+        """What stands against a schema as the next version of a subject; empty when nothing does.
+
+        Args:
+            subject_name: the subject.
+            schema: the schema.
+            version: compare with this one; None for all that the subject's level says.
+            normalize: bring it to its normal form before.
+        """
+        path = ["compatibility", "subjects", subject_name, "versions", *([] if version is None else [str(version)])]
+        answer = self._door.ask("POST", path, query_of(normalize=normalize, verbose=True), body_of(schema))
+        return [] if answer["is_compatible"] else list(answer.get("messages") or ["it is not compatible"])
+
+    def set_compatibility(self, subject_name: str | None = None, level: str | None = None) -> dict[str, Any]:
+        """Set the level of a subject, or of all that have none."""
+        if level is None:
+            raise ValueError("level must be set")
+        return dict(self._door.ask("PUT", at("config", subject_name), None, {"compatibility": str(level).upper()}))
+
+    def get_compatibility(self, subject_name: str | None = None) -> str:
+        """The level of a subject, or of all.
+
+        Raises:
+            SchemaRegistryError: a subject has none of its own; 40408.
+        """
+        return str(self._door.ask("GET", at("config", subject_name))["compatibilityLevel"])
+
+    def set_config(self, subject_name: str | None = None, config: object = None) -> dict[str, Any]:
+        """Set what a configuration says, of this package or of Confluent's."""
+        if config is None:
+            raise ValueError("config must be set")
+        return dict(self._door.ask("PUT", at("config", subject_name), None, _config_body(config)))
+
+    def get_config(self, subject_name: str | None = None) -> ServerConfig:
+        """What is set for a subject, or for all."""
+        return _config(self._door.ask("GET", at("config", subject_name)))
+
+    def delete_config(self, subject_name: str | None = None) -> ServerConfig:
+        """Forget what is set; returns it."""
+        return _config(self._door.ask("DELETE", at("config", subject_name)))
+
+    def get_mode(self, subject_name: str) -> str:
+        """The mode of a subject.
+
+        Raises:
+            SchemaRegistryError: it has none of its own; 40409.
+        """
+        return str(self._door.ask("GET", at("mode", subject_name))["mode"])
+
+    def update_mode(self, subject_name: str | None, mode: str, force: bool = False) -> str:  # noqa: FBT001, FBT002
+        """Set the mode of a subject: READWRITE, READONLY, READONLY_OVERRIDE or IMPORT."""
+        path = at("mode", subject_name)
+        return str(self._door.ask("PUT", path, {"force": said(force)}, {"mode": mode})["mode"])
+
+    def delete_mode(self, subject_name: str | None) -> str:
+        """Forget the mode of a subject; returns it."""
+        return str(self._door.ask("DELETE", at("mode", subject_name))["mode"])
+
+    def get_global_mode(self) -> str:
+        """The mode of all that have none of their own."""
+        return str(self._door.ask("GET", ("mode",))["mode"])
+
+    def update_global_mode(self, mode: str, force: bool = False) -> str:  # noqa: FBT001, FBT002
+        """Set it; see `update_mode`."""
+        return self.update_mode(None, mode, force)
+
+
+def _config_body(config: object) -> dict[str, Any]:
+    if isinstance(config, ServerConfig):
+        body = {"compatibility": config.compatibility or config.compatibility_level, "normalize": config.normalize}
+        return {name: value for name, value in body.items() if value is not None}
+    if not hasattr(config, "to_dict"):
+        raise TypeError(f"a ServerConfig is needed, not {type(config).__name__}")
+    return dict(config.to_dict())
+
+
+def _config(answer: Mapping[str, Any]) -> ServerConfig:
+    return ServerConfig(answer.get("compatibility"), answer.get("compatibilityLevel"), answer.get("normalize"))
+
+
+class _NoCache:
+    """What Confluent's serializers look into when a user says which id they must take."""
+
+    def get_registered_by_subject_id(self, subject: str, schema_id: int) -> None:
+        """Nothing: they ask the client then."""
+        del subject, schema_id
+
+
+class RegistryClient(SettingsClient, SourceClient):
+    """A client of a registry. Thread-safe.
+
+    Args:
+        door: where requests go.
+        conf: what `config` gives.
+    """
+
+    def __init__(self, door: Door, conf: Mapping[str, Any]) -> None:
+        super().__init__(door)
+        self._conf = dict(conf)
+        self._cache = _NoCache()
+        self._by_id: Recent[tuple[int, str | None], Schema] = Recent(CACHED_SCHEMAS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what the client holds."""
+
+    def config(self) -> dict[str, Any]:
+        """What it was made with."""
+        return self._conf
+
+    # --- schemas ---------------------------------------------------------------------------------
+
+    def register_schema(self, subject_name: str, schema: object, normalize_schemas: bool = False) -> int:  # noqa: FBT001, FBT002
+        """Make a schema a version of a subject, unless it is one; returns its id.
+
+        Args:
+            subject_name: such as `orders-value`.
+            schema: a `Schema`, of this package or of Confluent's.
+            normalize_schemas: take schemas for the same that differ only in what no reader sees.
+
+        Raises:
+            SchemaRegistryError: it is refused: 409 incompatible, 42201 invalid, 42205 not in this mode.
+            UnknownOutcomeError: it may have been registered; call it again, which does it once.
+        """
+        made = self.register_schema_full_response(subject_name, schema, normalize_schemas)
+        assert made.schema_id is not None
+        return made.schema_id
+
+    def register_schema_full_response(
+        self,
+        subject_name: str,
+        schema: object,
+        normalize_schemas: bool = False,  # noqa: FBT001, FBT002
+    ) -> RegisteredSchema:
+        """The same; returns the version too."""
+        query = {"normalize": said(normalize_schemas)}
+        body = body_of(schema)
+        answer = self._door.ask("POST", ("subjects", subject_name, "versions"), query, body)
+        # Older registries answer with the id alone.
+        return read_registered({**body, "subject": subject_name, **answer})
+
+    def get_schema(
+        self,
+        schema_id: int,
+        subject_name: str | None = None,
+        fmt: str | None = None,
+        reference_format: str | None = None,
+    ) -> Schema:
+        """The schema of an id.
+
+        Args:
+            schema_id: from a record, say.
+            subject_name: where to look first; for registries with contexts.
+            fmt: `serialized`: a Protobuf schema as its descriptor in Base64.
+            reference_format: of registries that put references into the schema.
+
+        Raises:
+            SchemaRegistryError: 40403.
+        """
+        known = self._by_id.get((schema_id, fmt))
+        if known is not None:
+            return known
+        query = query_of(subject=subject_name, format=fmt, referenceFormat=reference_format)
+        schema = read_schema(self._door.ask("GET", ("schemas", "ids", str(schema_id)), query))
+        self._by_id.put((schema_id, fmt), schema)
+        return schema
+
+    def get_schema_by_guid(self, guid: str, fmt: str | None = None) -> Schema:
+        """The schema of a GUID."""
+        return read_schema(self._door.ask("GET", ("schemas", "guids", guid), query_of(format=fmt)))
+
+    def get_schema_types(self) -> list[str]:
+        """Types of schemas that are understood."""
+        return list(self._door.ask("GET", ("schemas", "types")))
+
+    def get_subjects_by_schema_id(
+        self,
+        schema_id: int,
+        subject_name: str | None = None,
+        deleted: bool = False,  # noqa: FBT001, FBT002
+        offset: int = 0,
+        limit: int = -1,
+    ) -> list[str]:
+        """Subjects that have a schema."""
+        query = query_of(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
+        return list(self._door.ask("GET", ("schemas", "ids", str(schema_id), "subjects"), query))
+
+    def get_schema_versions(
+        self,
+        schema_id: int,
+        subject_name: str | None = None,
+        deleted: bool = False,  # noqa: FBT001, FBT002
+        offset: int = 0,
+        limit: int = -1,
+    ) -> list[SchemaVersion]:
+        """Versions that have a schema."""
+        query = query_of(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
+        found = self._door.ask("GET", ("schemas", "ids", str(schema_id), "versions"), query)
+        return [SchemaVersion(one["subject"], one["version"]) for one in found]
+
+    def lookup_schema(
+        self,
+        subject_name: str,
+        schema: object,
+        normalize_schemas: bool = False,  # noqa: FBT001, FBT002
+        fmt: str | None = None,
+        deleted: bool = False,  # noqa: FBT001, FBT002
+    ) -> RegisteredSchema:
+        """The version of a subject that a schema is.
+
+        Raises:
+            SchemaRegistryError: 40401, 40403.
+        """
+        query = query_of(normalize=normalize_schemas, deleted=deleted, format=fmt)
+        return read_registered(self._door.ask("POST", ("subjects", subject_name), query, body_of(schema)))
+
+    # --- subjects and versions -------------------------------------------------------------------
+
+    def get_subjects(
+        self,
+        subject_prefix: str | None = None,
+        deleted: bool = False,  # noqa: FBT001, FBT002
+        deleted_only: bool = False,  # noqa: FBT001, FBT002
+        offset: int = 0,
+        limit: int = -1,
+    ) -> list[str]:
+        """Names of subjects, in order."""
+        query = query_of(subjectPrefix=subject_prefix, deleted=deleted, deletedOnly=deleted_only)
+        return list(self._door.ask("GET", ("subjects",), {**query, **query_of(offset=offset, limit=limit)}))
+
+    def get_versions(
+        self,
+        subject_name: str,
+        deleted: bool = False,  # noqa: FBT001, FBT002
+        deleted_only: bool = False,  # noqa: FBT001, FBT002
+        offset: int = 0,
+        limit: int = -1,
+    ) -> list[int]:
+        """Numbers of a subject's versions, in order."""
+        query = query_of(deleted=deleted, deletedOnly=deleted_only, offset=offset, limit=limit)
+        return list(self._door.ask("GET", ("subjects", subject_name, "versions"), query))
+
+    def get_version(
+        self,
+        subject_name: str,
+        version: int | str = "latest",
+        deleted: bool = False,  # noqa: FBT001, FBT002
+        fmt: str | None = None,
+    ) -> RegisteredSchema:
+        """A version of a subject; a number or `latest`."""
+        path = ("subjects", subject_name, "versions", str(version))
+        return read_registered(self._door.ask("GET", path, query_of(deleted=deleted, format=fmt)))
+
+    def get_latest_version(self, subject_name: str, fmt: str | None = None) -> RegisteredSchema:
+        """The newest version of a subject, fresh."""
+        return self.get_version(subject_name, fmt=fmt)
+
+    def get_latest_with_metadata(
+        self,
+        subject_name: str,
+        metadata: Mapping[str, str],
+        deleted: bool = False,  # noqa: FBT001, FBT002
+        fmt: str | None = None,
+    ) -> RegisteredSchema:
+        """The newest version of a subject whose schema has metadata; an embedded registry keeps none."""
+        query = query_of(deleted=deleted, format=fmt, key=",".join(metadata), value=",".join(metadata.values()))
+        return read_registered(self._door.ask("GET", ("subjects", subject_name, "metadata"), query))
+
+    def get_referenced_by(
+        self, subject_name: str, version: int | str = "latest", offset: int = 0, limit: int = -1
+    ) -> list[int]:
+        """Ids of schemas that refer to a version."""
+        path = ("subjects", subject_name, "versions", str(version), "referencedby")
+        return list(self._door.ask("GET", path, query_of(offset=offset, limit=limit)))
+
+    def delete_subject(self, subject_name: str, permanent: bool = False) -> list[int]:  # noqa: FBT001, FBT002
+        """Delete all versions of a subject: softly, or then for good; returns their numbers.
+
+        Raises:
+            SchemaRegistryError: 40401, 40404, 40405, 42205, 42206.
+        """
+        return list(self._door.ask("DELETE", ("subjects", subject_name), {"permanent": said(permanent)}))
+
+    def delete_version(self, subject_name: str, version: int | str, permanent: bool = False) -> int:  # noqa: FBT001, FBT002
+        """Delete a version: softly, or then for good; returns its number.
+
+        Raises:
+            SchemaRegistryError: 40401, 40402, 40406, 40407, 42205, 42206.
+        """
+        path = ("subjects", subject_name, "versions", str(version))
+        return int(self._door.ask("DELETE", path, {"permanent": said(permanent)}))
+
+    def get_contexts(self, offset: int = 0, limit: int = -1) -> list[str]:
+        """Contexts; an embedded registry has the default one alone."""
+        return list(self._door.ask("GET", ("contexts",), query_of(offset=offset, limit=limit)))
+
+    def get_associations_by_resource_name(
+        self, resource_name: str, resource_namespace: str, *args: object, **kwargs: object
+    ) -> list[Any]:
+        """Subjects that are tied to a topic by name: none, so that strategies fall back to the topic's name."""
+        del resource_name, resource_namespace, args, kwargs
+        return []
+
+    def create_association(self, request: object) -> Any:  # noqa: ANN401 - it has no answer
+        """Tie a subject to a topic: refused, 42205, as nothing is kept of it."""
+        del request
+        raise refusals.no_associations()
+
+    def delete_associations(self, resource_id: str, *args: object, **kwargs: object) -> None:
+        """Untie subjects from a topic: refused, as there are none."""
+        del resource_id, args, kwargs
+        raise refusals.no_associations()
+
+    def clear_latest_caches(self) -> None:
+        """Nothing is kept of what is latest."""
+
+    def clear_caches(self) -> None:
+        """Forget schemas that were looked up."""
+        super().clear_caches()
+        self._by_id.clear()

@@ -1,0 +1,290 @@
+"""Handlers of requests: subjects and versions, schemas by id, compatibility, levels and modes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalike.errors import SchemaRegistryError
+from kafkalike.model.schemas import refusals, registration_rules, registry_settings, subject_deletion
+from kafkalike.model.schemas.registry_state import Known, RegistryState, Subject
+from kafkalike.model.schemas.schema import BACKWARD, READWRITE, SCHEMA_TYPES, Registered, remembered
+from kafkalike.model.schemas.schema_rows import EVERYWHERE, LIVE, Config
+from kafkalike.schemas.confluent_types import written
+from kafkalike.schemas.service.registry_request import Request, formatted
+from kafkalike.schemas.service.repository import Desk
+
+
+def list_subjects(desk: Desk, request: Request) -> list[str]:
+    """`GET /subjects`."""
+    prefix = request.prefix
+    found = [
+        name for name, subject in desk.now.subjects.items() if name.startswith(prefix) and _versions(subject, request)
+    ]
+    return request.page(sorted(found))
+
+
+def list_versions(desk: Desk, request: Request) -> list[int]:
+    """`GET /subjects/{subject}/versions`."""
+    subject = request.subject
+    found = _versions(desk.now.subject(subject), request)
+    if not found:
+        raise refusals.no_subject(subject)
+    return request.page(list(found))
+
+
+def _versions(subject: Subject, request: Request) -> tuple[int, ...]:
+    if request.flag("deletedOnly") or request.flag("deleted_only"):
+        return subject.soft
+    return subject.kept if request.flag("deleted") else subject.live
+
+
+def register(desk: Desk, request: Request) -> dict[str, Any]:
+    """`POST /subjects/{subject}/versions`."""
+    # Others wait while a plan is made under the table's lock, and it was made once before.
+    wanted, checks = request.wanted(), remembered(desk.checks)
+    made = desk.change(lambda state, now: registration_rules.register(state, wanted, checks, now))
+    return version_answer(desk.known, made, request)
+
+
+def look_up(desk: Desk, request: Request) -> dict[str, Any]:
+    """`POST /subjects/{subject}`."""
+    state = desk.now
+    found = registration_rules.look_up(state, request.wanted(), desk.checks, deleted=request.flag("deleted"))
+    return version_answer(state, found, request)
+
+
+def get_version(desk: Desk, request: Request) -> dict[str, Any]:
+    """`GET /subjects/{subject}/versions/{version}`."""
+    state = desk.now
+    return version_answer(state, _version(state, request), request)
+
+
+def get_version_text(desk: Desk, request: Request) -> Any:  # noqa: ANN401 - any JSON
+    """`GET /subjects/{subject}/versions/{version}/schema`: the schema alone."""
+    return raw(get_version(desk, request))
+
+
+def get_with_metadata(desk: Desk, request: Request) -> dict[str, Any]:
+    """`GET /subjects/{subject}/metadata`: no schema has metadata here, so only who asks for none finds one."""
+    if request.query.get("key"):
+        raise refusals.no_schema()
+    state = desk.now
+    found = state.latest(request.subject, deleted=request.flag("deleted"))
+    if found is None:
+        raise refusals.no_subject(request.subject)
+    return version_answer(state, found, request)
+
+
+def referenced_by(desk: Desk, request: Request) -> list[int]:
+    """`GET /subjects/{subject}/versions/{version}/referencedby`."""
+    state = desk.now
+    found = _version(state, request, deleted=True)
+    return request.page(
+        subject_deletion.referrers(state, found.subject, found.version, deleted=request.flag("deleted"))
+    )
+
+
+def delete_subject(desk: Desk, request: Request) -> list[int]:
+    """`DELETE /subjects/{subject}`."""
+    subject, permanent = request.subject, request.flag("permanent")
+    return desk.change(lambda state, now: subject_deletion.delete_subject(state, subject, now, permanent=permanent))
+
+
+def delete_version(desk: Desk, request: Request) -> int:
+    """`DELETE /subjects/{subject}/versions/{version}`."""
+    subject, version, permanent = request.subject, request.version, request.flag("permanent")
+    return desk.change(
+        lambda state, now: subject_deletion.delete_version(state, subject, version, now, permanent=permanent)
+    )
+
+
+def _version(state: RegistryState, request: Request, *, deleted: bool = False) -> Registered:
+    subject, version, deleted = request.subject, request.version, deleted or request.flag("deleted")
+    known = state.subject(subject)
+    if not (known.kept if deleted else known.live):
+        raise refusals.no_subject(subject)
+    if version == "latest":
+        found = state.latest(subject, deleted=deleted)
+    else:
+        found = state.registered(subject, int(version), deleted=deleted)
+    if found is None:
+        raise refusals.no_version(version)
+    return found
+
+
+def version_answer(state: RegistryState, found: Registered, request: Request) -> dict[str, Any]:
+    """A version as JSON."""
+    schema = formatted(found.schema, request.query.get("format"), state.referenced)
+    named = state.schemas[found.id].named
+    answer = {"subject": found.subject, "version": found.version, "id": found.id, "guid": named.guid}
+    answer |= written(schema)
+    if found.deleted:
+        answer["deleted"] = True
+    return answer
+
+
+def raw(answer: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
+    """The schema of an answer as JSON of its own; the text of a Protobuf schema."""
+    from kafkalike.model.schemas.schema_identity import parsed_json
+
+    return answer["schema"] if answer.get("schemaType") == "PROTOBUF" else parsed_json(answer["schema"])
+
+
+def list_types(desk: Desk, request: Request) -> list[str]:
+    """`GET /schemas/types`."""
+    del desk, request
+    return sorted(SCHEMA_TYPES)
+
+
+def list_schemas(desk: Desk, request: Request) -> list[dict[str, Any]]:
+    """`GET /schemas`."""
+    state, deleted, latest_only = desk.now, request.flag("deleted"), request.flag("latestOnly")
+    found = []
+    for name in sorted(state.subjects):
+        subject = state.subject(name)
+        versions = subject.kept if deleted else subject.live
+        if name.startswith(request.prefix):
+            found += [(name, version) for version in (versions[-1:] if latest_only else versions)]
+    answers = []
+    for name, version in request.page(found):
+        registered = state.registered(name, version, deleted=True)
+        assert registered is not None
+        answers.append(version_answer(state, registered, request))
+    return answers
+
+
+def get_schema(desk: Desk, request: Request) -> dict[str, Any]:
+    """`GET /schemas/ids/{id}`."""
+    state, known = _known(desk, request.id)
+    assert known.named.schema is not None
+    answer = written(formatted(known.named.schema, request.query.get("format"), state.referenced))
+    answer["guid"] = known.named.guid
+    subject = request.query.get("subject", "")
+    versions = [version for name, version in known.uses if name == subject]
+    if versions:
+        answer |= {"id": known.named.id, "subject": subject, "version": max(versions)}
+    if request.flag("fetchMaxId"):
+        answer["maxId"] = state.last_id
+    return answer
+
+
+def get_schema_text(desk: Desk, request: Request) -> Any:  # noqa: ANN401 - any JSON
+    """`GET /schemas/ids/{id}/schema`: the schema alone."""
+    return raw(get_schema(desk, request))
+
+
+def get_by_guid(desk: Desk, request: Request) -> dict[str, Any]:
+    """`GET /schemas/guids/{guid}`."""
+    guid = request.names["guid"].lower()
+    schema_id = desk.known.guids.get(guid) or desk.now.guids.get(guid)
+    if schema_id is None:
+        raise refusals.no_schema(guid[:40])
+    state, known = _known(desk, schema_id)
+    assert known.named.schema is not None
+    answer = written(formatted(known.named.schema, request.query.get("format"), state.referenced))
+    return {**answer, "guid": guid, "id": schema_id}
+
+
+def ids_of_guid(desk: Desk, request: Request) -> list[dict[str, Any]]:
+    """`GET /schemas/guids/{guid}/ids`."""
+    return [{"context": ".", "id": get_by_guid(desk, request)["id"]}]
+
+
+def subjects_of_id(desk: Desk, request: Request) -> list[str]:
+    """`GET /schemas/ids/{id}/subjects`."""
+    return request.page(sorted({name for name, _ in _uses(desk, request)}))
+
+
+def versions_of_id(desk: Desk, request: Request) -> list[dict[str, Any]]:
+    """`GET /schemas/ids/{id}/versions`."""
+    return request.page([{"subject": name, "version": version} for name, version in _uses(desk, request)])
+
+
+def _uses(desk: Desk, request: Request) -> list[tuple[str, int]]:
+    known = desk.now.schemas.get(request.id)
+    if known is None or not known.uses:
+        raise refusals.no_schema(request.id)
+    wanted, deleted = request.query.get("subject"), request.flag("deleted")
+    return sorted(
+        where
+        for where, standing in known.uses.items()
+        if (deleted or standing == LIVE) and (wanted is None or where[0] == wanted)
+    )
+
+
+def _known(desk: Desk, schema_id: int) -> tuple[RegistryState, Known]:
+    """A schema that a version has; what an id is never changes, so what is known of it needs no look."""
+    for state in (desk.known, desk.now):
+        known = state.schemas.get(schema_id)
+        if known is not None and known.named.schema is not None:
+            return state, known
+    raise refusals.no_schema(schema_id)
+
+
+def check_compatibility(desk: Desk, request: Request) -> dict[str, Any]:
+    """`POST /compatibility/subjects/{subject}/versions` and `…/versions/{version}`."""
+    version = request.version if "version" in request.names else None
+    problems = registration_rules.examined(desk.now, request.wanted(), desk.checks, version)
+    answer: dict[str, Any] = {"is_compatible": not problems}
+    return {**answer, "messages": problems} if request.flag("verbose") else answer
+
+
+def get_config(desk: Desk, request: Request) -> dict[str, Any]:
+    """`GET /config` and `GET /config/{subject}`."""
+    state, subject = desk.now, request.subject
+    own = state.configs.get(subject)
+    if subject != EVERYWHERE and own is None:
+        if not request.flag("defaultToGlobal"):
+            raise refusals.no_level(subject)
+        own = state.configs.get(EVERYWHERE)
+    return _config_answer(own or registry_settings.NOTHING_SET, state.level(subject))
+
+
+def put_config(desk: Desk, request: Request) -> dict[str, Any]:
+    """`PUT /config` and `PUT /config/{subject}`."""
+    subject, body = request.subject, request.object()
+    refused = [name for name in registry_settings.NOT_KEPT if body.get(name)]
+    if refused:
+        raise SchemaRegistryError(422, 42203, f"{', '.join(refused)} is not supported here")
+    level, normalize = body.get("compatibility") or body.get("compatibilityLevel"), body.get("normalize")
+    if normalize is not None and not isinstance(normalize, bool):
+        raise SchemaRegistryError(422, 422, f"'normalize' is true or false, not {str(normalize)[:40]}")
+    if level is None and normalize is None:
+        raise refusals.invalid_level(None)
+    wanted = Config(None if level is None else registry_settings.check_level(level), normalize)
+    after = desk.change(lambda state, now: registry_settings.set_config(state, subject, wanted, now))
+    answer: dict[str, Any] = {} if after.level is None else {"compatibility": after.level}
+    return answer if after.normalize is None else {**answer, "normalize": after.normalize}
+
+
+def delete_config(desk: Desk, request: Request) -> dict[str, Any]:
+    """`DELETE /config` and `DELETE /config/{subject}`: answers what was set."""
+    subject = request.subject
+    before = desk.change(lambda state, now: registry_settings.delete_config(state, subject, now))
+    return _config_answer(before, BACKWARD)
+
+
+def _config_answer(config: Config, level: str) -> dict[str, Any]:
+    answer: dict[str, Any] = {"compatibilityLevel": config.level or level}
+    return answer if config.normalize is None else {**answer, "normalize": config.normalize}
+
+
+def get_mode(desk: Desk, request: Request) -> dict[str, str]:
+    """`GET /mode` and `GET /mode/{subject}`."""
+    state, subject = desk.now, request.subject
+    if subject != EVERYWHERE and subject not in state.modes and not request.flag("defaultToGlobal"):
+        raise refusals.no_mode(subject)
+    return {"mode": state.mode(subject) if request.flag("defaultToGlobal") else state.modes.get(subject, READWRITE)}
+
+
+def put_mode(desk: Desk, request: Request) -> dict[str, str]:
+    """`PUT /mode` and `PUT /mode/{subject}`."""
+    subject, force = request.subject, request.flag("force")
+    mode = registry_settings.check_mode_name(request.object().get("mode"))
+    return {"mode": desk.change(lambda state, now: registry_settings.set_mode(state, subject, mode, now, force=force))}
+
+
+def delete_mode(desk: Desk, request: Request) -> dict[str, str]:
+    """`DELETE /mode` and `DELETE /mode/{subject}`: answers what was set."""
+    subject = request.subject
+    return {"mode": desk.change(lambda state, now: registry_settings.delete_mode(state, subject, now))}

@@ -1,0 +1,195 @@
+"""`RegistryService`: Confluent's REST interface to the schemas of a cluster, without HTTP; its routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalike.errors import SchemaRegistryError
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.schemas import refusals
+from kafkalike.schemas.format_checks import CHECKS
+from kafkalike.schemas.service import handlers as ids
+from kafkalike.schemas.service import handlers as settings
+from kafkalike.schemas.service import handlers as subjects
+from kafkalike.schemas.service.registry_request import Request
+from kafkalike.schemas.service.repository import Desk
+from kafkalike.version import __version__
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
+
+class RegistryService:
+    """Answers requests. Thread-safe; needs no closing.
+
+    Args:
+        cluster: whose schemas.
+        read_only: refuse what may change something, whatever modes say.
+        timeout_ms: how long a change tries to get past others.
+        clock: time of the rows.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        read_only: bool = False,
+        timeout_ms: float | None = 60_000,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.desk = Desk(cluster.schemas, CHECKS, clock, timeout_ms)
+        self._read_only = read_only
+
+    def ask(self, method: str, path: Sequence[str], query: Mapping[str, str] | None = None, body: object = None) -> Any:  # noqa: ANN401 - any JSON
+        """Answer a request.
+
+        Args:
+            method: of HTTP.
+            path: its parts, without escapes.
+            query: its parameters.
+            body: the JSON that was sent.
+
+        Returns:
+            The JSON of the answer.
+
+        Raises:
+            SchemaRegistryError: the registry says no.
+            KafkaError: the table cannot be read or written; see `Desk.change`.
+        """
+        route, names = found(method, path)
+        if route.writes and self._read_only:
+            raise SchemaRegistryError(422, 42205, "this service is read-only")
+        return route.answer(self.desk, Request(names, query or {}, body))
+
+
+Answering = Callable[[Desk, Request], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What answers a request."""
+
+    answer: Answering
+    writes: bool = False
+    """Whether it may change something."""
+
+
+def _nothing(desk: Desk, request: Request) -> dict[str, Any]:
+    del desk, request
+    return {}
+
+
+def _contexts(desk: Desk, request: Request) -> list[str]:
+    del desk
+    return request.page(["."])
+
+
+def _no_associations(desk: Desk, request: Request) -> list[Any]:
+    del desk, request
+    return []
+
+
+def _refuse_associations(desk: Desk, request: Request) -> Any:  # noqa: ANN401 - it has no answer
+    del desk, request
+    raise refusals.no_associations()
+
+
+def _version(desk: Desk, request: Request) -> dict[str, str]:
+    del desk, request
+    return {"version": __version__, "commitId": ""}
+
+
+_VERSIONS: Final = "subjects/{subject}/versions"
+
+ROUTES: Final[Mapping[str, Mapping[str, Route]]] = {
+    "": {"GET": Route(_nothing)},
+    "subjects": {"GET": Route(subjects.list_subjects)},
+    "subjects/{subject}": {
+        "POST": Route(subjects.look_up),
+        "DELETE": Route(subjects.delete_subject, writes=True),
+    },
+    "subjects/{subject}/metadata": {"GET": Route(subjects.get_with_metadata)},
+    _VERSIONS: {"GET": Route(subjects.list_versions), "POST": Route(subjects.register, writes=True)},
+    f"{_VERSIONS}/{{version}}": {
+        "GET": Route(subjects.get_version),
+        "DELETE": Route(subjects.delete_version, writes=True),
+    },
+    f"{_VERSIONS}/{{version}}/schema": {"GET": Route(subjects.get_version_text)},
+    f"{_VERSIONS}/{{version}}/referencedby": {"GET": Route(subjects.referenced_by)},
+    "schemas": {"GET": Route(ids.list_schemas)},
+    "schemas/types": {"GET": Route(ids.list_types)},
+    "schemas/ids/{id}": {"GET": Route(ids.get_schema)},
+    "schemas/ids/{id}/schema": {"GET": Route(ids.get_schema_text)},
+    "schemas/ids/{id}/subjects": {"GET": Route(ids.subjects_of_id)},
+    "schemas/ids/{id}/versions": {"GET": Route(ids.versions_of_id)},
+    "schemas/guids/{guid}": {"GET": Route(ids.get_by_guid)},
+    "schemas/guids/{guid}/ids": {"GET": Route(ids.ids_of_guid)},
+    f"compatibility/{_VERSIONS}": {"POST": Route(settings.check_compatibility)},
+    f"compatibility/{_VERSIONS}/{{version}}": {"POST": Route(settings.check_compatibility)},
+    **{
+        path: {
+            "GET": Route(settings.get_config),
+            "PUT": Route(settings.put_config, writes=True),
+            "DELETE": Route(settings.delete_config, writes=True),
+        }
+        for path in ("config", "config/{subject}")
+    },
+    **{
+        path: {
+            "GET": Route(settings.get_mode),
+            "PUT": Route(settings.put_mode, writes=True),
+            "DELETE": Route(settings.delete_mode, writes=True),
+        }
+        for path in ("mode", "mode/{subject}")
+    },
+    "contexts": {"GET": Route(_contexts)},
+    "associations": {method: Route(_refuse_associations) for method in ("POST", "PUT")},
+    "associations/subjects/{subject}": {"GET": Route(_no_associations)},
+    "associations/resources/{resource}": {"GET": Route(_no_associations), "DELETE": Route(_refuse_associations)},
+    "associations/resources/{namespace}/{name}": {"GET": Route(_no_associations)},
+    "v1/metadata/id": {"GET": Route(lambda desk, request: {"scope": {"path": [], "clusters": {}}})},  # noqa: ARG005
+    "v1/metadata/version": {"GET": Route(_version)},
+}
+"""By path and method. A name in braces stands for any part of a path."""
+
+_SPLIT: Final = [(tuple(path.split("/")) if path else (), methods) for path, methods in ROUTES.items()]
+
+
+def found(method: str, path: Sequence[str]) -> tuple[Route, dict[str, str]]:
+    """Who answers a request, and the parts of the path that have names.
+
+    Args:
+        method: of HTTP, in capitals.
+        path: its parts, without escapes.
+
+    Raises:
+        SchemaRegistryError: 404, or 405 for another method.
+    """
+    parts = tuple(path)
+    if len(parts) > 1 and parts[0] == "contexts" and parts[1] in {".", ":.:"}:
+        parts = parts[2:]
+    allowed: list[str] = []
+    for pattern, methods in _SPLIT:
+        names = _matched(pattern, parts)
+        if names is None:
+            continue
+        if method in methods:
+            return methods[method], names
+        allowed += methods
+    if allowed:
+        raise SchemaRegistryError(405, 405, f"HTTP 405 Method Not Allowed: {method}; allowed: {', '.join(allowed)}")
+    raise SchemaRegistryError(404, 404, f"HTTP 404 Not Found: /{'/'.join(parts)[:200]}")
+
+
+def _matched(pattern: Sequence[str], parts: Sequence[str]) -> dict[str, str] | None:
+    if len(pattern) != len(parts):
+        return None
+    names = {}
+    for wanted, given in zip(pattern, parts, strict=True):
+        if wanted[0] == "{":
+            names[wanted[1:-1]] = given
+        elif wanted != given:
+            return None
+    return names
