@@ -14,7 +14,7 @@ from kafkalike.errors import (
     IllegalStateError,
     MessageSizeTooLargeError,
 )
-from kafkalike.log.topic.validate import RECORD_OVERHEAD
+from kafkalike.log.topic.record_rules import RECORD_OVERHEAD
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.client import refuse_to_pickle
 from kafkalike.model.config.producer import ProducerConfig

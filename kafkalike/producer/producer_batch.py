@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from kafkalike.log.topic.validate import record_size
+from kafkalike.log.topic.record_rules import record_size
 from kafkalike.model.partitioner import ClusterView
 from kafkalike.model.record_batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo

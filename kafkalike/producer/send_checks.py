@@ -7,7 +7,7 @@ import operator
 from typing import Any, Final
 
 from kafkalike.errors import IllegalArgumentError, InvalidTimestampError, KafkaConfigurationError
-from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS
+from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS
 from kafkalike.model.partitioner import DefaultPartitioner, Partitioner, as_partitioner
 from kafkalike.model.record_batch import Headers
 from kafkalike.schemas.serialization import SerializeFunction, as_serializer

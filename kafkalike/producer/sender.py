@@ -20,7 +20,7 @@ from kafkalike.errors import (
     UnknownOutcomeError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.topic.validate import RECORD_ERRORS, refused_rows
+from kafkalike.log.topic.record_rules import RECORD_ERRORS, refused_rows
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.concurrency import Latch
 from kafkalike.model.config.producer import ProducerConfig

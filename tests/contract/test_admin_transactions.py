@@ -20,10 +20,9 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.runs.manifest import LAYOUT, Manifest, dump_manifest
-from kafkalike.log.runs.runs import Run
+from kafkalike.log.runs.run_manifest import LAYOUT, RunManifest, StagedRun, dump_manifest
+from kafkalike.log.topic.staged_append import pack, partitions_in
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.log.topic.waiting_batch import pack, partitions_in
 from kafkalike.log.transactions.transaction_files import FilesToStage
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
@@ -165,7 +164,7 @@ def test_the_partitions_of_an_open_transaction_are_those_it_wrote_to(
     session = log_cluster.transactions.begin_session("job", 60_000, "client", Deadline(SYSTEM_CLOCK, 60_000))
     log, other = log_cluster.log("t"), log_cluster.log("u")
     log.refresh()
-    manifest = Manifest(runs=(Run(0, "1.parquet", 0, 9, 1, 3, 9),), codec="none", time_ms=0)
+    manifest = RunManifest(runs=(StagedRun(0, "1.parquet", 0, 9, 1, 3, 9),), codec="none", time_ms=0)
 
     def stage(log: TopicLog, content: bytes) -> set[TopicPartition]:
         files = FilesToStage(layout=LAYOUT, content=content, names=(), counts={0: 1}, move=lambda _: None)

@@ -34,9 +34,9 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.topic import combined
+from kafkalike.log.topic import topic_group_commit as combined
+from kafkalike.log.topic.staged_append import pack, unpack
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.log.topic.waiting_batch import pack, unpack
 from kafkalike.maintenance.verify.commits import list_commits
 from kafkalike.model.group_commit import course
 from kafkalike.model.group_commit.acts import ForgottenError
@@ -53,7 +53,7 @@ MUTANT_SEEDS = 300
 """Within so many trials a fault must be found."""
 
 
-def combined_of(log: TopicLog) -> combined.CombinedTopic:
+def combined_of(log: TopicLog) -> combined.TopicGroupCommit:
     assert log._combined is not None
     return log._combined
 
@@ -193,7 +193,7 @@ def _takes_what_is_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def _makes_it_on_any_version(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(appends.At, "holds", lambda _self, _state: True)
+    patch.setattr(appends.AtVersion, "holds", lambda _self, _state: True)
 
 
 def _takes_nothing_back(patch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from kafkalike import KafkaConsumer
 from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaStorageError, LogCorruptError
 from kafkalike.log.topic.data_file import WHOLE_BYTES
-from kafkalike.log.topic.open_files import open_files as kept_open
+from kafkalike.log.topic.data_file import open_files as kept_open
 from kafkalike.log.topic.reader import PartitionReader
 from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.log.topic.topic_log import TopicLog

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.runs.manifest import Manifest, dump_manifest, load_manifest, move_runs
-from kafkalike.log.runs.payload import DecidedRuns, StagedPayload
-from kafkalike.log.runs.renumber import footer_checksum, placeholders, renumber
-from kafkalike.log.runs.runs import LargeRun
+from kafkalike.log.runs.placeholder_offsets import footer_checksum, placeholders, renumber
+from kafkalike.log.runs.run_manifest import LargeRun, RunManifest, dump_manifest, load_manifest, move_runs
+from kafkalike.log.runs.run_payload import DecidedRuns, StagedPayload
 from kafkalike.maintenance.staging.lease import HeldFolder
 from kafkalike.model.record_batch import Appended
 from kafkalike.spark.writes.commit import Commit, commit_results
@@ -290,7 +289,7 @@ def test_a_decided_file_stays_as_its_task_has_written_it(cluster: Cluster, root:
     result = stage(cluster, tmp_path, batches(0, 400))
     staged, place = HeldFolder(str(tmp_path)).files, cluster.store.at("place")
     place.make_folder("")
-    manifest = Manifest(runs=tuple(result.topics["t"].runs), codec="none", time_ms=5)
+    manifest = RunManifest(runs=tuple(result.topics["t"].runs), codec="none", time_ms=5)
     move_runs(staged, manifest.files, place)
     before = {path.name: path.read_bytes() for path in Path(root, "place").iterdir()}
     files = open_log(cluster).files

@@ -17,14 +17,14 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
-from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD, record_size
+from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD, record_size
 from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
 from tests.tools.partitions import partition_records
 from tests.tools.records import ANY_TIME, batch
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.log.topic.chunk import Columns
+    from kafkalike.log.topic.chunk import RecordColumns
     from kafkalike.log.topic.topic_log import TopicLog
 
 MIB = 1024 * 1024
@@ -50,7 +50,7 @@ def records(log: TopicLog, partition: int = 0) -> list[tuple[int, bytes | None]]
     return partition_records(log, partition)
 
 
-def first(log: TopicLog) -> Columns:
+def first(log: TopicLog) -> RecordColumns:
     log.refresh()
     chunk = log.reader(0, 0).read(MIB)
     assert chunk is not None

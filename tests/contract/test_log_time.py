@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS
+from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp
 from tests.tools.effort import examples

@@ -5,7 +5,7 @@ import pytest
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from kafkalike.log.topic.notes import maintenance_of
+from kafkalike.log.topic.topic_history import maintenance_of
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.retention.report import BUSY, NOTHING, UNFINISHED

@@ -18,8 +18,8 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.errors import InvalidConfigurationError, InvalidRecordError, TransactionAbortableError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.topic.column_rules import Router, Rules
-from kafkalike.log.topic.validate import check_batch
+from kafkalike.log.topic.column_rules import ColumnRouter, Rules
+from kafkalike.log.topic.record_rules import check_batch
 from kafkalike.model.config.dead_letters import topic_settings
 from kafkalike.model.config.server import ServerConfig
 from kafkalike.model.config.topic import TopicConfig
@@ -204,10 +204,10 @@ def test_columns_are_refused_exactly_when_one_of_their_records_is(
     except InvalidRecordError as error:
         expected = error
     if expected is None:
-        assert Router(rules, 0).routed(table).num_rows == len(rows)
+        assert ColumnRouter(rules, 0).routed(table).num_rows == len(rows)
     else:
         with pytest.raises(InvalidRecordError):
-            Router(rules, 0).routed(table)
+            ColumnRouter(rules, 0).routed(table)
 
 
 def test_a_job_of_spark_has_the_ids_that_are_registered_when_it_begins(tmp_path: Any) -> None:

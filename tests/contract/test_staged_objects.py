@@ -15,7 +15,7 @@ import pytest
 
 from kafkalike.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.runs import files
+from kafkalike.log.runs import run_files as files
 from kafkalike.maintenance.staging import scratch
 from kafkalike.maintenance.staging.folder import clear_staging, staging_place
 from kafkalike.maintenance.staging.prefix import IDLE_MS, Prefix, left_behind

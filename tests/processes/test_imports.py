@@ -57,7 +57,7 @@ needless = {
     "kafkalike.storage.objects",
     "kafkalike.delta.group_commit.group_commit",
     "kafkalike.delta.group_commit.control_group_commit",
-    "kafkalike.log.topic.combined",
+    "kafkalike.log.topic.topic_group_commit",
     "kafkalike.model.group_commit.course",
     "kafkalike.model.transactions.course",
 }

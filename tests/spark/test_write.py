@@ -30,7 +30,7 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS
+from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.config.properties import LONG_MAX
 from kafkalike.model.config.server import ServerConfig

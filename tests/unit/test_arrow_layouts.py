@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError, InvalidRecordError
-from kafkalike.log.topic.arrow.layouts import MAX_BATCH_BYTES
+from kafkalike.log.topic.arrow_layouts import MAX_BATCH_BYTES
 from kafkalike.log.topic.column_batch import column_batch
 
 ENTRY = pa.struct([("key", pa.string()), ("value", pa.binary())])

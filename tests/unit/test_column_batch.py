@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import KafkaError
-from kafkalike.log.topic.column_batch import column_batch
-from kafkalike.log.topic.column_payload import ColumnPayload
-from kafkalike.log.topic.validate import check_batch, record_size
+from kafkalike.log.topic.column_batch import ColumnPayload, column_batch
+from kafkalike.log.topic.record_rules import check_batch, record_size
 from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.partitioner import partition_for_key

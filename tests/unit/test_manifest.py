@@ -5,14 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import LogCorruptError
-from kafkalike.log.runs.manifest import Manifest, dump_manifest, in_order, load_manifest, move_runs
-from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.log.runs.run_manifest import (
+    LargeRun,
+    RunManifest,
+    StagedRun,
+    dump_manifest,
+    in_order,
+    load_manifest,
+    move_runs,
+)
 from kafkalike.storage.memory import MemoryStorage
 
 numbers = st.integers(0, 2**62)
 files = st.sampled_from(["a.arrows", "b.arrows", "c.parquet"])
 small = st.builds(
-    Run, task=numbers, file=files, start=numbers, stop=numbers, partition=numbers, rows=numbers, bytes=numbers
+    StagedRun, task=numbers, file=files, start=numbers, stop=numbers, partition=numbers, rows=numbers, bytes=numbers
 )
 large = st.builds(
     LargeRun,
@@ -26,7 +33,7 @@ large = st.builds(
     footer_crc=numbers,
 )
 manifests = st.builds(
-    Manifest,
+    RunManifest,
     runs=st.lists(small | large, max_size=5).map(tuple),
     codec=st.sampled_from(["none", "zstd"]),
     time_ms=numbers,
@@ -34,12 +41,12 @@ manifests = st.builds(
 
 
 @given(manifests)
-def test_a_manifest_says_what_was_put_in(manifest: Manifest) -> None:
+def test_a_manifest_says_what_was_put_in(manifest: RunManifest) -> None:
     assert load_manifest(dump_manifest(manifest), "x") == manifest
 
 
 @given(st.lists(manifests, max_size=4))
-def test_runs_of_an_earlier_write_come_first(several: list[Manifest]) -> None:
+def test_runs_of_an_earlier_write_come_first(several: list[RunManifest]) -> None:
     """And within a write the order of its tasks stays."""
     runs = in_order(several)
 
@@ -73,7 +80,7 @@ def test_moved_runs_outlive_the_folder_of_their_job() -> None:
     root = MemoryStorage()
     job, place = root.at("job"), root.at("place")
     job.replace("a.arrows", b"records")
-    manifest = Manifest(runs=(Run(0, "a.arrows", 0, 7, 0, 1, 7),), codec="none", time_ms=5)
+    manifest = RunManifest(runs=(StagedRun(0, "a.arrows", 0, 7, 0, 1, 7),), codec="none", time_ms=5)
 
     move_runs(job, manifest.files, place)
     job.remove("a.arrows")
@@ -84,7 +91,7 @@ def test_moved_runs_outlive_the_folder_of_their_job() -> None:
 def test_runs_that_are_gone_are_not_named() -> None:
     """Nothing may be decided then."""
     root = MemoryStorage()
-    manifest = Manifest(runs=(Run(0, "a.arrows", 0, 7, 0, 1, 7),), codec="none", time_ms=5)
+    manifest = RunManifest(runs=(StagedRun(0, "a.arrows", 0, 7, 0, 1, 7),), codec="none", time_ms=5)
 
     with pytest.raises(FileNotFoundError):
         move_runs(root.at("job"), manifest.files, root.at("place"))

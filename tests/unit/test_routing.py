@@ -18,8 +18,8 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.topic.chunk import HEADERS_TYPE
-from kafkalike.log.topic.column_rules import RUN, Router, Rules
-from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, check_batch, record_size
+from kafkalike.log.topic.column_rules import RUN, ColumnRouter, Rules
+from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, check_batch, record_size
 from kafkalike.model.config.topic import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.partitioner.murmur2 import partition_for_key
@@ -58,7 +58,7 @@ def config_of(properties: dict[str, str]) -> TopicConfig:
 
 def routed(rules: Rules, batch: pa.RecordBatch) -> pa.Table:
     """The records of the first task's only batch, with their partitions."""
-    return Router(rules, 0).routed(pa.Table.from_batches([batch]))
+    return ColumnRouter(rules, 0).routed(pa.Table.from_batches([batch]))
 
 
 def columns(rows: list[Row]) -> pa.RecordBatch:
@@ -129,7 +129,7 @@ def test_records_without_key_share_a_partition_in_runs_that_go_on_across_batches
     """Each task begins one partition further."""
     batch = pa.RecordBatch.from_arrays([binaries([b"v"] * (RUN + 1))], ["value"])
 
-    router = Router(Rules.of(INFO.num_partitions, config_of({}), CLOCK, 4), 2)
+    router = ColumnRouter(Rules.of(INFO.num_partitions, config_of({}), CLOCK, 4), 2)
     tables = [router.routed(pa.Table.from_batches([batch])) for _ in range(2)]
 
     found = [p for table in tables for p in table.column("partition").to_pylist()]

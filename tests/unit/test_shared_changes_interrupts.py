@@ -81,7 +81,7 @@ class OneWritesForAll(Case):
 
 @pytest.mark.slow
 def test_an_interrupt_at_any_line_leaves_nobody_waiting() -> None:
-    found = sweep(OneWritesForAll, each=0, within="combined/shared_changes.py")
+    found = sweep(OneWritesForAll, each=0, within="group_commit/control_group_commit.py")
 
     assert not found.wrong, str(found)
     assert found.raised > 0

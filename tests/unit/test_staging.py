@@ -5,9 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkalike.log.runs.files import Numbering
-from kafkalike.log.runs.payload import write_anew
-from kafkalike.log.runs.runs import Run
+from kafkalike.log.runs.run_files import Numbering
+from kafkalike.log.runs.run_manifest import StagedRun
+from kafkalike.log.runs.run_payload import write_anew
 from kafkalike.log.topic.column_rules import Rules
 from kafkalike.maintenance.staging.lease import HeldFolder
 from kafkalike.spark.writes.staged_files import KnownTopic, Target, stage_topics
@@ -20,7 +20,7 @@ def test_two_attempts_at_a_segment_write_two_files(tmp_path: Path) -> None:
     rows = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"], pa.binary())], ["value"])
     target = Target(topic="t", known={"t": KnownTopic("id", RULES, None)}, missing=None)
     folder = HeldFolder(str(tmp_path))
-    runs = [run for run in stage_topics(target, folder, [rows], 0).topics["t"].runs if isinstance(run, Run)]
+    runs = [run for run in stage_topics(target, folder, [rows], 0).topics["t"].runs if isinstance(run, StagedRun)]
     where = Numbering(
         name="partition=0/a.parquet",
         partition=0,

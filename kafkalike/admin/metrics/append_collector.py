@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from kafkalike.log.topic.append_times import APPENDS, FAILED
+from kafkalike.log.topic.topic_log import APPENDS, FAILED
 
 
 class AppendCollector(Collector):

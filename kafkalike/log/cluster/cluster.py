@@ -231,7 +231,7 @@ class Cluster:
     @cached_property
     def transactions(self) -> Transactions:
         """Transactions over several topics and groups."""
-        from kafkalike.log.topic.decided import DeltaDecided
+        from kafkalike.log.topic.transaction_append import DeltaDecided
         from kafkalike.log.transactions.transaction_effects import TransactionContext
         from kafkalike.log.transactions.transaction_files import Staging
         from kafkalike.log.transactions.transactions import Transactions
@@ -438,10 +438,10 @@ class Cluster:
         return self._opened(self.topic(name, since=since))
 
     def _opened(self, info: TopicInfo) -> TopicLog:
-        from kafkalike.log.topic.followed import Home
+        from kafkalike.log.topic.tailed_topic import TopicContext
         from kafkalike.log.topic.topic_log import TopicLog
 
-        home = Home(
+        home = TopicContext(
             store=self.store,
             metadata=self.metadata,
             server=self.defaults.in_force,

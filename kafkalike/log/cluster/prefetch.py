@@ -12,7 +12,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import KafkaError
-from kafkalike.log.topic.followed import LONGEST
+from kafkalike.log.topic.tailed_topic import LONGEST
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.port import Pace, Storage

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.errors import IllegalStateError
 from kafkalike.log.dead_letters.dead_letter_topic import batch_of, ensure
 from kafkalike.log.group.group_offsets import GroupOffsets, MetadataOfReader
-from kafkalike.log.topic.validate import check_batch
+from kafkalike.log.topic.record_rules import check_batch
 from kafkalike.model.dead_letter import Held, Letter, Lives
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 

@@ -1,1 +1,1 @@
-"""Runs: records that tasks have staged without offsets, and the numbered segments that are made from them."""
+"""Staged runs: records that Spark tasks have staged without offsets, and the numbered segments made from them."""

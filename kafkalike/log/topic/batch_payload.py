@@ -20,7 +20,7 @@ import pyarrow as pa
 from kafkalike.delta.actions import Add
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
-from kafkalike.log.topic.validate import SchemasOf, check_batch
+from kafkalike.log.topic.record_rules import SchemasOf, check_batch
 from kafkalike.model import faults
 from kafkalike.model.record_batch import RecordBatch, TxnId
 from kafkalike.model.segments import Segment

@@ -1,4 +1,8 @@
-"""Chunk: consecutive records of one partition as Arrow columns; what a reader hands to a consumer."""
+"""Chunk: consecutive records of one partition as Arrow columns; what a reader hands to a consumer.
+
+Arrow and Spark carry text without looking at its bytes, and Kafka's header keys are UTF-8. Every name is checked before
+records are written, and again when they are read, because other engines write the table's files as well.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ ARROW_SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class RecordColumns:
     """The records of a chunk as Python lists of equal length."""
 
     offsets: list[int]
@@ -84,11 +88,11 @@ class Chunk:
         cut = int(rest.column("offset")[0].as_py())
         return Chunk(self.partition, self.table.slice(0, count), cut), Chunk(self.partition, rest, self.next_offset)
 
-    def columns(self) -> Columns:
+    def columns(self) -> RecordColumns:
         """The records as Python lists."""
         table = self.table
         headers = table.column("headers")
-        return Columns(
+        return RecordColumns(
             offsets=whole_numbers(table.column("offset")),
             timestamps=_milliseconds(table.column("timestamp")),
             timestamp_types=table.column("timestampType").to_pylist(),
@@ -136,3 +140,56 @@ def _objects(column: pa.ChunkedArray) -> list[bytes | None]:
 
 def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]]:
     return [(h["key"], h["value"]) for h in headers or ()]
+
+
+@dataclass(frozen=True, slots=True)
+class UndecodableName:
+    """A header without a key that is text."""
+
+    row: int
+    """Row of the record in the column."""
+    key: bytes | None
+    """The key; None where there is none."""
+
+    def __str__(self) -> str:
+        """What the record has, in words."""
+        if self.key is None:
+            return "a header without key"
+        return f"a header with the key {self.key!r}, which is not UTF-8"
+
+
+def first_undecodable(headers: pa.Array) -> UndecodableName | None:
+    """Return the first header whose key is null or not UTF-8, or None.
+
+    Args:
+        headers: lists of structs `key` STRING and `value` BINARY, slices included; anything in it may be null.
+    """
+    if headers.null_count == len(headers):
+        return None
+    entries = headers.values
+    if entries.null_count or entries.field("key").null_count:
+        return _found(headers)
+    try:
+        # Arrow checks the whole child of a slice, in one pass over the bytes.
+        headers.validate(full=True)
+    except pa.ArrowInvalid:
+        return _found(headers)
+    return None
+
+
+def _found(headers: pa.Array) -> UndecodableName | None:
+    for row, pairs in enumerate(headers):
+        entries = pairs.values
+        if entries is None:
+            continue
+        if entries.null_count:
+            return UndecodableName(row, None)
+        for key in entries.field("key"):
+            if not key.is_valid:
+                return UndecodableName(row, None)
+            content = key.as_buffer().to_pybytes()
+            try:
+                content.decode()
+            except UnicodeDecodeError:
+                return UndecodableName(row, content)
+    return None

@@ -1,29 +1,38 @@
-"""Column batch: a table of any data tool in, the records of one append as Arrow columns out.
-
-What `RecordBatch` is for single records: nothing here makes a Python object of a record.
-"""
+"""ColumnBatch: records as Arrow columns, and the Parquet files of an append that they become."""
 
 from __future__ import annotations
 
 import difflib
+import os
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafkalike.delta.actions import Add
 from kafkalike.errors import IllegalArgumentError, InvalidTimestampError
-from kafkalike.log.topic.arrow.layouts import check_size, plain_bytes, plain_headers, plain_numbers
-from kafkalike.log.topic.chunk import HEADERS_TYPE
+from kafkalike.log.topic.arrow_layouts import check_size, plain_bytes, plain_headers, plain_numbers
+from kafkalike.log.topic.batch_payload import refused, segment_name, unwritten, written
+from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE
 from kafkalike.log.topic.column_rules import Slices, header_sizes, turns
-from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
+from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_ERRORS, RECORD_OVERHEAD, SchemasOf, check_batch
+from kafkalike.model import faults
 from kafkalike.model.partitioner.murmur2 import partitions_of_slices
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.schemas.admission import HEAD
 from kafkalike.storage.arrays import numbers
+from kafkalike.storage.port import Storage
+
+if TYPE_CHECKING:
+    from kafkalike.model.config.topic import TopicConfig
+    from kafkalike.model.topic import TopicInfo
+
 
 UNROUTED: Final = -1
 """Partition of a record that has none yet."""
@@ -254,3 +263,97 @@ def _times(table: pa.Table, now_ms: int) -> pa.Array:
     if column.null_count:
         ms[np.asarray(column.is_null().to_numpy(zero_copy_only=False))] = now_ms
     return numbers(ms * 1000, pa.timestamp("us", "UTC"))
+
+
+IN_THREADS: Final = 4 * 1024 * 1024
+"""Bytes from which it pays to write the files of an append side by side on a local disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPayload:
+    """Records as Arrow columns as a payload; see `Payload`."""
+
+    batch: ColumnBatch
+    schemas: SchemasOf | None
+    """The cluster's registry."""
+
+    def counts(self) -> Mapping[int, int]:
+        """See `Payload`."""
+        return self.batch.counts()
+
+    def check(self, info: TopicInfo, config: TopicConfig, now_ms: int) -> None:
+        """See `Payload`. The rules are `check_batch`'s, asked for the rows that break them if any row does."""
+        try:
+            check_batch(
+                self.batch.records(self.batch.extremes(config.schemas.parts)), info, config, now_ms, self.schemas
+            )
+        except RECORD_ERRORS:
+            # The same once more for all, so that the error names the record.
+            check_batch(self.batch.records(), info, config, now_ms, self.schemas)
+            raise
+
+    def write(
+        self,
+        files: Storage,
+        plan: Mapping[int, range],
+        *,
+        codec: str,
+        now_ms: int,
+        now_counts: bool,
+    ) -> list[Add]:
+        """One Parquet file per partition."""
+        faults.point("append.before_files")
+        named = {p: segment_name(p, run.start) for p, run in plan.items()}
+        calls = [
+            partial(self._write, files, name, rows, plan[p], codec, now_ms, now_counts)
+            for (p, name), rows in zip(named.items(), self._rows(list(named)), strict=True)
+        ]
+        try:
+            return _beside(files, calls, self.batch.size)
+        except (OSError, pa.ArrowException) as cause:
+            failed = [
+                Add(path=name, partition=p, size=0, modification_ms=now_ms, data_change=True, stats={})
+                for p, name in named.items()
+            ]
+            raise refused(files, failed, cause) from cause
+
+    def _rows(self, partitions: list[int]) -> list[pa.Array | None]:
+        """Row numbers of each partition, in sending order; None stands for all rows."""
+        if len(partitions) == 1:
+            return [None]
+        where = self.batch.partitions
+        # NumPy sorts numbers of 16 bits in linear time.
+        few = where.astype(np.uint16) if where.max() <= np.iinfo(np.uint16).max else where
+        order = np.argsort(few, kind="stable")
+        held = where[order]
+        return [
+            numbers(order[slice(*np.searchsorted(held, [p, p + 1]))].astype(np.int64), pa.int64()) for p in partitions
+        ]
+
+    def _write(  # noqa: PLR0917 - called through `partial` alone
+        self,
+        files: Storage,
+        name: str,
+        rows: pa.Array | None,
+        run: range,
+        codec: str,
+        now_ms: int,
+        now_counts: bool,  # noqa: FBT001
+    ) -> Add:
+        body = self.batch.table if rows is None else self.batch.table.take(rows)
+        columns = {f.name: body.column(f.name) for f in body.schema}
+        columns["offset"] = numbers(np.arange(run.start, run.stop, dtype=np.int64), pa.int64())
+        columns["timestampType"] = numbers(np.full(len(run), int(now_counts), np.int32), pa.int32())
+        if now_counts:
+            columns["timestamp"] = numbers(np.full(len(run), now_ms * 1000, np.int64), pa.timestamp("us", "UTC"))
+        table = pa.Table.from_arrays([columns[f.name] for f in CHUNK_SCHEMA], schema=CHUNK_SCHEMA)
+        partition = int(name.partition("/")[0].removeprefix("partition="))
+        return written(files, unwritten(name, partition, table, now_ms), table, codec)
+
+
+def _beside(files: Storage, calls: Sequence[Callable[[], Add]], size: int) -> list[Add]:
+    """Make all calls, side by side where that helps; all have ended then."""
+    if files.far or len(calls) == 1 or size < IN_THREADS:
+        return files.beside(calls)
+    with ThreadPoolExecutor(min(len(calls), os.cpu_count() or 1)) as pool:
+        return [done.result() for done in [pool.submit(call) for call in calls]]

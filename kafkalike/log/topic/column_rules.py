@@ -20,8 +20,8 @@ from kafkalike.errors import (
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.topic.arrow.header_names import first_undecodable
-from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
+from kafkalike.log.topic.chunk import first_undecodable
+from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.model.config.properties import LONG_MAX
 from kafkalike.model.config.server import MAX_PARTITIONS
 from kafkalike.model.partitioner.murmur2 import partitions_of_slices
@@ -82,7 +82,7 @@ class Rules:
         )
 
 
-class Router:
+class ColumnRouter:
     """Gives the records of a Spark task their partitions, batch by batch.
 
     A record without one gets murmur2 of its key's bytes modulo the number of partitions, Kafka's rule; one without key
@@ -168,7 +168,7 @@ class Slices:
 
 
 def _waiting(table: pa.Table) -> pa.Table:
-    """Records that wait for their partitions; see `Router`."""
+    """Records that wait for their partitions; see `ColumnRouter`."""
     names = ["given" if name == "partition" else name for name in table.column_names]
     waiting = numbers(np.full(table.num_rows, WAITING, np.int32), pa.int32())
     return table.rename_columns(names).append_column("partition", waiting)

@@ -1,12 +1,19 @@
-"""DataFile: a data file of a topic in, its rows batch by batch out, with a topic's columns; whatever their order."""
+"""DataFile: a data file of a topic, whose rows are read batch by batch, whatever their order.
+
+A process holds a limited number of them open between two reads (`OpenFiles`).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
+import weakref
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +27,7 @@ from kafkalike.storage.parquet import HAS_FILTERS, KEY, UNREADABLE, is_storage_e
 if TYPE_CHECKING:
     from kafkalike.model.segments import Segment
     from kafkalike.storage.port import Storage
+
 
 Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -72,7 +80,7 @@ def named_flaws(where: str, then: str = "") -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ReadOptions:
     """How rows are wanted."""
 
     columns: tuple[str, ...] = COLUMNS
@@ -99,7 +107,7 @@ class DataFile:
         OSError, pa.ArrowException: it is damaged, or the storage does not answer.
     """
 
-    def __init__(self, files: Storage, segment: Segment, reading: Reading) -> None:
+    def __init__(self, files: Storage, segment: Segment, reading: ReadOptions) -> None:
         self._files = files
         self._path = segment.path
         self._reading = reading
@@ -287,3 +295,59 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     if kind_of(column.type) != kind_of(field.type):
         raise FlawError(f"its column {field.name} is {kind_of(column.type)}, not {kind_of(field.type)}")
     return column.cast(field.type)
+
+
+LIMIT: Final = 256
+"""Data files that a process keeps open between two reads; many systems allow a process 1,024 open files."""
+
+
+class Holder(Protocol):
+    """Who may hold a file open."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it does."""
+        ...
+
+    def close(self) -> None:
+        """Close it; the next read opens it again."""
+        ...
+
+
+class OpenFiles:
+    """The open files of a process. Thread-safe.
+
+    Args:
+        limit: most of them.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with none. Caller: a process that was forked, whose parent may have held the lock."""
+        self._lock = threading.Lock()
+        self._idle: OrderedDict[weakref.ref[Holder], None] = OrderedDict()
+
+    @contextlib.contextmanager
+    def using(self, holder: Holder) -> Iterator[None]:
+        """Keep a file from being closed; afterwards close those whose last use is the longest ago."""
+        key = weakref.ref(holder)
+        with self._lock:
+            self._idle.pop(key, None)
+        try:
+            yield
+        finally:
+            with self._lock:
+                if holder.is_open:
+                    self._idle[key] = None
+                while len(self._idle) > self._limit:
+                    oldest = self._idle.popitem(last=False)[0]()
+                    if oldest is not None:
+                        oldest.close()
+
+
+open_files: Final = OpenFiles(LIMIT)
+
+os.register_at_fork(after_in_child=open_files.forget)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
-from kafkalike.log.topic.data_file import DataFile, FlawError, Reading, longs, named_flaws
+from kafkalike.log.topic.data_file import DataFile, FlawError, ReadOptions, longs, named_flaws
 from kafkalike.storage.arrays import binaries, numbers
 from kafkalike.storage.parquet import UNREADABLE, sound
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kafkalike.model.segments import Segment
     from kafkalike.storage.port import Storage
 
-_READING = Reading(batch_bytes=16 * 1024 * 1024)
+_READING = ReadOptions(batch_bytes=16 * 1024 * 1024)
 
 ROW_BYTES: Final = 512
 """What a record takes beside its bytes."""
@@ -47,7 +47,7 @@ class Searched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class KeyQuery:
     """What a search is for."""
 
     key: bytes
@@ -59,7 +59,7 @@ class Wanted:
     """Bytes of records that are kept of a file, and one record in any case."""
 
 
-def search(files: Storage, segments: Sequence[Segment], wanted: Wanted) -> Iterator[Searched]:
+def search(files: Storage, segments: Sequence[Segment], wanted: KeyQuery) -> Iterator[Searched]:
     """Look for a key, file by file, the last one first.
 
     Where a file has more than may be kept, the search ends after it: one for what is below its `start` goes on.
@@ -88,7 +88,7 @@ def search(files: Storage, segments: Sequence[Segment], wanted: Wanted) -> Itera
             return
 
 
-def _searched(files: Storage, segment: Segment, wanted: Wanted) -> Searched:
+def _searched(files: Storage, segment: Segment, wanted: KeyQuery) -> Searched:
     if segment.stop <= wanted.start:
         return Searched(None, skipped=True, start=segment.start)
     file = DataFile(files, segment, _READING)
@@ -118,7 +118,7 @@ class _Kept:
         wanted: which, and how many bytes.
     """
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: KeyQuery) -> None:
         self._wanted = wanted
         self._parts: list[pa.Table] = []
         self._size = 0

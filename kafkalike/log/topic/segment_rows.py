@@ -16,10 +16,17 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, KafkaStorageError
-from kafkalike.log.topic.data_file import COLUMNS, WHOLE_BYTES, DataFile, FlawError, Longs, Reading, longs
-from kafkalike.log.topic.offset_proof import OffsetProof, is_dense
-from kafkalike.log.topic.open_files import open_files
-from kafkalike.log.topic.unsorted_file import in_order
+from kafkalike.log.topic.data_file import (
+    COLUMNS,
+    WHOLE_BYTES,
+    DataFile,
+    FlawError,
+    Longs,
+    ReadOptions,
+    longs,
+    open_files,
+)
+from kafkalike.log.topic.offset_order import OffsetProof, in_order, is_dense
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, sound
 
 if TYPE_CHECKING:
@@ -67,7 +74,7 @@ class SegmentRows:
         files: Storage,
         segment: Segment,
         position: int,
-        reading: Reading,
+        reading: ReadOptions,
         *,
         name: str,
         holes_below: Callable[[], int] = everywhere,
@@ -276,7 +283,7 @@ def read_segment(files: Storage, segment: Segment, columns: tuple[str, ...] = CO
         CorruptRecordError: it cannot be read, is no file of a topic, or does not hold what the log says.
         KafkaStorageError: the storage cannot be read now.
     """
-    reading = Reading(columns=columns, batch_bytes=WHOLE_BATCH_BYTES, max_rows=WHOLE_ROWS)
+    reading = ReadOptions(columns=columns, batch_bytes=WHOLE_BATCH_BYTES, max_rows=WHOLE_ROWS)
     rows = SegmentRows(files, segment, segment.start, reading, name=f"partition {segment.partition}")
     try:
         while (batch := rows.next()) is not None:

@@ -1,4 +1,4 @@
-"""TopicLog: one topic's Delta table as a log: what `FollowedTopic` reads, and appends."""
+"""TopicLog: one topic's Delta table as a log: what `TailedTopic` reads, and appends."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from kafkalike.errors import (
     NotEnoughReplicasError,
     UnsupportedVersionError,
 )
-from kafkalike.log.topic.append_times import timed
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
-from kafkalike.log.topic.followed import FollowedTopic, Home
 from kafkalike.log.topic.foreign_rules import append_refusal
-from kafkalike.log.topic.known_writes import find_commit, find_write, names_of, ranges_of
+from kafkalike.log.topic.record_rules import codec_for
 from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.log.topic.validate import codec_for
+from kafkalike.log.topic.tailed_topic import TailedTopic, TopicContext
+from kafkalike.log.topic.topic_history import find_commit, find_write, names_of, ranges_of
 from kafkalike.model import faults
-from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.histogram import Histogram
 from kafkalike.model.offsets import plan_offsets
 from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
 from kafkalike.model.topic import TopicInfo
@@ -46,7 +46,8 @@ from kafkalike.storage.port import NOW, Pace
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch
-    from kafkalike.log.topic.combined import CombinedTopic
+    from kafkalike.log.topic.topic_group_commit import TopicGroupCommit
+
 
 PATIENCE_SECONDS: Final = 5.0
 """How long a writer queues behind others of its machine before it writes all the same. One of them may have been
@@ -59,7 +60,7 @@ NEW_SECONDS: Final = 1.0
 T = TypeVar("T")
 
 
-class TopicLog(FollowedTopic):
+class TopicLog(TailedTopic):
     """The log of one topic: one life of a name, from its creation to its deletion.
 
     All methods may raise `TopicDeletedError` when the topic is deleted or deleted and created again.
@@ -71,22 +72,22 @@ class TopicLog(FollowedTopic):
         jitter: random number from 0 to 1 for the wait after a conflict.
     """
 
-    def __init__(self, home: Home, info: TopicInfo, *, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(self, home: TopicContext, info: TopicInfo, *, jitter: Callable[[], float] = random.random) -> None:
         super().__init__(home, info, jitter)
         patience = PATIENCE_SECONDS if self.files.reach == "machine" else None
         self._turns = WriteQueue(home.store, info.location, self.clock, patience, self._version, is_new=self._is_new)
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
-        self._combined: CombinedTopic | None = None
+        self._combined: TopicGroupCommit | None = None
         self._applications = 0
         """How many have written to the table, when it was looked at whether it has replicas."""
         self._seals: dict[str, int] = {}
         """Those of them that say who has replicas, and the epoch of each."""
         if self.files.combines:
             # Only there appends are combined: a process that has a local root need not load how.
-            from kafkalike.log.topic.combined import CombinedTopic
+            from kafkalike.log.topic.topic_group_commit import TopicGroupCommit
 
-            self._combined = CombinedTopic(self, self._table, jitter, home.open_appends.of(info.topic_id))
+            self._combined = TopicGroupCommit(self, self._table, jitter, home.open_appends.of(info.topic_id))
 
     def append(
         self,
@@ -124,7 +125,7 @@ class TopicLog(FollowedTopic):
         if self._combined is not None and batch.size <= self._combined.most_stored:
             # So that it may wait beside the table, as other appends do.
             return BatchPayload(batch.records(), self.schemas)
-        from kafkalike.log.topic.column_payload import ColumnPayload
+        from kafkalike.log.topic.column_batch import ColumnPayload
 
         return ColumnPayload(batch, self.schemas)
 
@@ -391,3 +392,25 @@ class TopicLog(FollowedTopic):
 def _few(there: int, wanted: int) -> str:
     replicas = "replica is" if there == 1 else "replicas are"
     return f"{there} {replicas} in sync, and min.insync.replicas={wanted}"
+
+
+SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""From a commit on a local disk to one that waited for its time-out."""
+
+APPENDS: Final = Histogram(SECONDS)
+"""Those that ended well, with their wait for others."""
+
+FAILED: Final = Histogram(SECONDS)
+"""Those that raised something."""
+
+
+@contextlib.contextmanager
+def timed(clock: Clock) -> Iterator[None]:
+    """Note how long an append takes."""
+    begun = clock.monotonic()
+    try:
+        yield
+    except BaseException:
+        FAILED.observe(clock.monotonic() - begun)
+        raise
+    APPENDS.observe(clock.monotonic() - begun)

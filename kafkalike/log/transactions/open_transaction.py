@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from kafkalike.log.topic.waiting_batch import Loose
+from kafkalike.log.topic.staged_append import Loose
 from kafkalike.log.transactions.transaction_effects import HeldTransaction
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.transactions.group_claims import Groups

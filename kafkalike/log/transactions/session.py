@@ -16,8 +16,8 @@ from kafkalike.errors import (
     ProducerFencedError,
     TransactionAbortableError,
 )
-from kafkalike.log.topic.decided import DecidedRecords
-from kafkalike.log.topic.validate import check_batch, codec_for
+from kafkalike.log.topic.record_rules import check_batch, codec_for
+from kafkalike.log.topic.transaction_append import DecidedRecords
 from kafkalike.log.transactions.open_transaction import OpenTransaction, Staged, TransactionOutcome
 from kafkalike.log.transactions.transaction_effects import Driver, HeldTransaction
 from kafkalike.log.transactions.transaction_files import TRIES, FilesToStage, Staging

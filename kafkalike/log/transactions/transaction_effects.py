@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownTopicOrPartitionError
-from kafkalike.log.topic.decided import DecidedRecords, StagedFileError
-from kafkalike.log.topic.waiting_batch import Loose
+from kafkalike.log.topic.staged_append import Loose
+from kafkalike.log.topic.transaction_append import DecidedRecords, StagedFileError
 from kafkalike.log.transactions.transaction_files import records_of
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
@@ -22,8 +22,8 @@ from kafkalike.model.transactions.transactional_id import Attempt, Committed, Pa
 
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
-    from kafkalike.log.topic.decided import DecidedRecords
     from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.log.topic.transaction_append import DecidedRecords
     from kafkalike.log.transactions.transaction_files import Staging
     from kafkalike.model.clock import Clock, Deadline
     from kafkalike.model.cluster_state import ClusterState

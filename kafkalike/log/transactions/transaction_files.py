@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.delta.damage import storage_errors
 from kafkalike.delta.layout import TRANSACTIONS
 from kafkalike.errors import CorruptRecordError, KafkaStorageError, LogCorruptError, ProducerFencedError
-from kafkalike.log.runs.manifest import LAYOUT as RUNS
-from kafkalike.log.runs.manifest import Manifest, load_manifest
-from kafkalike.log.runs.runs import Run
-from kafkalike.log.topic.decided import DecidedPayload, DecidedRecords, Load, StagedFileError
-from kafkalike.log.topic.waiting_batch import Loose, pack, partitions_in, unpack
+from kafkalike.log.runs.run_manifest import LAYOUT as RUNS
+from kafkalike.log.runs.run_manifest import RunManifest, StagedRun, load_manifest
+from kafkalike.log.topic.staged_append import Loose, pack, partitions_in, unpack
+from kafkalike.log.topic.transaction_append import DecidedPayload, DecidedRecords, Load, StagedFileError
 from kafkalike.model.clock import within
 from kafkalike.model.transactions.transactional_id import Attempt, Committed, Folder, Part, StagedFile
 
@@ -285,7 +284,7 @@ def records_of(staging: Staging, committed: Committed, part: Part, load: Load) -
     if part.layout != RUNS:
         return DecidedPayload(part, load)
     # It brings `pyarrow.compute`: 40 ms of each process that opens a cluster, which most never need.
-    from kafkalike.log.runs.payload import DecidedRuns
+    from kafkalike.log.runs.run_payload import DecidedRuns
 
     return DecidedRuns(staging.place(committed.attempt), _manifests(staging, committed, part))
 
@@ -305,7 +304,9 @@ def check_part(staging: Staging, committed: Committed, part: Part) -> None:
     place = staging.place(committed.attempt)
     for manifest in _manifests(staging, committed, part):
         for name in manifest.files:
-            least = max((run.stop for run in manifest.runs if isinstance(run, Run) and run.file == name), default=0)
+            least = max(
+                (run.stop for run in manifest.runs if isinstance(run, StagedRun) and run.file == name), default=0
+            )
             try:
                 with storage_errors(place.uri):
                     size = place.size(name)
@@ -354,5 +355,5 @@ def _counts(head: bytes, where: str) -> Mapping[int, int] | None:
         return None
 
 
-def _manifests(staging: Staging, committed: Committed, part: Part) -> list[Manifest]:
+def _manifests(staging: Staging, committed: Committed, part: Part) -> list[RunManifest]:
     return [load_manifest(staging.read(committed, part, file), file.name) for file in part.files]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from kafkalike.log.topic.decided import StagedFileError
+from kafkalike.log.topic.transaction_append import StagedFileError
 from kafkalike.log.transactions.transaction_effects import Driver, TransactionContext
 from kafkalike.log.transactions.transaction_files import check_part, staged_counts
 from kafkalike.model.clock import Deadline

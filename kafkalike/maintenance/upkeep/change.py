@@ -17,7 +17,7 @@ from kafkalike.delta.table_change import Unchanged
 from kafkalike.delta.table_state import EndsAt, FilesLive, LastOf, Requirement, TableState, end_app
 from kafkalike.delta.write_queue import maintenance_turn
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedError
-from kafkalike.log.topic.notes import OPERATIONS, RUN_KEY, WORK_KEY
+from kafkalike.log.topic.topic_history import OPERATIONS, RUN_KEY, WORK_KEY
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.maintenance.compaction import CLEANER_APP, HOLES, cleaner_app

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from kafkalike.delta.actions import Add, TableCommit, log_name, parse_commit
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
-from kafkalike.log.topic.notes import RUN_KEY
 from kafkalike.log.topic.segment_files import segment_of, sha256_of, versions
 from kafkalike.log.topic.segment_rows import read_segment
+from kafkalike.log.topic.topic_history import RUN_KEY
 from kafkalike.model.maintenance.purge_certificate import FileHash, VersionMade
 from kafkalike.model.maintenance.record_removal import runs_of
 

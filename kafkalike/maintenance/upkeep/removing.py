@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
-from kafkalike.log.topic.data_file import DataFile, Reading, longs, named_flaws
+from kafkalike.log.topic.data_file import DataFile, ReadOptions, longs, named_flaws
 from kafkalike.log.topic.segment_files import sha256_of
 from kafkalike.log.topic.segment_rows import WHOLE_BATCH_BYTES, read_segment
 from kafkalike.maintenance.upkeep.replacing import Replacement, check_apart, groups, losing, replaced
@@ -239,7 +239,7 @@ def _may_have_keys(files: Storage, segment: Segment, keys: _Keys) -> bool:
     if not keys.keys:
         return False
     where = f"partition {segment.partition}: offsets [{segment.start}, {segment.stop}): {files.uri}/{segment.path}"
-    reading = Reading(columns=("key", "offset"), batch_bytes=WHOLE_BATCH_BYTES)
+    reading = ReadOptions(columns=("key", "offset"), batch_bytes=WHOLE_BATCH_BYTES)
     try:
         with (
             named_flaws(where, ". Its partition is left as it is"),

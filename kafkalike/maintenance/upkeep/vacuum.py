@@ -18,8 +18,8 @@ from kafkalike.delta.actions import log_name, parse_commit, version_of
 from kafkalike.delta.group_commit.staging_area import FOLDER as WAITING
 from kafkalike.delta.log_retention import LOG_STAYS, duration_ms
 from kafkalike.delta.snapshot import load_snapshot
-from kafkalike.log.topic.notes import OPERATIONS
 from kafkalike.log.topic.segment_files import versions
+from kafkalike.log.topic.topic_history import OPERATIONS
 from kafkalike.model import faults
 from kafkalike.storage.port import Storage
 

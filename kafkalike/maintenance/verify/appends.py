@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkalike.delta.actions import TableCommit, log_name, parse_commit
-from kafkalike.log.topic.known_writes import ranges_of
-from kafkalike.log.topic.notes import maintenance_of, transaction_of
 from kafkalike.log.topic.segment_files import segment_of, versions
+from kafkalike.log.topic.topic_history import maintenance_of, ranges_of, transaction_of
 from kafkalike.model.group_commit.waiting_appends import parts_of
 from kafkalike.model.mirror import SEAL
 

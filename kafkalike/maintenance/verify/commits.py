@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from kafkalike.delta.actions import append_info, log_name, parse_commit
 from kafkalike.errors import LogCorruptError
-from kafkalike.log.topic.notes import transaction_of
 from kafkalike.log.topic.segment_files import segment_of, versions
+from kafkalike.log.topic.topic_history import transaction_of
 from kafkalike.model.group_commit.waiting_appends import ids_of
 from kafkalike.model.segments import Segment
 from kafkalike.storage.port import Storage

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.errors import CorruptRecordError, KafkaError, KafkaStorageError
-from kafkalike.log.topic.arrow.header_names import first_undecodable
-from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE
-from kafkalike.log.topic.data_file import COLUMNS, Reading, kind_of, rows_at_a_time
+from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE, first_undecodable
+from kafkalike.log.topic.data_file import COLUMNS, ReadOptions, kind_of, rows_at_a_time
 from kafkalike.log.topic.segment_rows import SegmentRows
 from kafkalike.maintenance.verify.file_rules import ORDER_KINDS, SegmentCheck
 from kafkalike.maintenance.verify.findings import Finding, Report
@@ -90,7 +89,7 @@ def check_segment(cluster: Cluster, log: TopicLog, segment: Segment, report: Rep
 
 def _as_read(files: Storage, segment: Segment, found: list[Finding], holes: int) -> list[Finding]:
     """What is left of the findings about a file out of order, which readers sort if no record is missing."""
-    reading = Reading(columns=("offset",), batch_bytes=BATCH_BYTES, max_rows=MAX_BATCH_ROWS)
+    reading = ReadOptions(columns=("offset",), batch_bytes=BATCH_BYTES, max_rows=MAX_BATCH_ROWS)
     rows = SegmentRows(files, segment, segment.start, reading, name="", holes_below=lambda: holes)
     try:
         while rows.next() is not None:

@@ -12,7 +12,7 @@ from pyarrow import ipc
 
 from kafkalike.delta.commit_bundles import unpacked
 from kafkalike.errors import CorruptRecordError
-from kafkalike.log.topic.waiting_batch import unpack
+from kafkalike.log.topic.staged_append import unpack
 from kafkalike.maintenance.verify.findings import Finding
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
 

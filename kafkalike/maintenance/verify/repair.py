@@ -24,8 +24,8 @@ from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Change
 from kafkalike.delta.table_state import REPAIR, TableState, end_app
 from kafkalike.errors import LogCorruptError
-from kafkalike.log.topic.notes import WORK_KEY
 from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.topic.topic_history import WORK_KEY
 from kafkalike.maintenance.verify.flaws import DamagedTable, Flaw, control_flaws, find_flaws, run
 from kafkalike.maintenance.verify.lost_records import LostRecords
 from kafkalike.model.clock import Deadline

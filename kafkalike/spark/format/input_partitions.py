@@ -31,7 +31,7 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.topic.data_file import Reading
+from kafkalike.log.topic.data_file import ReadOptions
 from kafkalike.log.topic.segment_rows import MissingInsideError, SegmentRows
 from kafkalike.model.segments import Segment
 from kafkalike.spark.format.batch_plan import Run, grouped, split, tasks_for
@@ -267,7 +267,7 @@ class RangeReader:
         """Records from the position to `stop`; moves the position before each one is handed out."""
         rows = _take_open(self._plan.uri, segment.path, self._stored, self._position)
         if rows is None:
-            reading = Reading(columns=self._stored, batch_bytes=BATCH_BYTES, max_rows=MAX_ROWS, threads=False)
+            reading = ReadOptions(columns=self._stored, batch_bytes=BATCH_BYTES, max_rows=MAX_ROWS, threads=False)
             rows = SegmentRows(
                 self._files,
                 segment,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from kafkalike.errors import IllegalArgumentError, OutOfOrderSequenceNumberError
-from kafkalike.log.runs.payload import StagedPayload, Writing, in_threads, raise_told
-from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
+from kafkalike.log.runs.run_payload import StagedPayload, Writing, in_threads, raise_told
 from kafkalike.log.topic.column_rules import WAITING
 from kafkalike.maintenance.staging.folder import clear_staging
 from kafkalike.model import faults
@@ -153,7 +153,7 @@ def open_targets(
     results: Sequence[TaskResult],
     staged: Storage,
     sources: Mapping[str, int] | None = None,
-) -> list[tuple[TopicLog, list[Run | LargeRun]]]:
+) -> list[tuple[TopicLog, list[StagedRun | LargeRun]]]:
     """The topics of a job's records, and what was staged for each; creates those that were missing.
 
     Args:
@@ -177,8 +177,8 @@ def open_targets(
 
 
 def _placed(
-    log: TopicLog, runs: Sequence[Run | LargeRun], results: Sequence[TaskResult], staged: Storage
-) -> list[Run | LargeRun]:
+    log: TopicLog, runs: Sequence[StagedRun | LargeRun], results: Sequence[TaskResult], staged: Storage
+) -> list[StagedRun | LargeRun]:
     """The runs of a topic, in which each record has its partition."""
     name = log.info.name
     rules = next((r.topics[name].assumed for r in results if name in r.topics), None)
@@ -200,7 +200,7 @@ def _check_results(results: Sequence[TaskResult]) -> None:
 def _commit_together(  # noqa: PLR0917
     cluster: Cluster,
     logs: Mapping[str, TopicLog],
-    runs: Mapping[str, Sequence[Run | LargeRun]],
+    runs: Mapping[str, Sequence[StagedRun | LargeRun]],
     left_out: Collection[str],
     staged: Storage,
     how: Commit,
@@ -313,8 +313,8 @@ def _still_there(log: TopicLog, txn: TxnId | None) -> Appended:
     return found
 
 
-def _runs(results: Sequence[TaskResult]) -> dict[str, list[Run | LargeRun]]:
-    found: dict[str, list[Run | LargeRun]] = {}
+def _runs(results: Sequence[TaskResult]) -> dict[str, list[StagedRun | LargeRun]]:
+    found: dict[str, list[StagedRun | LargeRun]] = {}
     for result in results:
         for name, put in result.topics.items():
             found.setdefault(name, []).extend(put.runs)

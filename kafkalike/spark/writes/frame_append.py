@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from kafkalike.errors.java_errors import innermost
-from kafkalike.log.runs.files import Numbering, Written
-from kafkalike.log.runs.payload import Job, Writing, in_threads, write_anew
-from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.log.runs.run_files import Numbering, WrittenSegment
+from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
+from kafkalike.log.runs.run_payload import Job, Writing, in_threads, write_anew
 from kafkalike.maintenance.staging.folder import staging_place
 from kafkalike.maintenance.staging.folder_port import Folder
 from kafkalike.maintenance.staging.scratch import scratch_folder
@@ -102,7 +102,7 @@ def _stage(
 
 def write_all(
     spark: SparkSession, staged: Storage, files: Storage, jobs: list[Job], *, keep: bool = False
-) -> list[Written]:
+) -> list[WrittenSegment]:
     """Write segments, in tasks where they are many.
 
     Args:
@@ -119,8 +119,8 @@ def write_all(
 
 
 def _write_small(
-    spark: SparkSession, staged: Storage, files: Storage, jobs: list[tuple[list[Run], Numbering]]
-) -> list[Written]:
+    spark: SparkSession, staged: Storage, files: Storage, jobs: list[tuple[list[StagedRun], Numbering]]
+) -> list[WrittenSegment]:
     if is_remote(spark):
         # A client of Spark Connect cannot tell where the tasks are.
         return in_threads(staged, files, jobs)

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.errors import IllegalArgumentError, InvalidTopicError, KafkaError, UnknownTopicOrPartitionError
-from kafkalike.log.runs.files import StagedFile, read_runs
-from kafkalike.log.runs.runs import LargeRun, Run
-from kafkalike.log.topic.column_rules import WAITING, Router, Rules
+from kafkalike.log.runs.run_files import RunFile, read_runs
+from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
+from kafkalike.log.topic.column_rules import WAITING, ColumnRouter, Rules
 from kafkalike.maintenance.staging.folder_port import Folder
 from kafkalike.model import faults
 from kafkalike.model.names import check_topic_name
@@ -92,7 +92,7 @@ class TopicRuns:
 
     topic_id: str | None
     """None: the topic did not exist when the job began."""
-    runs: Sequence[Run | LargeRun]
+    runs: Sequence[StagedRun | LargeRun]
     left_out: bool = False
     """The rows were not looked at, as the topic had the job's records before; see `Target.written`."""
     assumed: Rules | None = None
@@ -136,8 +136,8 @@ def stage_topics(target: Target, folder: Folder, batches: Iterable[pa.RecordBatc
     """
     if target.written:
         return left_out(target)
-    file = StagedFile(folder.files, task, target.codec)
-    routers: dict[str, Router] = {}
+    file = RunFile(folder.files, task, target.codec)
+    routers: dict[str, ColumnRouter] = {}
     at_work = target.topic or ""
     kept = False
     try:
@@ -165,8 +165,10 @@ def stage_topics(target: Target, folder: Folder, batches: Iterable[pa.RecordBatc
             file.give_up()
 
 
-def place_waiting(staged: Storage, topic: str, runs: Sequence[Run | LargeRun], rules: Rules) -> list[Run | LargeRun]:
-    """Give the records that waited for it their partitions; see `Router`.
+def place_waiting(
+    staged: Storage, topic: str, runs: Sequence[StagedRun | LargeRun], rules: Rules
+) -> list[StagedRun | LargeRun]:
+    """Give the records that waited for it their partitions; see `ColumnRouter`.
 
     Args:
         staged: the job's folder, which gets files of them.
@@ -182,12 +184,12 @@ def place_waiting(staged: Storage, topic: str, runs: Sequence[Run | LargeRun], r
         OSError, pa.ArrowException: the storage refused.
     """
     found = [run for run in runs if run.partition != WAITING]
-    waiting: dict[int, list[Run]] = {}
+    waiting: dict[int, list[StagedRun]] = {}
     for run in runs:
-        if isinstance(run, Run) and run.partition == WAITING:
+        if isinstance(run, StagedRun) and run.partition == WAITING:
             waiting.setdefault(run.task, []).append(run)
     for task, own in waiting.items():
-        file, router = StagedFile(staged, task, lambda _: None), Router(rules, task)
+        file, router = RunFile(staged, task, lambda _: None), ColumnRouter(rules, task)
         for batch in read_runs(staged, own):
             names = ["partition" if name == "given" else name for name in batch.schema.names]
             file.add(topic, router.routed(pa.Table.from_batches([batch]).rename_columns(names)))
@@ -197,14 +199,14 @@ def place_waiting(staged: Storage, topic: str, runs: Sequence[Run | LargeRun], r
     return found
 
 
-def _router(target: Target, topic: str, others: int, task: int) -> Router:
+def _router(target: Target, topic: str, others: int, task: int) -> ColumnRouter:
     """What gives the records of a topic their partitions."""
     if others == MAX_TOPICS:
         raise IllegalArgumentError(TOO_MANY_TOPICS)
-    return Router(target.rules(topic), task)
+    return ColumnRouter(target.rules(topic), task)
 
 
-def _runs_of(target: Target, topic: str, runs: Sequence[Run | LargeRun], highest: int) -> TopicRuns:
+def _runs_of(target: Target, topic: str, runs: Sequence[StagedRun | LargeRun], highest: int) -> TopicRuns:
     known = target.known.get(topic)
     if known is None:
         return TopicRuns(None, runs, assumed=target.rules(topic), highest=highest)
@@ -230,7 +232,7 @@ def _by_topic(topic: str | None, batch: pa.RecordBatch) -> Iterator[tuple[str, p
 
 
 def _records(rows: pa.RecordBatch, *, timestamps: bool) -> pa.Table:
-    """The columns that `Router.routed` takes."""
+    """The columns that `ColumnRouter.routed` takes."""
     names = [name for name in _COLUMNS if name in rows.schema.names and (timestamps or name != "timestamp")]
     columns = {name: rows.column(name) for name in names}
     for name in columns.keys() & {"key", "value"}:

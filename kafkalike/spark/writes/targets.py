@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kafkalike.errors import TopicAlreadyExistsError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS
 from kafkalike.log.topic.column_rules import Rules
-from kafkalike.log.topic.validate import MAX_TIMESTAMP_MS, codec_for
+from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, codec_for
 from kafkalike.model.config.dead_letters import topic_settings
 from kafkalike.model.config.topic import NO_CHECKS, TopicConfig
 from kafkalike.model.dead_letter import SUFFIX, default_topic

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from kafkalike.connect import connect_to_write
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, TransactionAbortableError
 from kafkalike.log.group.group_offsets import DEFAULT_METADATA_BYTES, check_position, given_ids
-from kafkalike.log.topic.validate import not_in_order
+from kafkalike.log.topic.record_rules import not_in_order
 from kafkalike.maintenance.staging.folder import staging_place
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.names import check_group_id, check_topic_name

@@ -20,9 +20,8 @@ from kafkalike.errors import (
     ProducerFencedError,
     UnknownOutcomeError,
 )
-from kafkalike.log.runs.manifest import LAYOUT, Manifest, dump_manifest, move_runs
-from kafkalike.log.runs.payload import DecidedRuns, Writing
-from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.log.runs.run_manifest import LAYOUT, LargeRun, RunManifest, StagedRun, dump_manifest, move_runs
+from kafkalike.log.runs.run_payload import DecidedRuns, Writing
 from kafkalike.log.transactions.transaction_files import FilesToStage
 from kafkalike.model import faults
 from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Deadline
@@ -64,7 +63,7 @@ class Together:
         self._client_id = client_id
         self._session: TransactionSession | None = None
         self._number = 0
-        self._staged: dict[str, list[tuple[Manifest, Writing | None]]] = {}
+        self._staged: dict[str, list[tuple[RunManifest, Writing | None]]] = {}
         """What the open transaction has, by topic."""
         self._moved: set[str] = set()
         """Names of the files that it has."""
@@ -94,7 +93,7 @@ class Together:
         self,
         log: TopicLog,
         staged: Storage,
-        runs: Sequence[Run | LargeRun],
+        runs: Sequence[StagedRun | LargeRun],
         codec: str,
         deadline: Deadline,
         write_all: Writing | None = None,
@@ -112,7 +111,7 @@ class Together:
         Raises:
             KafkaError: see `TransactionSession.stage_files`.
         """
-        manifest = Manifest(runs=tuple(runs), codec=codec, time_ms=self._cluster.clock.now_ms())
+        manifest = RunManifest(runs=tuple(runs), codec=codec, time_ms=self._cluster.clock.now_ms())
 
         content = dump_manifest(manifest)
 

@@ -1,4 +1,4 @@
-"""FollowedTopic: one topic's Delta table as its log tells it: ends, segments, readers, times."""
+"""TailedTopic: one topic's Delta table as its log tells it: ends, segments, readers, times."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from kafkalike.delta.group_commit.group_appends import OpenTables
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.table import Table
 from kafkalike.errors import CorruptRecordError, LogCorruptError, TopicDeletedError
-from kafkalike.log.topic import times
 from kafkalike.log.topic.foreign_rules import ForeignWarnings
-from kafkalike.log.topic.look_back import look_back
-from kafkalike.log.topic.reader import PartitionReader
+from kafkalike.log.topic.reader import PartitionReader, first_at_or_after, latest_record
+from kafkalike.log.topic.record_rules import SchemasOf
 from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.log.topic.validate import SchemasOf
+from kafkalike.log.topic.topic_history import look_back
 from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.config.server import ServerConfig
@@ -43,7 +42,7 @@ FETCH_BYTES: Final = 1_048_576
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Home:
+class TopicContext:
     """What the logs of all topics of a cluster share."""
 
     store: Storage
@@ -64,7 +63,7 @@ class Home:
     """How many replicas of a topic are in sync, as far as is known."""
 
 
-class FollowedTopic:
+class TailedTopic:
     """The log of one topic, to be read.
 
     Args:
@@ -73,7 +72,7 @@ class FollowedTopic:
         jitter: random number from 0 to 1 for the wait after a conflict.
     """
 
-    def __init__(self, home: Home, info: TopicInfo, jitter: Callable[[], float]) -> None:
+    def __init__(self, home: TopicContext, info: TopicInfo, jitter: Callable[[], float]) -> None:
         self.info = info
         self.files: Storage = home.store.at(info.location)
         self.fetch_bytes = FETCH_BYTES
@@ -301,10 +300,10 @@ class FollowedTopic:
             CorruptRecordError: a file is damaged, or does not hold what the log says.
             KafkaStorageError: the storage cannot be read now, or a file is gone: it may be tried again.
         """
-        from kafkalike.log.topic.key_search import Wanted, search
+        from kafkalike.log.topic.key_search import KeyQuery, search
 
         start = self.log_start(partition)
-        wanted = Wanted(key=key, start=start, below=below, most_bytes=most_bytes)
+        wanted = KeyQuery(key=key, start=start, below=below, most_bytes=most_bytes)
         segments = self.segments(partition)
         for segment in segments:
             self.check_no_overlap(segment, start)
@@ -319,8 +318,8 @@ class FollowedTopic:
         """
         start = self.log_start(partition)
         candidates = list(self._table.state.index.first_with_time(partition, timestamp_ms, start))
-        return times.first_at_or_after(self, candidates, timestamp_ms, start)
+        return first_at_or_after(self, candidates, timestamp_ms, start)
 
     def max_timestamp(self, partition: int) -> OffsetAndTimestamp | None:
         """The first record that has the largest timestamp; None when the partition is empty."""
-        return times.latest(self, self.segments(partition), self.log_start(partition))
+        return latest_record(self, self.segments(partition), self.log_start(partition))

@@ -1,4 +1,4 @@
-"""Waiting batch: records of one append ↔ the file in which they wait beside a topic's table.
+"""Staged append: the records of one append, in a file beside the topic's table where they wait for a group commit.
 
 A line with the format and a checksum of all that follows, a line of JSON with the lengths, then the bytes. Small, and
 read by kafkalike alone, so not Parquet. Anybody who may write to the storage may have put the file there, and what it

@@ -1,4 +1,4 @@
-"""Combined: appends of several writers to one topic in, one table commit out, which says where each of them is."""
+"""Topic group commit: appends of several writers to one topic, in one commit, which says where each of them is."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
 from kafkalike.delta.table_state import Still, TableState, end_app
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
-from kafkalike.log.topic.known_writes import names_of
-from kafkalike.log.topic.validate import SchemasOf, check_after, codec_for
-from kafkalike.log.topic.waiting_batch import pack, unpack
+from kafkalike.log.topic.record_rules import SchemasOf, check_after, codec_for
+from kafkalike.log.topic.staged_append import pack, unpack
+from kafkalike.log.topic.topic_history import names_of
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.group_commit.waiting_appends import OWN, PARTS_KEY, Placed, Waiting, numbered, to_note
@@ -48,7 +48,7 @@ class Append:
     txn: TxnId | None
 
 
-class Topic(Protocol):
+class GroupedTopic(Protocol):
     """What an append asks of a topic's log; `TopicLog` says what each is."""
 
     info: TopicInfo
@@ -81,7 +81,7 @@ class TopicAppends:
         log: the topic.
     """
 
-    def __init__(self, log: Topic) -> None:
+    def __init__(self, log: GroupedTopic) -> None:
         self._log = log
 
     def change(self, plan: Plan[Any], deadline: Deadline) -> Landed | Unchanged[Any]:
@@ -214,7 +214,7 @@ class TopicAppends:
         return adds
 
 
-class CombinedTopic(GroupCommit[Append]):
+class TopicGroupCommit(GroupCommit[Append]):
     """Appends of one process to one topic, each committed by whoever makes the next version. Thread-safe.
 
     Args:
@@ -224,7 +224,7 @@ class CombinedTopic(GroupCommit[Append]):
         opened: the topic's open appends in this process.
     """
 
-    def __init__(self, log: Topic, table: Table, jitter: Callable[[], float], opened: OpenAppends) -> None:
+    def __init__(self, log: GroupedTopic, table: Table, jitter: Callable[[], float], opened: OpenAppends) -> None:
         super().__init__(table, TopicAppends(log), log.clock, jitter, opened)
 
     most_stored: Final = MOST_STORED

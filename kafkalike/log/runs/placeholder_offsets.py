@@ -1,4 +1,4 @@
-"""Renumber: a Parquet file whose offsets are placeholders in, the same file with the records' offsets out.
+"""Placeholder offsets: offsets in a Parquet file that the records' own ones are written over later.
 
 A Spark task knows its records long before anybody knows their offsets. It writes the file as it is to be, with offsets
 that no log reaches (`placeholders`); once the offsets are known, the pages of that one column are written over, and the

@@ -1,8 +1,8 @@
-"""Staging: rows of a Spark job in, files of rows in the order of their Kafka partitions out, and from those segments.
+"""Run files: rows of a Spark job, staged in the order of their Kafka partitions, and the segments made from them.
 
 This runs in Spark's Python workers, which import nothing but this module and what it needs. A record's offset is known
 only when its partition's log end is, and that only under the topic's lock; so a job first stages its records, sorted by
-topic and partition but without offsets (`StagedFile`), and the numbered segments are made from that (`write_segment`).
+topic and partition but without offsets (`RunFile`), and the numbered segments are made from that (`write_segment`).
 Where a task has much of one partition, it writes the segment itself, which then only gets its offsets (`large_runs`).
 """
 
@@ -20,9 +20,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
-from kafkalike.log.runs.large_runs import SEGMENT_BYTES, LargeRuns, give_to_topic, read_large
-from kafkalike.log.runs.rows import segment_rows, time_range
-from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.log.runs.large_runs import SEGMENT_BYTES, LargeRuns, give_to_topic, read_large, segment_rows, time_range
+from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
 from kafkalike.log.topic.column_rules import WAITING
 from kafkalike.storage.arrays import numbers
 from kafkalike.storage.parquet import put_parquet
@@ -51,7 +50,7 @@ class Numbering:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenSegment:
     """A finished file."""
 
     name: str
@@ -62,7 +61,7 @@ class Written:
     max_time_ms: int
 
 
-class StagedFile:
+class RunFile:
     """Files of a task's records: Arrow streams, each with records of one topic and partition, in their order.
 
     Streams rather than one Arrow file: whoever numbers them reads each by one request for a range of bytes. Records
@@ -75,7 +74,7 @@ class StagedFile:
     """
 
     def __init__(self, files: Storage, task: int, codec_of: Callable[[str], str | None]) -> None:
-        self.runs: defaultdict[str, list[Run | LargeRun]] = defaultdict(list)
+        self.runs: defaultdict[str, list[StagedRun | LargeRun]] = defaultdict(list)
         """What has been written, by topic; the records of a partition in their order."""
         self._large = LargeRuns(files, task, codec_of, self.runs)
         self._files = files
@@ -143,7 +142,7 @@ class StagedFile:
         with ipc.new_stream(self._sink, batch.schema) as stream:
             stream.write_batch(batch)
         self.runs[topic].append(
-            Run(
+            StagedRun(
                 task=self._task,
                 file=self._names[-1],
                 start=start,
@@ -174,8 +173,8 @@ def _by_partition(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 
 
 def write_segment(
-    staged: Storage, files: Storage, records: Sequence[Run] | LargeRun, where: Numbering, *, keep: bool = False
-) -> Written:
+    staged: Storage, files: Storage, records: Sequence[StagedRun] | LargeRun, where: Numbering, *, keep: bool = False
+) -> WrittenSegment:
     """Number staged records and write them as one segment.
 
     Args:
@@ -203,8 +202,8 @@ def write_segment(
     return _written(where, table.num_rows, put_parquet(files, where.name, table, where.codec), time_range(table))
 
 
-def _written(where: Numbering, rows: int, size: int, times: tuple[int, int]) -> Written:
-    return Written(
+def _written(where: Numbering, rows: int, size: int, times: tuple[int, int]) -> WrittenSegment:
+    return WrittenSegment(
         name=where.name,
         partition=where.partition,
         offsets=range(where.start, where.start + rows),
@@ -214,10 +213,10 @@ def _written(where: Numbering, rows: int, size: int, times: tuple[int, int]) -> 
     )
 
 
-def read_runs(staged: Storage, runs: Sequence[Run]) -> Iterator[pa.RecordBatch]:
+def read_runs(staged: Storage, runs: Sequence[StagedRun]) -> Iterator[pa.RecordBatch]:
     """The staged batches."""
 
-    def fetch(run: Run) -> pa.Buffer:
+    def fetch(run: StagedRun) -> pa.Buffer:
         return staged.read_range(run.file, run.start, run.stop)
 
     if not staged.far or len(runs) == 1:

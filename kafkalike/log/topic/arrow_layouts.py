@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalike.errors import IllegalArgumentError, InvalidRecordError
-from kafkalike.log.topic.arrow.header_names import first_undecodable
-from kafkalike.log.topic.chunk import HEADERS_TYPE
+from kafkalike.log.topic.chunk import HEADERS_TYPE, first_undecodable
 from kafkalike.storage.arrays import numbers
 
 MAX_BATCH_BYTES: Final = 1024 * 1024 * 1024

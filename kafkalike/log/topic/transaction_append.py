@@ -1,4 +1,4 @@
-"""Decided: what a committed transaction brings into a topic, as a payload of an append; and where that is then."""
+"""Transaction append: what a committed transaction brings into a topic, as a payload, and where it is then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalike.delta.damage import storage_errors
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.topic.batch_payload import BEFORE_KEY, BatchPayload, Payload
 from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.log.topic.waiting_batch import Loose
+from kafkalike.log.topic.staged_append import Loose
 from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
 from kafkalike.model.transactions.transaction_views import TopicCut
 from kafkalike.model.transactions.transactional_id import BATCHES, Part, StagedFile, WriteName

@@ -1,4 +1,4 @@
-"""Staged payload: records that Spark's tasks have staged in, numbered segments of a topic out.
+"""Run payload: records that Spark's tasks have staged, as numbered segments of a topic.
 
 Used by every process that commits such records (`staged_commit`), so nothing here needs a Spark session.
 """
@@ -19,12 +19,11 @@ import pyarrow as pa
 from kafkalike import errors
 from kafkalike.delta.actions import Add
 from kafkalike.errors import KafkaStorageError
-from kafkalike.log.runs.files import Numbering, Written, write_segment
 from kafkalike.log.runs.large_runs import SEGMENT_BYTES, DamagedRunError
-from kafkalike.log.runs.manifest import Manifest, in_order
-from kafkalike.log.runs.runs import LargeRun, Run
+from kafkalike.log.runs.run_files import Numbering, WrittenSegment, write_segment
+from kafkalike.log.runs.run_manifest import LargeRun, RunManifest, StagedRun, in_order
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS, refused, segment_name, segment_stats
-from kafkalike.log.topic.decided import StagedFileError
+from kafkalike.log.topic.transaction_append import StagedFileError
 from kafkalike.model import faults
 
 if TYPE_CHECKING:
@@ -35,10 +34,10 @@ if TYPE_CHECKING:
 HELD_BYTES: Final = 256 * 1024 * 1024
 """What segments that are sent side by side beyond one for each core may hold in memory."""
 
-Job = tuple[list[Run] | LargeRun, Numbering]
+Job = tuple[list[StagedRun] | LargeRun, Numbering]
 """A segment that is to be written."""
 
-Writing = Callable[["Storage", "Storage", list[Job]], list[Written]]
+Writing = Callable[["Storage", "Storage", list[Job]], list[WrittenSegment]]
 """Writes segments: from the job's folder, into the topic's table."""
 
 
@@ -55,7 +54,7 @@ def raise_told(topic: str, refusal: str | None, text: str) -> NoReturn:
     raise KafkaStorageError(f"{topic}: the storage refused the records, nothing was written: {text}")
 
 
-def in_threads(staged: Storage, files: Storage, jobs: Sequence[Job], *, keep: bool = False) -> list[Written]:
+def in_threads(staged: Storage, files: Storage, jobs: Sequence[Job], *, keep: bool = False) -> list[WrittenSegment]:
     """All segments, a core each; pyarrow works outside Python's lock.
 
     Args:
@@ -65,7 +64,7 @@ def in_threads(staged: Storage, files: Storage, jobs: Sequence[Job], *, keep: bo
         keep: whether others may need the staged files still, as they are.
     """
 
-    def write(job: Job) -> Written:
+    def write(job: Job) -> WrittenSegment:
         return write_segment(staged, files, *job, keep=keep)
 
     if len(jobs) < 2:  # noqa: PLR2004
@@ -89,7 +88,7 @@ class StagedPayload:
 
     staged: Storage
     """The job's folder."""
-    runs: Sequence[Run | LargeRun]
+    runs: Sequence[StagedRun | LargeRun]
     write_all: Writing = in_threads
     """Writes the segments."""
     staged_ms: int | None = None
@@ -151,7 +150,7 @@ class DecidedRuns(StagedPayload):
         write_all: writes the segments, and changes no staged file; None: threads of this process.
     """
 
-    def __init__(self, place: Storage, manifests: Sequence[Manifest], write_all: Writing | None = None) -> None:
+    def __init__(self, place: Storage, manifests: Sequence[RunManifest], write_all: Writing | None = None) -> None:
         keeping = partial(in_threads, keep=True) if write_all is None else write_all
         super().__init__(place, in_order(manifests), keeping, manifests[0].time_ms)
         self.codec = manifests[0].codec
@@ -180,7 +179,7 @@ class DecidedRuns(StagedPayload):
             raise
 
 
-def write_anew(staged: Storage, files: Storage, job: Job) -> Written:
+def write_anew(staged: Storage, files: Storage, job: Job) -> WrittenSegment:
     """Write a segment in a Spark task, under a name that no other attempt at it has.
 
     Spark may run a task twice at a time (speculation, an executor that it takes for lost): the one that is late, or is
@@ -191,8 +190,8 @@ def write_anew(staged: Storage, files: Storage, job: Job) -> Written:
 
 
 def _segments(
-    runs: Sequence[Run | LargeRun], plan: Mapping[int, range]
-) -> Iterator[tuple[int, int, list[Run] | LargeRun]]:
+    runs: Sequence[StagedRun | LargeRun], plan: Mapping[int, range]
+) -> Iterator[tuple[int, int, list[StagedRun] | LargeRun]]:
     """Runs of each file: partition, first offset, runs."""
     # A task's runs of a partition stand in their order.
     ordered = sorted(runs, key=lambda run: (run.partition, run.task))
@@ -203,9 +202,9 @@ def _segments(
             start += records.rows if isinstance(records, LargeRun) else sum(run.rows for run in records)
 
 
-def _grouped(runs: Iterable[Run | LargeRun]) -> Iterator[list[Run] | LargeRun]:
+def _grouped(runs: Iterable[StagedRun | LargeRun]) -> Iterator[list[StagedRun] | LargeRun]:
     """Small runs together, up to `SEGMENT_BYTES`; a large one is a file by itself."""
-    held, size = list[Run](), 0
+    held, size = list[StagedRun](), 0
     for run in runs:
         if held and (isinstance(run, LargeRun) or size + run.bytes > SEGMENT_BYTES):
             yield held
@@ -219,7 +218,7 @@ def _grouped(runs: Iterable[Run | LargeRun]) -> Iterator[list[Run] | LargeRun]:
         yield held
 
 
-def _stats(written: Written) -> dict[str, object]:
+def _stats(written: WrittenSegment) -> dict[str, object]:
     ends = (written.offsets[0], written.offsets[-1])
     return segment_stats(len(written.offsets), ends, (written.min_time_ms, written.max_time_ms))
 

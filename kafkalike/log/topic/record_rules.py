@@ -1,4 +1,4 @@
-"""Validate: a batch and a topic's settings in, a named error out before anything is written."""
+"""Record rules: a batch is checked against its topic's settings, and refused by a named error before a write."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def record_size(key: bytes | None, value: bytes | None, headers: Headers | None)
     return size
 
 
-class Schemas(Protocol):
+class RegistryView(Protocol):
     """A cluster's registry."""
 
     @property
@@ -53,7 +53,7 @@ class Schemas(Protocol):
         ...
 
 
-SchemasOf = Callable[[], Schemas]
+SchemasOf = Callable[[], RegistryView]
 """Gives a cluster's registry, which is opened only for topics that check schemas."""
 
 
@@ -98,7 +98,7 @@ def check_batch(
         _check_schemas(batch, info, config, schemas())
 
 
-def _check_schemas(batch: RecordBatch, info: TopicInfo, config: TopicConfig, registry: Schemas) -> None:
+def _check_schemas(batch: RecordBatch, info: TopicInfo, config: TopicConfig, registry: RegistryView) -> None:
     """Refuse records whose schema is not the topic's. What is not known is looked up anew, once."""
     from kafkalike.model.schemas.admission import admits, heads_of, id_of, refusal
 

@@ -1,4 +1,4 @@
-"""Manifest: staged runs of one topic ↔ a file that names them, which a decided transaction names in turn.
+"""Run manifest: staged runs of one topic, and the file that names them, which a decided transaction names in turn.
 
 A job may stage many thousand runs, and a decision is a row that everybody reads. So the decision names one manifest for
 each write and topic, and the manifest names the runs, whose files lie beside it. Whoever brings the transaction into
@@ -15,8 +15,42 @@ from functools import partial
 from typing import Any, Final
 
 from kafkalike.errors import LogCorruptError
-from kafkalike.log.runs.runs import LargeRun, Run
 from kafkalike.storage.port import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRun:
+    """Records of one partition that stand together in a staged file."""
+
+    task: int
+    """Spark partition they come from; a partition's records are numbered in this order."""
+    file: str
+    """The staged file, and where in it they stand: bytes from `start` to before `stop`, an Arrow stream."""
+    start: int
+    stop: int
+    partition: int
+    rows: int
+    bytes: int
+    """What they take in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargeRun:
+    """Records of one partition that a task has put into a file of their own."""
+
+    task: int
+    """Spark partition they come from; a partition's records are numbered in this order."""
+    file: str
+    """The staged file: Parquet, with the columns of a segment, and placeholders as offsets."""
+    partition: int
+    rows: int
+    bytes: int
+    """What they take in memory."""
+    min_time_ms: int
+    max_time_ms: int
+    footer_crc: int
+    """CRC-32 of the file's footer."""
+
 
 LAYOUT: Final = "runs"
 """Layout of a part whose files are manifests."""
@@ -26,10 +60,10 @@ FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class RunManifest:
     """Staged runs of one topic."""
 
-    runs: tuple[Run | LargeRun, ...]
+    runs: tuple[StagedRun | LargeRun, ...]
     codec: str
     """The writer's, used when the topic says `producer`."""
     time_ms: int
@@ -62,13 +96,13 @@ def move_runs(staged: Storage, names: Iterable[str], place: Storage) -> None:
     place.beside([partial(staged.copy, name, place, name) for name in names])
 
 
-def dump_manifest(manifest: Manifest) -> bytes:
+def dump_manifest(manifest: RunManifest) -> bytes:
     """The content of its file."""
     files = manifest.files
     number = {name: nth for nth, name in enumerate(files)}
     small = [
         [run.task, number[run.file], run.start, run.stop, run.partition, run.rows, run.bytes]
-        if isinstance(run, Run)
+        if isinstance(run, StagedRun)
         else [
             run.task,
             number[run.file],
@@ -87,7 +121,7 @@ def dump_manifest(manifest: Manifest) -> bytes:
     return json.dumps(found, separators=(",", ":")).encode()
 
 
-def load_manifest(content: bytes, where: str) -> Manifest:
+def load_manifest(content: bytes, where: str) -> RunManifest:
     """What a file says.
 
     Args:
@@ -102,7 +136,7 @@ def load_manifest(content: bytes, where: str) -> Manifest:
         _check_format(found["v"])
         names = [str(name) for name in found["files"]]
         runs = tuple(_run(names, fields) for fields in found["runs"])
-        return Manifest(runs=runs, codec=str(found["codec"]), time_ms=int(found["time"]))
+        return RunManifest(runs=runs, codec=str(found["codec"]), time_ms=int(found["time"]))
     except (ValueError, LookupError, TypeError) as cause:
         raise LogCorruptError(f"{where} does not name staged records: {cause}") from cause
 
@@ -112,12 +146,12 @@ def _check_format(found: object) -> None:
         raise ValueError(f"its format is {found!r}, and this version knows {FORMAT}")
 
 
-def _run(names: Sequence[str], fields: Sequence[Any]) -> Run | LargeRun:
+def _run(names: Sequence[str], fields: Sequence[Any]) -> StagedRun | LargeRun:
     task, file, start, stop, partition, rows, size, *large = fields
     if "/" in names[file]:
         raise ValueError(f"{names[file]!r} is no file of the transaction's folder")
     if not large:
-        return Run(task, names[file], start, stop, partition, rows, size)
+        return StagedRun(task, names[file], start, stop, partition, rows, size)
     first, last, crc = large
     return LargeRun(
         task=task,
@@ -131,9 +165,9 @@ def _run(names: Sequence[str], fields: Sequence[Any]) -> Run | LargeRun:
     )
 
 
-def in_order(manifests: Iterable[Manifest]) -> list[Run | LargeRun]:
+def in_order(manifests: Iterable[RunManifest]) -> list[StagedRun | LargeRun]:
     """The runs of several writes to one topic, numbered so that those of an earlier write come first."""
-    found: list[Run | LargeRun] = []
+    found: list[StagedRun | LargeRun] = []
     first = 0
     for manifest in manifests:
         found += [replace(run, task=first + run.task) for run in manifest.runs]

@@ -1,1 +1,0 @@
-"""Columns of other tools: the layouts of Arrow, and the names of headers."""
