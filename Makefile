@@ -158,7 +158,7 @@ bench-kafka: setup ## the same against a real Kafka broker and Spark's Kafka con
 
 reference: setup ## docs/settings.md, docs/errors.md and the types of settings, from the tables of settings
 	@$(bin)/python -m scripts.reference
-	@$(bin)/ruff format --quiet kafkalike/model/config/settings.py
+	@$(bin)/ruff format --quiet kafkalike/model/config/setting_types.py
 
 docs: setup ## the documentation site, built strictly into build/site
 	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet

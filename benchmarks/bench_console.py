@@ -19,7 +19,7 @@ import pyarrow as pa
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkalike.connect import connect
 from kafkalike.model.structs import NewTopic, TopicPartition
-from kafkalike.ui.serving import ConsoleServer
+from kafkalike.ui.console_server import ConsoleServer
 from tests.tools.browser import chromium
 
 ROWS = int(os.environ.get("BENCH_ROWS", "10000000"))

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.bench_replicas import batch
 from kafkalike.connect import connect
-from kafkalike.model.config.server import ServerConfig
-from kafkalike.model.config.storage import StorageOptions, check_options
+from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.storage_options import StorageOptions, check_options
 from kafkalike.replication.cluster.cluster_factory import open_several
 from tests.tools.fault_proxy import fault_proxy
 from tests.tools.object_servers import S3, running

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.slow_proxy import slow
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.config.storage import check_options
+from kafkalike.model.config.storage_options import check_options
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.replication.cluster.cluster_factory import open_several
 from tests.tools.object_servers import S3, running

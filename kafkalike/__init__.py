@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from kafkalike.maintenance.corrections.report import UndoReport as UndoReport
     from kafkalike.maintenance.corrections.undo import undo as undo
     from kafkalike.maintenance.take_cut import snapshot as snapshot
-    from kafkalike.model.config.settings import AdminSettings as AdminSettings
-    from kafkalike.model.config.settings import ConsumerSettings as ConsumerSettings
-    from kafkalike.model.config.settings import ProducerSettings as ProducerSettings
+    from kafkalike.model.config.setting_types import AdminSettings as AdminSettings
+    from kafkalike.model.config.setting_types import ConsumerSettings as ConsumerSettings
+    from kafkalike.model.config.setting_types import ProducerSettings as ProducerSettings
     from kafkalike.model.structs import AlterConfigOp as AlterConfigOp
     from kafkalike.model.structs import ConfigResource as ConfigResource
     from kafkalike.model.structs import ConfigResourceType as ConfigResourceType
@@ -69,9 +69,9 @@ _STRUCTS = (
 
 _HOME = {
     **dict.fromkeys(_STRUCTS, "kafkalike.model.structs"),
-    "AdminSettings": "kafkalike.model.config.settings",
+    "AdminSettings": "kafkalike.model.config.setting_types",
     "ConsumerRebalanceListener": "kafkalike.consumer",
-    "ConsumerSettings": "kafkalike.model.config.settings",
+    "ConsumerSettings": "kafkalike.model.config.setting_types",
     "DeadLetters": "kafkalike.admin.dead_letter_queue",
     "DefaultSerializer": "kafkalike.schemas.serialization",
     "Deserializer": "kafkalike.schemas.serialization",
@@ -80,7 +80,7 @@ _HOME = {
     "KafkaConsumer": "kafkalike.consumer",
     "KafkaProducer": "kafkalike.producer",
     "PartitionAssignor": "kafkalike.log.group.assignors",
-    "ProducerSettings": "kafkalike.model.config.settings",
+    "ProducerSettings": "kafkalike.model.config.setting_types",
     "Serializer": "kafkalike.schemas.serialization",
     "Transaction": "kafkalike.producer",
     "transaction": "kafkalike.producer",

@@ -11,8 +11,8 @@ from kafkalike.delta.layout import BROKERS, CLUSTER_METADATA
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.cluster import open_cluster
 from kafkalike.model.brokers import LEADER, Broker, ReadFrom
-from kafkalike.model.config.client import default_bootstrap_servers
-from kafkalike.model.config.storage import StorageOptions, check_options
+from kafkalike.model.config.client_config import default_bootstrap_servers
+from kafkalike.model.config.storage_options import StorageOptions, check_options
 from kafkalike.storage.object_root import object_root
 
 if TYPE_CHECKING:

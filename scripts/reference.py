@@ -1,4 +1,4 @@
-"""Reference: tables of settings and errors in; `kafkalike/model/config/settings.py`, two pages of `docs` out.
+"""Reference: tables of settings and errors in; `kafkalike/model/config/setting_types.py`, two pages of `docs` out.
 
 python -m scripts.reference
 
@@ -19,11 +19,11 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from kafkalike.model.config import admin, consumer, producer
-from kafkalike.model.config.client import NO_MEANING
+from kafkalike.model.config import client_config, consumer_config, producer_config
+from kafkalike.model.config.client_config import NO_MEANING
 from kafkalike.model.config.properties import LONG_MAX, Property
-from kafkalike.model.config.server import SERVER_PROPERTIES
-from kafkalike.model.config.topic import TOPIC_PROPERTIES
+from kafkalike.model.config.server_config import SERVER_PROPERTIES
+from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
 from scripts import reference_errors
 
 ROOT: Final = Path(__file__).parents[1]
@@ -153,17 +153,17 @@ def clients() -> tuple[Client, ...]:
         Client(
             title="KafkaProducer",
             typed="ProducerSettings",
-            settings=settings_of(producer.ProducerConfig, producer.WITHOUT_EFFECT, {**_ALL, **_PRODUCER}),
+            settings=settings_of(producer_config.ProducerConfig, producer_config.WITHOUT_EFFECT, {**_ALL, **_PRODUCER}),
         ),
         Client(
             title="KafkaConsumer",
             typed="ConsumerSettings",
-            settings=settings_of(consumer.ConsumerConfig, consumer.WITHOUT_EFFECT, {**_ALL, **_CONSUMER}),
+            settings=settings_of(consumer_config.ConsumerConfig, consumer_config.WITHOUT_EFFECT, {**_ALL, **_CONSUMER}),
         ),
         Client(
             title="KafkaAdminClient",
             typed="AdminSettings",
-            settings=settings_of(admin.AdminConfig, admin.NO_EFFECT, of_admin),
+            settings=settings_of(client_config.AdminConfig, client_config.NO_EFFECT, of_admin),
         ),
     )
 
@@ -177,7 +177,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
-from kafkalike.model.config.storage import StorageOptions
+from kafkalike.model.config.storage_options import StorageOptions
 
 C = TypeVar("C")
 

@@ -17,9 +17,8 @@ from kafkalike.admin.transaction_operations import TransactionOperations
 from kafkalike.connect import connect
 from kafkalike.errors import UnsupportedVersionError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.config.admin import NO_EFFECT, AdminConfig
-from kafkalike.model.config.client import refuse_to_pickle
-from kafkalike.model.config.settings import AdminSettings, documented
+from kafkalike.model.config.client_config import NO_EFFECT, AdminConfig, refuse_to_pickle
+from kafkalike.model.config.setting_types import AdminSettings, documented
 
 if TYPE_CHECKING:
     from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember

@@ -14,9 +14,14 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.model.config.properties import Property, PropertySet, as_text, nearest
-from kafkalike.model.config.server import PER_ROOT, SERVER_PROPERTIES, TOPIC_DEFAULTS, ServerConfig
-from kafkalike.model.config.topic import TOPIC_PROPERTIES
-from kafkalike.model.config.topic_changes import merge_configs
+from kafkalike.model.config.server_config import (
+    PER_ROOT,
+    SERVER_PROPERTIES,
+    TOPIC_DEFAULTS,
+    ServerConfig,
+    merge_configs,
+)
+from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType
 
 DYNAMIC_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"

@@ -12,12 +12,11 @@ from typing import Final, NoReturn, cast
 import click
 from click.shell_completion import CompletionItem
 
-from kafkalike.cli import logs
+from kafkalike.cli import log_output
 from kafkalike.cli.completion import completed
-from kafkalike.cli.environment import Environment
+from kafkalike.cli.environment import Environment, SuggestingGroup
 from kafkalike.cli.interrupt import Terminated, termination
 from kafkalike.cli.options import version_option
-from kafkalike.cli.suggesting import SuggestingGroup
 from kafkalike.errors import KafkaError
 
 DEBUG_VARIABLE: Final = "KAFKALIKE_DEBUG"
@@ -49,11 +48,11 @@ KAFKAS: Final = frozenset(
 """Commands that Kafka has, too: wrong usage of them ends with 1, as there."""
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "topics": ("kafkalike.cli.topics.topics:topics", "Create, list, describe, alter and delete topics."),
-    "configs": ("kafkalike.cli.topics.configs:configs", "Describe and alter settings of topics."),
-    "console-producer": ("kafkalike.cli.records.console_producer:console_producer", "Send lines from standard input."),
+    "topics": ("kafkalike.cli.topics.topic_commands:topics", "Create, list, describe, alter and delete topics."),
+    "configs": ("kafkalike.cli.topics.config_commands:configs", "Describe and alter settings of topics."),
+    "console-producer": ("kafkalike.cli.console_producer:console_producer", "Send lines from standard input."),
     "console-consumer": (
-        "kafkalike.cli.records.console_consumer:console_consumer",
+        "kafkalike.cli.console_consumer:console_consumer",
         "Print records to standard output.",
     ),
     "consumer-groups": (
@@ -61,16 +60,16 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "List, describe, delete and reset groups.",
     ),
     "transactions": (
-        "kafkalike.cli.transactions.transactions:transactions",
+        "kafkalike.cli.transaction_commands:transactions",
         "List, describe and abort transactions, and find those that hang.",
     ),
-    "metrics": ("kafkalike.cli.metrics.metrics:metrics", "Serve lag and sizes to Prometheus, or print them as JSON."),
-    "get-offsets": ("kafkalike.cli.topics.get_offsets:get_offsets", "Print offsets of partitions by time."),
+    "metrics": ("kafkalike.cli.metrics_exporter:metrics", "Serve lag and sizes to Prometheus, or print them as JSON."),
+    "get-offsets": ("kafkalike.cli.topics.offset_commands:get_offsets", "Print offsets of partitions by time."),
     "snapshot": (
-        "kafkalike.cli.topics.snapshot:snapshot_command",
+        "kafkalike.cli.topics.offset_commands:snapshot_command",
         "Print versions of topics, and offsets of groups, that are one moment.",
     ),
-    "delete-records": ("kafkalike.cli.topics.delete_records:delete_records", "Delete records below an offset."),
+    "delete-records": ("kafkalike.cli.topics.offset_commands:delete_records", "Delete records below an offset."),
     "producer-perf-test": ("kafkalike.cli.perf.producer_perf:producer_perf_test", "Measure how fast records are sent."),
     "consumer-perf-test": ("kafkalike.cli.perf.consumer_perf:consumer_perf_test", "Measure how fast records are read."),
     "verifiable-producer": (
@@ -87,42 +86,48 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "dump-log": ("kafkalike.cli.log.dump_log:dump_log", "Print table commits, segments and records of a topic."),
     "maintain": ("kafkalike.cli.log.maintain:maintain", "Apply retention and compaction, merge small files, vacuum."),
-    "brokers": ("kafkalike.cli.brokers.brokers:brokers", "List, add, drain and remove storage roots."),
-    "replicate": ("kafkalike.cli.brokers.replicate:replicate", "Bring replicas in sync, and say how far they are."),
+    "brokers": ("kafkalike.cli.broker_commands:brokers", "List, add, drain and remove storage roots."),
+    "replicate": ("kafkalike.cli.broker_commands:replicate", "Bring replicas in sync, and say how far they are."),
     "leader-election": (
-        "kafkalike.cli.brokers.leader_election:leader_election",
+        "kafkalike.cli.partition_leaders:leader_election",
         "Let preferred replicas lead, or elect unclean leaders.",
     ),
     "reassign-partitions": (
-        "kafkalike.cli.brokers.reassign_partitions:reassign_partitions",
+        "kafkalike.cli.partition_leaders:reassign_partitions",
         "Move replicas to other brokers.",
     ),
-    "log-dirs": ("kafkalike.cli.brokers.log_dirs:log_dirs", "Print sizes of replicas by broker."),
+    "log-dirs": ("kafkalike.cli.broker_commands:log_dirs", "Print sizes of replicas by broker."),
     "mirror": (
-        "kafkalike.cli.mirrors.mirror:mirror",
+        "kafkalike.cli.mirror_command:mirror",
         "Copy topics and groups to another cluster at the same offsets; promote the copies.",
     ),
-    "history": ("kafkalike.cli.log.history:history", "Show who appended, retained, compacted and configured what."),
+    "history": (
+        "kafkalike.cli.log.topic_history:history",
+        "Show who appended, retained, compacted and configured what.",
+    ),
     "forget": ("kafkalike.cli.log.forget:forget", "Take all records of keys out of a topic; with a certificate."),
-    "undo": ("kafkalike.cli.log.undo:undo", "Take the records of one append out again."),
-    "fork": ("kafkalike.cli.log.fork:fork", "Make a new topic with what a topic holds, without reading it."),
+    "undo": ("kafkalike.cli.log.topic_history:undo", "Take the records of one append out again."),
+    "fork": ("kafkalike.cli.log.topic_history:fork", "Make a new topic with what a topic holds, without reading it."),
     "verify": ("kafkalike.cli.log.verify:verify", "Check that a cluster's logs are sound."),
     "metadata-quorum": (
-        "kafkalike.cli.quorum.metadata_quorum:metadata_quorum",
+        "kafkalike.cli.metadata_quorum:metadata_quorum",
         "Describe the voters that decide about topics, leaders and brokers.",
     ),
-    "recover": ("kafkalike.cli.quorum.recover:recover", "Go on without roots that are lost, and say what is lost."),
+    "recover": ("kafkalike.cli.metadata_quorum:recover", "Go on without roots that are lost, and say what is lost."),
     "schemas": (
-        "kafkalike.cli.schemas.schemas:schemas",
+        "kafkalike.cli.schema_commands:schemas",
         "Register, show, check, delete, export and import schemas.",
     ),
     "schema-registry": (
-        "kafkalike.cli.schemas.schema_registry:schema_registry",
+        "kafkalike.cli.schema_commands:schema_registry",
         "Serve schemas over Confluent's REST interface.",
     ),
-    "ui": ("kafkalike.cli.ui.ui:ui", "Serve a web console: topics, records, groups and lag in a browser."),
-    "dlq": ("kafkalike.cli.dlq.dlq:dlq", "List dead-letter topics, show letters and their causes, replay them."),
-    "sql-views": ("kafkalike.cli.sql_views:sql_views", "Print SQL that makes topics views, for spark-sql."),
+    "ui": ("kafkalike.cli.web_console:ui", "Serve a web console: topics, records, groups and lag in a browser."),
+    "dlq": (
+        "kafkalike.cli.dead_letter_queue:dlq",
+        "List dead-letter topics, show letters and their causes, replay them.",
+    ),
+    "sql-views": ("kafkalike.cli.paths:sql_views", "Print SQL that makes topics views, for spark-sql."),
     "completion": ("kafkalike.cli.completion:completion", "Print a script that lets a shell complete commands."),
     "job-path": ("kafkalike.cli.paths:job_path", "Print where a job for spark-submit lies."),
     "conf-path": ("kafkalike.cli.paths:conf_path", "Print where the settings for spark-submit lie."),
@@ -182,13 +187,13 @@ class LazyGroup(SuggestingGroup):
 @click.option("--debug", is_flag=True, help=f"Show tracebacks and log lines; also with {DEBUG_VARIABLE}=1.")
 @click.option(
     "--log-level",
-    type=click.Choice(logs.LEVELS),
+    type=click.Choice(log_output.LEVELS),
     envvar="KAFKALIKE_LOG_LEVEL",
     help="What is logged, on standard error; default: warning, with --debug debug. Also $KAFKALIKE_LOG_LEVEL.",
 )
 @click.option(
     "--log-format",
-    type=click.Choice(logs.FORMS),
+    type=click.Choice(log_output.FORMS),
     default="text",
     envvar="KAFKALIKE_LOG_FORMAT",
     help="As lines of text (the default) or of JSON. Also $KAFKALIKE_LOG_FORMAT.",
@@ -200,7 +205,7 @@ def app(*, debug: bool, log_level: str | None, log_format: str) -> None:
     A cluster is a storage root: --bootstrap-server names a folder or URI. Without it the environment variable
     KAFKALIKE_BOOTSTRAP_SERVERS counts, else ./kafkalike-data.
     """
-    logs.configure(log_level or ("debug" if debug else "warning"), log_format)
+    log_output.configure(log_level or ("debug" if debug else "warning"), log_format)
 
 
 def run(args: Sequence[str] | None = None, environment: Environment | None = None) -> int:

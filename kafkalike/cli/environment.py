@@ -1,4 +1,4 @@
-"""Environment: what a command gets from outside; the cluster, the clock, the standard streams."""
+"""Environment: what a command gets from outside: the cluster, the clock, the standard streams."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import click
 
 from kafkalike.cli.options import client_settings, read_properties
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.config.properties import nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkalike.admin import KafkaAdminClient
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.model.config.admin import AdminConfig
+    from kafkalike.model.config.client_config import AdminConfig
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,7 +100,7 @@ def checked(settings: Mapping[str, Any]) -> AdminConfig:
     Raises:
         KafkaConfigurationError: there is one that an admin client does not know.
     """
-    from kafkalike.model.config.admin import AdminConfig
+    from kafkalike.model.config.client_config import AdminConfig
 
     return AdminConfig.from_configs(settings)
 
@@ -142,3 +143,21 @@ def pass_options(
         return pass_environment(call)
 
     return decorate
+
+
+class SuggestingGroup(click.Group):
+    """A group whose error for an unknown command says which one may have been meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, and with a better message.
+
+        Raises:
+            click.UsageError: there is no such command.
+        """
+        wanted = args[0]
+        if not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
+            raise click.UsageError(f"No such command {wanted!r}{nearest(wanted, self.list_commands(ctx))}", ctx)
+        found: tuple[str | None, click.Command | None, list[Any]] = super().resolve_command(ctx, args)
+        return found

@@ -1,15 +1,24 @@
-"""`kafkalike job-path`, `conf-path`, `docs-path`: where the parts of the package lie that other programs are given."""
+"""`kafkalike job-path`, `conf-path`, `docs-path` and `sql-views`: what other programs are given of the package.
+
+`spark.jars.packages` in spark-defaults.conf asks Ivy at each start, and copies 33 jars, most of which Spark has itself.
+Once Spark has fetched them, ten files are enough: `conf-path` names a folder with settings that name these.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Final
 
 import click
 
-from kafkalike.cli.conf_folder import conf_folder
-from kafkalike.cli.options import version_option
+from kafkalike.cli.environment import Environment, pass_environment
+from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.spark.jvm.jars import delta_jar_conf
 
 PACKAGE: Final = Path(__file__).parents[1]
 
@@ -57,3 +66,75 @@ def docs_path(*, page: str) -> None:
         pages = ", ".join(sorted(path.stem for path in DOCS.glob("*.md")))
         raise click.UsageError(f"there is no page {page!r}; there are {pages}")
     click.echo(file.resolve())
+
+
+_PACKAGES: Final = "spark.jars.packages"
+_DEFAULTS: Final = "spark-defaults.conf"
+
+
+def conf_folder(packaged: Path, home: Path, cache: Path) -> Path:
+    """The folder that spark-submit is to take its settings from.
+
+    Args:
+        packaged: the one in the package.
+        home: the folder that holds Spark's Ivy folder.
+        cache: where a folder may be made.
+
+    Returns:
+        A copy of the packaged folder with `spark.jars`; the packaged one where a jar is not there, or no copy can be
+        made. The copy is named after its content, and complete as soon as it can be seen.
+    """
+    jars = delta_jar_conf(home).get("spark.jars")
+    # The file's own format: a blank ends a name, and a line its value.
+    if jars is None or any(sign in jars for sign in "\n\r\\"):
+        return packaged
+    lines = (packaged / _DEFAULTS).read_text().splitlines()
+    text = "".join(f"spark.jars {jars}\n" if line.startswith(_PACKAGES) else f"{line}\n" for line in lines)
+    digest = hashlib.sha256(text.encode())
+    others = sorted(file for file in packaged.iterdir() if file.is_file() and file.name != _DEFAULTS)
+    for file in others:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    made = cache / f"conf-{digest.hexdigest()[:16]}"
+    try:
+        if not made.is_dir():
+            _make(made, text, others)
+    except OSError:
+        return packaged
+    return made
+
+
+def _make(folder: Path, text: str, others: list[Path]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix="conf-", suffix=".draft", dir=folder.parent))
+    try:
+        (draft / _DEFAULTS).write_text(text)
+        for file in others:
+            shutil.copyfile(file, draft / file.name)
+        draft.chmod(0o755)
+        # Another process may have made the same meanwhile.
+        with contextlib.suppress(OSError):
+            os.rename(draft, folder)  # noqa: PTH104 - a folder that may be there is an error here
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    if not folder.is_dir():
+        raise FileNotFoundError(folder)
+
+
+@click.command(
+    epilog="Example: kafkalike sql-views > views.sql && "
+    "SPARK_CONF_DIR=$(kafkalike conf-path) spark-sql -i views.sql -e 'SELECT * FROM kafkalike_lag'"
+)
+@bootstrap_option()
+@command_config_option()
+@version_option
+@pass_environment
+def sql_views(environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None) -> None:
+    """Print SQL that makes every topic a view, and kafkalike_topics, kafkalike_lag and others live tables.
+
+    Views are temporary, and none is replaced: print them again to see topics created since. In a notebook,
+    kafkalike.spark.register_sql does the same.
+    """
+    from kafkalike.spark.sql.topic_views import view_statements
+
+    for statement in view_statements(environment.cluster_of(bootstrap_server, command_config)):
+        click.echo(f"{statement};")

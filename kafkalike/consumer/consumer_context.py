@@ -17,7 +17,7 @@ from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings
 from kafkalike.model.clock import Clock
-from kafkalike.model.config.consumer import ConsumerConfig
+from kafkalike.model.config.consumer_config import ConsumerConfig
 from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:

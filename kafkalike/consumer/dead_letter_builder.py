@@ -14,7 +14,7 @@ from kafkalike.consumer.poll_loop import record_builder
 from kafkalike.consumer.record_builders import deserialized, to_records
 from kafkalike.errors import KafkaError, RecordDeserializationError, UnknownTopicOrPartitionError
 from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
-from kafkalike.model.config.dead_letters import DeadLetterSettings
+from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.model.dead_letter import (
     KEY_CONVERTER,
     VALUE_CONVERTER,

@@ -27,9 +27,9 @@ from kafkalike.errors import KafkaError
 from kafkalike.log.topic.chunk import concat_tables
 from kafkalike.model.brokers import ReadFrom
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.config.client import refuse_to_pickle
-from kafkalike.model.config.consumer import ConsumerConfig
-from kafkalike.model.config.settings import ConsumerSettings, documented
+from kafkalike.model.config.client_config import refuse_to_pickle
+from kafkalike.model.config.consumer_config import ConsumerConfig
+from kafkalike.model.config.setting_types import ConsumerSettings, documented
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import request_metrics
 from kafkalike.log.dead_letters.dead_letter_buffer import MetadataWithLetters
 from kafkalike.log.group.group_offsets import MetadataOfReader
-from kafkalike.model.config.consumer import ConsumerConfig
+from kafkalike.model.config.consumer_config import ConsumerConfig
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 

@@ -19,7 +19,7 @@ from kafkalike.cli.jobs.record_options import (
 )
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.log.snapshots import Snapshot
-from kafkalike.model.config.dead_letters import DeadLetterSettings
+from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.spark.files.consume import consume
 from kafkalike.spark.files.file_formats import MODES, TARGETS, Target
 from kafkalike.spark.files.value_decoding import Decoding

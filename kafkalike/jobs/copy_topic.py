@@ -9,8 +9,16 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import cluster_of, run, session_of
-from kafkalike.cli.jobs.stream_job import check_trigger, source_options, topics_stream, trigger_options, watch
+from kafkalike.cli.jobs.job import (
+    check_trigger,
+    cluster_of,
+    run,
+    session_of,
+    source_options,
+    topics_stream,
+    trigger_options,
+    watch,
+)
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.spark import write_stream
 

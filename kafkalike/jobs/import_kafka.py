@@ -10,8 +10,7 @@ import sys
 
 import click
 
-from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of
-from kafkalike.cli.jobs.stream_job import watch
+from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of, watch
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
 

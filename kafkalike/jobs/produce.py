@@ -14,7 +14,7 @@ import click
 from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
 from kafkalike.cli.jobs.record_options import column_options, schema_options
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.model.config.topic import CODECS
+from kafkalike.model.config.topic_config import CODECS
 from kafkalike.spark import write
 from kafkalike.spark.files.file_formats import SOURCES, Source, load
 from kafkalike.spark.record_columns import RecordColumns, record_columns

@@ -11,11 +11,20 @@ import click
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of
+from kafkalike.cli.jobs.job import (
+    cluster_of,
+    pairs,
+    run,
+    session_of,
+    source_options,
+    topics_stream,
+    trigger,
+    trigger_options,
+    watch,
+)
 from kafkalike.cli.jobs.record_options import check_errors, check_target, decoding_options, error_options
-from kafkalike.cli.jobs.stream_job import source_options, topics_stream, trigger, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.model.config.dead_letters import DeadLetterSettings
+from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.spark import CheckpointProgress, write_stream
 from kafkalike.spark.dead_letter_frames import ensure_topics
 from kafkalike.spark.files.file_formats import Target, save

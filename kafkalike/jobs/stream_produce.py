@@ -12,11 +12,10 @@ from typing import Any
 import click
 from pyspark.sql import DataFrame, SparkSession
 
-from kafkalike.cli.jobs.job import cluster_of, pairs, run, session_of
+from kafkalike.cli.jobs.job import check_trigger, cluster_of, pairs, run, session_of, trigger_options, watch
 from kafkalike.cli.jobs.record_options import column_options, schema_options
-from kafkalike.cli.jobs.stream_job import check_trigger, trigger_options, watch
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.model.config.topic import CODECS
+from kafkalike.model.config.topic_config import CODECS
 from kafkalike.spark import write_stream
 from kafkalike.spark.files.file_formats import STRICT
 from kafkalike.spark.record_columns import RecordColumns, record_columns

@@ -1,4 +1,10 @@
-"""Lag: committed offsets and segments in, how far a group is or was behind out; no record is read."""
+"""Lag: committed offsets and segments in, how far a group is or was behind out; no record is read.
+
+Four measures. *Offsets* between the committed one and the log end, Kafka's LAG. *Records* that can still be read:
+fewer where compaction or retention has removed some. *Milliseconds* between the last record read and the newest one.
+The time of the *oldest unread* record: how long it has waited is what an alert asks for, since it also grows where
+nothing was read yet, and where nothing new comes.
+"""
 
 from __future__ import annotations
 

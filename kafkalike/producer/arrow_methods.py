@@ -13,7 +13,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import request_metrics
 from kafkalike.model.clock import Clock
-from kafkalike.model.config.producer import ProducerConfig
+from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.producer.batch_result import BatchResult

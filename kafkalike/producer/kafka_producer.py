@@ -16,9 +16,9 @@ from kafkalike.errors import (
 )
 from kafkalike.log.topic.record_rules import RECORD_OVERHEAD
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.config.client import refuse_to_pickle
-from kafkalike.model.config.producer import ProducerConfig
-from kafkalike.model.config.settings import ProducerSettings, documented
+from kafkalike.model.config.client_config import refuse_to_pickle
+from kafkalike.model.config.producer_config import ProducerConfig
+from kafkalike.model.config.setting_types import ProducerSettings, documented
 from kafkalike.model.names import check_topic_name
 from kafkalike.producer.arrow_methods import ArrowMethods
 from kafkalike.producer.batch_result import BatchResult

@@ -23,7 +23,7 @@ from kafkalike.errors import (
 from kafkalike.log.topic.record_rules import RECORD_ERRORS, refused_rows
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.concurrency import Latch
-from kafkalike.model.config.producer import ProducerConfig
+from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.producer import exit_hook
 from kafkalike.producer.partition_router import PartitionRouter

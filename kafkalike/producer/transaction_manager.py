@@ -23,7 +23,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.group.group_offsets import GroupOffsets, check_position, given_ids
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.config.producer import ProducerConfig
+from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.names import check_group_id
 from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from kafkalike.model.config.storage import SentOptions
+from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.schemas.schema import Registered, Schema
 from kafkalike.schemas.factory import open_registry
 from kafkalike.schemas.registry_client import RegistryClient

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, DataType, StringType, TimestampType
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.config.dead_letters import DeadLetterSettings
+from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.model.dead_letter import (
     CLASS,
     CONNECTOR,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.model.config.storage import StorageOptions
+from kafkalike.model.config.storage_options import StorageOptions
 from kafkalike.storage.object_root import ObjectRoot
 
 DEFAULT_REGION: Final = "us-east-1"

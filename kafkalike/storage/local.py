@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Final
 import pyarrow as pa
 
 from kafkalike.errors import KafkaStorageError
-from kafkalike.model.config.storage import SentOptions
+from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.folder_probe import probe_folder
 from kafkalike.storage.footers.ends import LocalFile

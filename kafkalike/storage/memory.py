@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.config.storage import SentOptions
+from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.leases import MemoryLeases
 from kafkalike.storage.near import NearStore

@@ -29,9 +29,8 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from kafkalike.errors import IllegalStateError, KafkaConfigurationError
 from kafkalike.model.clock import time_left
-from kafkalike.model.config.storage import StorageOptions
-from kafkalike.model.config.storage_hosts import NOBODY, no_others
-from kafkalike.model.config.storage_names import CLIENT
+from kafkalike.model.config.storage_option_names import CLIENT
+from kafkalike.model.config.storage_options import NOBODY, StorageOptions, no_others
 from kafkalike.storage.object_root import ObjectRoot
 from kafkalike.storage.port import Entry, NotStoredError
 

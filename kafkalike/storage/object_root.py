@@ -9,8 +9,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
-from kafkalike.model.config.storage import StorageOptions
-from kafkalike.model.config.storage_names import Provider
+from kafkalike.model.config.storage_option_names import Provider
+from kafkalike.model.config.storage_options import StorageOptions
 
 S3_SCHEMES: Final = ("s3", "s3a", "s3n")
 AZURE_SCHEMES: Final = ("abfs", "abfss", "adl", "az", "azure", "wasb", "wasbs")

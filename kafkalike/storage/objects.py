@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from kafkalike.errors import KafkaError, TopicAuthorizationFailedError
-from kafkalike.model.config.storage import SentOptions, StorageOptions, resolve_options
+from kafkalike.model.config.storage_options import SentOptions, StorageOptions, resolve_options
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.hadoop import hadoop_settings
 from kafkalike.storage.object_client import check_process

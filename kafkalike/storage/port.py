@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
-from kafkalike.model.config.storage import SentOptions
+from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.groups.sessions import Leases
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.config.storage import StorageOptions
+from kafkalike.model.config.storage_options import StorageOptions
 from kafkalike.storage.impatient.client import ImpatientClient
 from kafkalike.storage.looks import Looks
 from kafkalike.storage.object_client import ObjectClient, check_process

@@ -30,11 +30,11 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.ui.desk import Desk
-from kafkalike.ui.guard import CHANGES, HEADERS, Guard
-from kafkalike.ui.jobs import TooManyJobsError
-from kafkalike.ui.pages import groups, others, records, sql, tail, topics
-from kafkalike.ui.request import Site, page, site, templates
+from kafkalike.ui.access_control import CHANGES, HEADERS, Guard
+from kafkalike.ui.background_jobs import TooManyJobsError
+from kafkalike.ui.cluster_view import Desk
+from kafkalike.ui.page_request import Site, page, site, templates
+from kafkalike.ui.pages import cluster_pages, group_pages, record_pages, sql_pages, tail_pages, topic_pages
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def console(desk: Desk, guard: Guard) -> Gate:
         routes=[
             *(Route(path, _view(view), methods=["GET"]) for path, view in READ.items()),
             *(Route(path, _view(view), methods=["POST"]) for path, view in CHANGE.items()),
-            Route("/topics/{name}/tail/events", tail.tail_events, methods=["GET"]),
+            Route("/topics/{name}/tail/events", tail_pages.tail_events, methods=["GET"]),
             Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
         ],
         exception_handlers=dict(PROBLEMS),
@@ -84,53 +84,53 @@ def home(request: Request) -> Response:
 
 READ: Final[Mapping[str, View]] = {
     "/": home,
-    "/topics": topics.topics,
-    "/topic-rows": topics.topic_rows,
-    "/topics/{name}": topics.topic,
-    "/topics/{name}/segments": topics.segments,
-    "/topics/{name}/settings": topics.settings,
-    "/topics/{name}/history": topics.history,
-    "/topics/{name}/groups": topics.groups,
-    "/topics/{name}/records": records.records,
-    "/topics/{name}/records/{partition:int}/{offset:int}": records.record,
-    "/topics/{name}/records/{partition:int}/{offset:int}/{part}": records.download,
-    "/topics/{name}/produce": records.produce_form,
-    "/topics/{name}/tail": tail.tail,
-    "/groups": groups.groups,
-    "/group": groups.group,
-    "/group/lag": groups.lag_plot,
-    "/group/reset": groups.preview,
-    "/transactions": others.transactions,
-    "/schemas": others.schemas,
-    "/schema": others.schema,
-    "/dead-letters": others.dead_letters,
-    "/dead-letters/all": others.dead_letter_rows,
-    "/letters": others.letters,
-    "/sql": sql.sql,
-    "/sql/{id}": sql.statement,
-    "/checks": others.checks,
-    "/checks/{id}": others.check,
-    "/cluster": others.cluster,
-    "/replicas": others.replicas,
-    "/metrics": others.metrics,
+    "/topics": topic_pages.topics,
+    "/topic-rows": topic_pages.topic_rows,
+    "/topics/{name}": topic_pages.topic,
+    "/topics/{name}/segments": topic_pages.segments,
+    "/topics/{name}/settings": topic_pages.settings,
+    "/topics/{name}/history": topic_pages.history,
+    "/topics/{name}/groups": topic_pages.groups,
+    "/topics/{name}/records": record_pages.records,
+    "/topics/{name}/records/{partition:int}/{offset:int}": record_pages.record,
+    "/topics/{name}/records/{partition:int}/{offset:int}/{part}": record_pages.download,
+    "/topics/{name}/produce": record_pages.produce_form,
+    "/topics/{name}/tail": tail_pages.tail,
+    "/groups": group_pages.groups,
+    "/group": group_pages.group,
+    "/group/lag": group_pages.lag_plot,
+    "/group/reset": group_pages.preview,
+    "/transactions": cluster_pages.transactions,
+    "/schemas": cluster_pages.schemas,
+    "/schema": cluster_pages.schema,
+    "/dead-letters": cluster_pages.dead_letters,
+    "/dead-letters/all": cluster_pages.dead_letter_rows,
+    "/letters": cluster_pages.letters,
+    "/sql": sql_pages.sql,
+    "/sql/{id}": sql_pages.statement,
+    "/checks": cluster_pages.checks,
+    "/checks/{id}": cluster_pages.check,
+    "/cluster": cluster_pages.cluster,
+    "/replicas": cluster_pages.replicas,
+    "/metrics": cluster_pages.metrics,
 }
 """Pages that change nothing, by their path."""
 
 CHANGE: Final[Mapping[str, View]] = {
-    "/topics": topics.create,
-    "/topics/{name}/settings": topics.change_setting,
-    "/topics/{name}/partitions": topics.add_partitions,
-    "/topics/{name}/delete": topics.delete,
-    "/topics/{name}/delete-records": topics.delete_records,
-    "/topics/{name}/produce": records.produce,
-    "/group/reset": groups.reset,
-    "/group/delete": groups.delete,
-    "/transactions/abort": others.abort,
-    "/schema": others.check_schema,
-    "/letters": others.replay,
-    "/checks": others.start_check,
-    "/sql": sql.run,
-    "/sql/cancel": sql.cancel,
+    "/topics": topic_pages.create,
+    "/topics/{name}/settings": topic_pages.change_setting,
+    "/topics/{name}/partitions": topic_pages.add_partitions,
+    "/topics/{name}/delete": topic_pages.delete,
+    "/topics/{name}/delete-records": topic_pages.delete_records,
+    "/topics/{name}/produce": record_pages.produce,
+    "/group/reset": group_pages.reset,
+    "/group/delete": group_pages.delete,
+    "/transactions/abort": cluster_pages.abort,
+    "/schema": cluster_pages.check_schema,
+    "/letters": cluster_pages.replay,
+    "/checks": cluster_pages.start_check,
+    "/sql": sql_pages.run,
+    "/sql/cancel": sql_pages.cancel,
 }
 """What changes something, by its path; refused where the console is read-only."""
 
@@ -138,7 +138,7 @@ CHANGE: Final[Mapping[str, View]] = {
 def _view(view: View) -> Callable[[Request], Awaitable[Response]]:
     def looked(request: Request) -> Response:
         # What is known from before would go on being shown of a root that is gone. `/metrics` says it in its own way.
-        if view is not others.metrics:
+        if view is not cluster_pages.metrics:
             site(request).desk.check_there()
         return view(request)
 

@@ -19,7 +19,7 @@ from kafkalike.schemas.optional_imports import needed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalike.ui.serving import ConsoleServer
+    from kafkalike.ui.console_server import ConsoleServer
 
 __all__ = ["Shown", "console", "group", "lag", "topic"]
 
@@ -39,7 +39,7 @@ class Shown:
         self.rows = [tuple(row) for row in rows]
 
     def _repr_html_(self) -> str:
-        request = needed("kafkalike.ui.request", "tables for notebooks", "ui")
+        request = needed("kafkalike.ui.page_request", "tables for notebooks", "ui")
         made: str = request.templates().get_template("notebook.html").render(table=self)
         return made
 
@@ -180,7 +180,7 @@ def console(
     Raises:
         KafkaConfigurationError: packages are missing; the address cannot be used; the session is of Spark Connect.
     """
-    from kafkalike.ui.serving import ConsoleServer
+    from kafkalike.ui.console_server import ConsoleServer
 
     cluster = connect(bootstrap_servers, storage_options)
     queries = None

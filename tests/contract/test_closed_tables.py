@@ -22,7 +22,7 @@ from kafkalike.delta.commit_file import creation, topic_creation
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.config.server import SERVER_PROPERTIES_VARIABLE
+from kafkalike.model.config.server_config import SERVER_PROPERTIES_VARIABLE
 from tests.tools.cli import Done, call
 from tests.tools.clusters import on_three_disks
 from tests.tools.findings import errors_of

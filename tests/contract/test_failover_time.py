@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.model.config.server import ServerConfig
-from kafkalike.model.config.storage import check_options
+from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.storage_options import check_options
 from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.hanging import Hanging, need_hanging

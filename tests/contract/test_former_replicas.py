@@ -24,7 +24,7 @@ from kafkalike.maintenance.verify.certificate import check_certificate
 from kafkalike.maintenance.verify.replica_check import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.server_config import ServerConfig
 from kafkalike.model.replication import isr_changes
 from kafkalike.model.replication.course import sealing
 from kafkalike.model.replication.registration import Configuration, Registration, Replica

@@ -13,7 +13,7 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.cluster_mirror import Mirror, describe, promote
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.cli import main
-from kafkalike.cli.mirrors.mirror import HEADS
+from kafkalike.cli.mirror_command import HEADS
 from kafkalike.connect import connect, connect_delta
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.layout import MIRRORS

@@ -10,7 +10,7 @@ import pytest
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.connect import connect_delta
 from kafkalike.errors import KafkaConfigurationError, LogCorruptError
-from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.server_config import ServerConfig
 from kafkalike.model.structs import NewTopic
 from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster

@@ -23,9 +23,9 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.retention import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.schemas import Registry, Schema, open_registry
+from kafkalike.ui.access_control import Guard
 from kafkalike.ui.app import READ, console
-from kafkalike.ui.desk import Desk
-from kafkalike.ui.guard import Guard
+from kafkalike.ui.cluster_view import Desk
 from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import AZURE_KEY, KEY, KEY_ID, S3, ObjectServer
 from tests.tools.registries import served

@@ -23,7 +23,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.chunk import RecordColumns
-from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.server_config import ServerConfig
 from kafkalike.model.partitioner import DefaultPartitioner, RoundRobinPartitioner, StickyPartitioner, partition_for_key
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer import sender as open_logs

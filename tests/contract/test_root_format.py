@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafkalike.cli.log.repairing import repair_tables
+from kafkalike.cli.log.verify import repair_tables
 from kafkalike.delta.actions import log_name, version_of
 from kafkalike.delta.commit_file import lines_of
 from kafkalike.delta.layout import CLUSTER_METADATA, ROOT_FORMAT

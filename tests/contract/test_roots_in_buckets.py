@@ -17,8 +17,8 @@ from kafkalike.maintenance.verify.certificate import check_certificate
 from kafkalike.maintenance.verify.replica_check import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.config.server import ServerConfig
-from kafkalike.model.config.storage import check_options
+from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.storage_options import check_options
 from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.away import away, back

@@ -20,9 +20,9 @@ from kafkalike.errors import InvalidConfigurationError, InvalidRecordError, Tran
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.column_rules import ColumnRouter, Rules
 from kafkalike.log.topic.record_rules import check_batch
-from kafkalike.model.config.dead_letters import topic_settings
-from kafkalike.model.config.server import ServerConfig
-from kafkalike.model.config.topic import TopicConfig
+from kafkalike.model.config.dead_letter_config import topic_settings
+from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.schemas.admission import admitted

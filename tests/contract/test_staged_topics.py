@@ -21,7 +21,7 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.dead_letters.dead_letter_topic import ensure
 from kafkalike.maintenance.staging.lease import HeldFolder
-from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.server_config import ServerConfig
 from kafkalike.spark.writes.commit import Commit, commit_results
 from kafkalike.spark.writes.staged_files import Target, TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of

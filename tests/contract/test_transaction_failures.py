@@ -19,7 +19,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.server_config import ServerConfig
 from kafkalike.model.structs import OffsetAndMetadata
 from kafkalike.producer import KafkaProducer
 from tests.tools.transactional import T0, U0, committed, values

@@ -15,7 +15,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.reader import PartitionReader
 from kafkalike.maintenance.retention import maintain
 from kafkalike.producer import KafkaProducer
-from kafkalike.ui.browse import Page, Question, at_time, browse, record_at
+from kafkalike.ui.record_query import Page, Question, at_time, browse, record_at
 from tests.tools.upkeep import EAGER, ShiftedClock
 
 
@@ -160,9 +160,9 @@ def test_pages_are_parts_of_one_merge(
     while any(left):
         first = min((sign * run[0][0], at) for at, run in enumerate(left) if run)[1]
         expected.append(left[first].pop(0)[1])
-    monkeypatch.setattr("kafkalike.ui.browse.BLOCK_BYTES", rng.choice([1, 600, 10**6]))
-    monkeypatch.setattr("kafkalike.ui.browse.PAGE_BYTES", rng.choice([1, 700, 10**6]))
-    monkeypatch.setattr("kafkalike.ui.browse.BLOCK", rng.choice([1, 3, 500]))
+    monkeypatch.setattr("kafkalike.ui.record_query.BLOCK_BYTES", rng.choice([1, 600, 10**6]))
+    monkeypatch.setattr("kafkalike.ui.record_query.PAGE_BYTES", rng.choice([1, 700, 10**6]))
+    monkeypatch.setattr("kafkalike.ui.record_query.BLOCK", rng.choice([1, 3, 500]))
 
     seen: list[int] = []
     start: Mapping[int, int] | None = None

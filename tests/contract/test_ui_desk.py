@@ -12,7 +12,7 @@ from kafkalike.admin.testing import MemoryCluster
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.producer import KafkaProducer
-from kafkalike.ui.desk import Desk
+from kafkalike.ui.cluster_view import Desk
 
 
 class SlowCluster(MemoryCluster):

@@ -22,11 +22,11 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas import AvroSerializer, Registry
+from kafkalike.ui.access_control import HEADERS, Guard
 from kafkalike.ui.app import CHANGE, READ, console
-from kafkalike.ui.browse import Question, browse
-from kafkalike.ui.desk import Desk
-from kafkalike.ui.guard import HEADERS, Guard
-from kafkalike.ui.pages.records import places_text
+from kafkalike.ui.cluster_view import Desk
+from kafkalike.ui.pages.record_pages import places_text
+from kafkalike.ui.record_query import Question, browse
 
 CANARY = "<script>alert(1)</script>"
 

@@ -10,11 +10,11 @@ import pytest
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.producer import KafkaProducer
+from kafkalike.ui.access_control import Guard
 from kafkalike.ui.app import console
-from kafkalike.ui.desk import Desk
-from kafkalike.ui.guard import Guard
-from kafkalike.ui.pages.tail import MOST_TAILS
-from kafkalike.ui.values import Decode
+from kafkalike.ui.cluster_view import Desk
+from kafkalike.ui.pages.tail_pages import MOST_TAILS
+from kafkalike.ui.value_tree import Decode
 
 Message = MutableMapping[str, Any]
 

@@ -13,7 +13,7 @@ from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.config.server import SERVER_PROPERTIES_VARIABLE
+from kafkalike.model.config.server_config import SERVER_PROPERTIES_VARIABLE
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.transactions.transaction_views import TransactionState
 from tests.processes.conftest import ObjectRoot

@@ -15,7 +15,7 @@ import kafkalike.spark as ks
 from kafkalike import TopicPartition
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.config.dead_letters import settings_of
+from kafkalike.model.config.dead_letter_config import settings_of
 from kafkalike.schemas import Registry, Schema
 from kafkalike.spark.files.consume import consume
 from kafkalike.spark.files.file_formats import Target

@@ -15,9 +15,9 @@ from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.spark.sql.queries import MOST_CELL, MOST_COLUMNS, MOST_ROWS, MOST_TEXTS, Answer, Queries, Query
+from kafkalike.ui.access_control import Guard
 from kafkalike.ui.app import console
-from kafkalike.ui.desk import Desk
-from kafkalike.ui.guard import Guard
+from kafkalike.ui.cluster_view import Desk
 
 CANARY = "<script>alert(1)</script>"
 

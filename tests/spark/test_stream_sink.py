@@ -21,7 +21,7 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.log.cluster.cluster import Cluster, open_cluster
-from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.server_config import ServerConfig
 from kafkalike.spark import CheckpointProgress, StreamWriter, Written, write, write_stream
 from tests.tools.lines import Lines
 from tests.tools.places import PLACES, new_roots

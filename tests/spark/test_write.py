@@ -33,7 +33,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.config.properties import LONG_MAX
-from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.server_config import ServerConfig
 from kafkalike.model.partitioner.murmur2 import partition_for_key
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark import read, register_sql, write

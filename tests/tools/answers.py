@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from kafkalike.model.config.storage import StorageOptions, resolve_options
+from kafkalike.model.config.storage_options import StorageOptions, resolve_options
 from kafkalike.storage.object_root import ObjectRoot, object_root
 from tests.tools.object_servers import ObjectServer
 

@@ -50,7 +50,7 @@ def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> Cluster
 
 def on_three_disks(root: str | Path, **settings: str) -> ReplicatedCluster:
     """A cluster of three folders, in which new topics have three replicas; with server settings."""
-    from kafkalike.model.config.server import ServerConfig
+    from kafkalike.model.config.server_config import ServerConfig
     from kafkalike.replication.cluster.cluster_factory import open_several
 
     server = {"default.replication.factor": "3", **settings}
@@ -73,8 +73,8 @@ def in_buckets(
         folder: the folder, which is broker 2.
         options: more storage options.
     """
-    from kafkalike.model.config.server import ServerConfig
-    from kafkalike.model.config.storage import StorageOptions
+    from kafkalike.model.config.server_config import ServerConfig
+    from kafkalike.model.config.storage_options import StorageOptions
     from kafkalike.replication.cluster.cluster_factory import open_several
 
     roots = [f"{base}/{n}" for n in (1, 2, 3)]
@@ -86,7 +86,7 @@ def in_buckets(
 
 def object_store(server: ObjectServer, root: str | None = None) -> ObjectStorage:
     """A place in a real object store that nobody has used; or another handle on one."""
-    from kafkalike.model.config.storage import StorageOptions
+    from kafkalike.model.config.storage_options import StorageOptions
     from kafkalike.storage.objects import open_objects
 
     store = open_objects(server.new_root() if root is None else root, StorageOptions(server.options))

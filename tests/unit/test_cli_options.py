@@ -13,7 +13,7 @@ import pytest
 from kafkalike.cli import paths
 from kafkalike.cli.app import COMMANDS, app
 from kafkalike.cli.groups import group_options
-from kafkalike.cli.topics import topics
+from kafkalike.cli.topics import topic_commands
 
 PYTHON = {"boolean": bool, "float": float, "float range": float, "integer": int, "integer range": int}
 """The Python type of click's types; str for all others."""
@@ -100,7 +100,10 @@ def test_each_field_has_the_type_of_what_click_reads(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("allowed", "kind"),
-    [(group_options.ALLOWED, group_options.ConsumerGroupsOptions), (topics.ALLOWED, topics.TopicsOptions)],
+    [
+        (group_options.ALLOWED, group_options.ConsumerGroupsOptions),
+        (topic_commands.ALLOWED, topic_commands.TopicsOptions),
+    ],
     ids=["consumer-groups", "topics"],
 )
 def test_the_rule_about_actions_names_options_only(allowed: dict[str, object], kind: Any) -> None:

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.admin.testing import ManualClock
+from kafkalike.cli.console_consumer import Formatter
+from kafkalike.cli.console_producer import Line, LineError, LineReader
 from kafkalike.cli.interrupt import Interrupt
 from kafkalike.cli.options import client_settings, key_values, topic_filter
-from kafkalike.cli.pace import Pace
 from kafkalike.cli.perf.consumer_perf import java_date_format
 from kafkalike.cli.perf.perf_stats import SendStats, percentile
-from kafkalike.cli.records.formatter import Formatter
-from kafkalike.cli.records.line_reader import Line, LineError, LineReader
-from kafkalike.cli.topics.configs import parse_added
+from kafkalike.cli.rate_limit import Pace
+from kafkalike.cli.topics.config_commands import parse_added
 from kafkalike.model.structs import ConsumerRecord
 
 # --- lines -------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from click.shell_completion import BashComplete
 
 from kafkalike.cli.app import app, hoisted, run
 from kafkalike.cli.interrupt import Interrupt, Terminated, termination
-from kafkalike.cli.logs import JsonLines
+from kafkalike.cli.log_output import JsonLines
 from kafkalike.cli.paths import CONF, DOCS, JOBS
 from kafkalike.spark.jvm.jars import IVY, JARS
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.column_batch import ColumnPayload, column_batch
 from kafkalike.log.topic.record_rules import check_batch, record_size
-from kafkalike.model.config.topic import TopicConfig
+from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.topic import TopicInfo

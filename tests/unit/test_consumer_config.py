@@ -11,7 +11,7 @@ import pytest
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.model.config.consumer import WITHOUT_EFFECT, ConsumerConfig
+from kafkalike.model.config.consumer_config import WITHOUT_EFFECT, ConsumerConfig
 
 
 def test_defaults_are_kafka_pythons() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.model.config.storage import StorageOptions, resolve_options
+from kafkalike.model.config.storage_options import StorageOptions, resolve_options
 from kafkalike.storage.hadoop import hadoop_settings
 from kafkalike.storage.object_root import object_root
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
-from kafkalike.model.config.storage import StorageOptions
+from kafkalike.model.config.storage_options import StorageOptions
 from kafkalike.storage.object_root import object_root
 from kafkalike.storage.roots import normalise_root
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.record_rules import check_batch, refused_rows
-from kafkalike.model.config.topic import TopicConfig
+from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.partitioner import DefaultPartitioner, partition_for_key
 from kafkalike.model.record_batch import RecordBatch

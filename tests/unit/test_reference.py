@@ -5,8 +5,8 @@ import re
 import pytest
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
-from kafkalike.model.config.server import SERVER_PROPERTIES
-from kafkalike.model.config.topic import TOPIC_PROPERTIES
+from kafkalike.model.config.server_config import SERVER_PROPERTIES
+from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
 from scripts import reference, reference_errors
 
 CLIENTS: dict[str, type[KafkaProducer | KafkaConsumer | KafkaAdminClient]] = {

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidConfigurationError
 from kafkalike.model.config.properties import as_text
-from kafkalike.model.config.server import SERVER_PROPERTIES, TOPIC_DEFAULTS, ServerConfig
-from kafkalike.model.config.topic import TOPIC_PROPERTIES, TopicConfig
+from kafkalike.model.config.server_config import SERVER_PROPERTIES, TOPIC_DEFAULTS, ServerConfig
+from kafkalike.model.config.topic_config import TOPIC_PROPERTIES, TopicConfig
 
 HOUR, MINUTE = 3_600_000, 60_000
 

@@ -8,9 +8,8 @@ import pytest
 from obstore.exceptions import BaseError
 
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline, within
-from kafkalike.model.config.storage import StorageOptions
-from kafkalike.model.config.storage_hosts import NOBODY, no_others
-from kafkalike.model.config.storage_names import Provider
+from kafkalike.model.config.storage_option_names import Provider
+from kafkalike.model.config.storage_options import NOBODY, StorageOptions, no_others
 from kafkalike.storage.object_client import ObjectClient, make_client
 from tests.tools.answers import answering, asking
 from tests.tools.object_servers import AZURE, GOOGLE, S3, ObjectServer

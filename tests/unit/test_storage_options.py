@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.model.config.admin import AdminConfig
-from kafkalike.model.config.consumer import ConsumerConfig
-from kafkalike.model.config.producer import ProducerConfig
-from kafkalike.model.config.storage import HIDDEN, StorageOptions, check_options, resolve_options
-from kafkalike.model.config.storage_names import CLIENT, SECRETS, Provider
+from kafkalike.model.config.client_config import AdminConfig
+from kafkalike.model.config.consumer_config import ConsumerConfig
+from kafkalike.model.config.producer_config import ProducerConfig
+from kafkalike.model.config.storage_option_names import CLIENT, SECRETS, Provider
+from kafkalike.model.config.storage_options import HIDDEN, StorageOptions, check_options, resolve_options
 
 CANARY = "canary-5d1c"
 KEYS = {"access_key_id": CANARY, "secret_access_key": CANARY}

@@ -3,7 +3,7 @@
 import pytest
 
 from kafkalike.schemas.service.credentials import host_name, is_loopback
-from kafkalike.ui.guard import CHANGES, Guard, allowed
+from kafkalike.ui.access_control import CHANGES, Guard, allowed
 
 GUARD = Guard(token="sesame", port=8090, hosts=allowed(["Console.Example", " "]), secret=b"s" * 32)  # noqa: S106
 

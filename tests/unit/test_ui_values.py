@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import SerializationError
-from kafkalike.ui.values import READ_BYTES, SHOWN_BYTES, SHOWN_DEPTH, Branch, Kind, Leaf, Tree, shown, shown_briefly
+from kafkalike.ui.value_tree import READ_BYTES, SHOWN_BYTES, SHOWN_DEPTH, Branch, Kind, Leaf, Tree, shown, shown_briefly
 
 
 @pytest.mark.parametrize(

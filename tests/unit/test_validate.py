@@ -12,7 +12,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD, check_batch, record_size
-from kafkalike.model.config.topic import TopicConfig
+from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.record_batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo

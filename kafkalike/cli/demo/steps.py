@@ -14,8 +14,7 @@ from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.cli.demo.data import Flights
-    from kafkalike.cli.demo.folder import Place
-    from kafkalike.cli.demo.screen import Screen
+    from kafkalike.cli.demo.screen import Place, Screen
 
 FLIGHTS: Final = "flights"
 AIRLINES: Final = "airlines"

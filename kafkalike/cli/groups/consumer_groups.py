@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
 import click
 
+from kafkalike.admin import KafkaAdminClient
 from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.groups.group_actions import Actions, print_lines
-from kafkalike.cli.groups.group_options import ConsumerGroupsOptions, check_options, chosen_action
-from kafkalike.cli.options import bootstrap_option, command_config_option, refused, version_option, without_effect
+from kafkalike.cli.groups import group_report
+from kafkalike.cli.groups.group_options import ConsumerGroupsOptions, check_options, chosen_action, chosen_scenario
+from kafkalike.cli.groups.reset_plan import Plan, Resetter, parse_topic
+from kafkalike.cli.options import (
+    bootstrap_option,
+    client_settings,
+    command_config_option,
+    read_properties,
+    refused,
+    version_option,
+    without_effect,
+)
+from kafkalike.errors import GroupIdNotFoundError, GroupSubscribedToTopicError, NoError
+from kafkalike.model.structs import TopicPartition
 
 
 @click.command(epilog="Example: kafkalike consumer-groups --describe --group billing")
@@ -65,3 +83,206 @@ def consumer_groups(environment: Environment, options: ConsumerGroupsOptions) ->
     print_lines(run[action]())
     if actions.failed:
         click.get_current_context().exit(1)
+
+
+STATUS: Final = {
+    NoError: "Successful",
+    GroupSubscribedToTopicError: "Error: Deleting offsets of a topic is forbidden while the consumer group is actively "
+    "subscribed to it.",
+}
+
+NO_EXECUTE: Final = "WARN: No action will be performed as the --execute option is missing."
+
+
+def print_lines(lines: Iterator[str]) -> None:
+    """Print lines with one write."""
+    text = "".join(f"{line}\n" for line in lines)
+    if text:
+        click.echo(text, nl=False)
+
+
+class Actions:
+    """One run; a method for each action, which gives the lines to print.
+
+    Args:
+        environment: clock and cluster.
+        options: the command's; they go together.
+    """
+
+    def __init__(self, environment: Environment, options: ConsumerGroupsOptions) -> None:
+        settings = client_settings(read_properties(options.command_config))
+        self.failed = False
+        """Whether anything was refused."""
+        self._cluster = environment.connect(options.bootstrap_server, settings)
+        self._admin = KafkaAdminClient(clock=environment.clock, bootstrap_servers=self._cluster, **settings)
+        self._clock = environment.clock
+        self._options = options
+        self._beyond_end: Callable[[str], Iterator[str]] = lambda _: iter(())
+        """What is said of a group's offsets above the log end, where lags are looked at."""
+
+    def _refuse(self, message: str) -> None:
+        self.failed = True
+        click.echo(f"Error: {message}", err=True)
+
+    def _groups(self) -> list[str]:
+        if self._options.all_groups:
+            return [group["group_id"] for group in self._admin.list_groups()]
+        return list(dict.fromkeys(self._options.group))
+
+    def list(self) -> Iterator[str]:
+        """Lines of `--list`."""
+        types, states = self._options.type, self._options.state
+        groups = self._admin.list_groups(states_filter=_items(states), types_filter=_items(types))
+        if types is None and states is None:
+            yield from (group_report.shown(group["group_id"]) for group in groups)
+        else:
+            yield from group_report.listing(groups, types=types is not None, states=states is not None)
+
+    def describe(self) -> Iterator[str]:
+        """Lines of `--describe`; groups that do not exist, and the state of the others, go to standard error."""
+        groups = []
+        for group in self._admin.describe_groups(self._groups()).values():
+            if group["group_state"] == "Dead":
+                self._refuse(f"Consumer group '{group['group_id']}' does not exist.")
+            else:
+                groups.append(group)
+        report = self._report([group["group_id"] for group in groups])
+        for group in groups:
+            state = group_report.notice(group)
+            if state is not None:
+                click.echo(state, err=True)
+            print_lines(report(group))
+            for line in self._beyond_end(group["group_id"]):
+                click.echo(line, err=True)
+        yield from ()
+
+    def _report(self, group_ids: Sequence[str]) -> Callable[[group_report.Description], Iterator[str]]:
+        """What makes the lines of a group."""
+        verbose = self._options.verbose
+        if self._options.members:
+            return partial(group_report.members, verbose=verbose)
+        if self._options.state is not None:
+            return partial(group_report.state, coordinator=f"{self._cluster.root} (1)", verbose=verbose)
+        from kafkalike.admin.group_lag import Lags
+
+        lags = Lags(self._cluster)
+        self._beyond_end = partial(group_report.beyond_end, lags=lags)
+        if self._options.lag:
+            from kafkalike.cli.groups.group_report import lag_lines, rates_now
+
+            now_ms = self._clock.now_ms()
+            rates = rates_now(lags, group_ids, now_ms)
+            return lambda group: lag_lines(group["group_id"], lags, rates, now_ms)
+        return partial(group_report.offsets, lags=lags, verbose=verbose)
+
+    def delete(self) -> Iterator[str]:
+        """Lines of `--delete`."""
+        done = self._admin.delete_groups(self._groups())
+        deleted = ", ".join(f"'{name}'" for name, outcome in done.items() if outcome == "OK")
+        failed = {name: outcome for name, outcome in done.items() if outcome != "OK"}
+        if not failed:
+            yield f"Deletion of requested consumer groups ({deleted}) was successful."
+            return
+        self._refuse("Deletion of some consumer groups failed:")
+        for name, outcome in failed.items():
+            yield f"* Group '{name}' could not be deleted due to: {outcome}"
+        if deleted:
+            yield ""
+            yield f"These consumer groups were deleted successfully: {deleted}"
+
+    def delete_offsets(self) -> Iterator[str]:
+        """Lines of `--delete-offsets`."""
+        (group_id,) = self._options.group
+        topics = self._cluster.topics()
+        wanted: dict[TopicPartition, str | None] = {}
+        for topic, numbers in map(parse_topic, self._options.topic):
+            known = topics[topic].partitions if topic in topics else [-1]
+            wanted.update({TopicPartition(topic, p): None for p in (known if numbers is None else numbers)})
+        try:
+            outcomes = self._admin.delete_group_offsets(group_id, wanted)
+        except GroupIdNotFoundError:
+            self._refuse(f"Consumer group '{group_id}' does not exist.")
+            return
+        if all(outcome is NoError for outcome in outcomes.values()):
+            yield f"Request succeeded for deleting offsets from group {group_id}."
+        else:
+            self._refuse("Encountered some partition-level error, see the follow-up details.")
+        rows = [
+            (
+                tp.topic,
+                group_report.MISSING if tp.partition < 0 else str(tp.partition),
+                STATUS.get(outcome, "Error: This server does not host this topic-partition."),
+            )
+            for tp, outcome in sorted(outcomes.items())
+        ]
+        yield from group_report.table(("TOPIC", "PARTITION", "STATUS"), rows, (15, 10, 15), {0})
+
+    # --- resetting -----------------------------------------------------------------------------
+
+    def reset_offsets(self) -> Iterator[str]:
+        """Lines of `--reset-offsets`; a group with members is refused, the others are reset."""
+        groups = self._groups()
+        scenario = chosen_scenario(self._options, groups)
+        if not self._options.dry_run and not self._options.execute:
+            click.echo(NO_EXECUTE, err=True)
+        resetter = Resetter(
+            self._admin,
+            {name: info.topic_id for name, info in self._cluster.topics().items()},
+            self._clock.now_ms(),
+            lambda text: click.echo(f"WARN: {text}", err=True),
+        )
+        described = self._admin.describe_groups(groups)
+        # All plans first: what cannot be done for one group is known before another is changed.
+        plans = {
+            name: resetter.plan(name, scenario, self._scope(name))
+            for name in groups
+            if self._is_inactive(name, described[name]["group_state"])
+        }
+        if self._options.execute:
+            plans = {name: plan for name, plan in plans.items() if self._execute(resetter, name, plan)}
+        if self._options.export:
+            yield from _csv(plans, with_group=len(groups) != 1)
+            return
+        rows = [
+            (name, tp.topic, str(tp.partition), str(offset))
+            for name, plan in plans.items()
+            for tp, offset in sorted(plan.items())
+        ]
+        yield from group_report.table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows, (30, 30, 10, 15), {0, 1})
+
+    def _scope(self, group_id: str) -> Sequence[TopicPartition]:
+        if self._options.all_topics:
+            return sorted(self._admin.list_consumer_group_offsets(group_id))
+        chosen: dict[TopicPartition, None] = {}
+        for topic, numbers in map(parse_topic, self._options.topic):
+            known = self._cluster.topic(topic).partitions
+            chosen.update(dict.fromkeys(TopicPartition(topic, p) for p in (known if numbers is None else numbers)))
+        return list(chosen)
+
+    def _is_inactive(self, group_id: str, state: str) -> bool:
+        if state in {"Empty", "Dead"}:
+            return True
+        self._refuse(
+            f"Assignments can only be reset if the group '{group_id}' is inactive, but the current state is {state}."
+        )
+        return False
+
+    def _execute(self, resetter: Resetter, group_id: str, plan: Plan) -> bool:
+        outcomes = resetter.execute(group_id, plan)
+        refused = {tp: outcome for tp, outcome in outcomes.items() if outcome is not NoError}
+        for tp, outcome in refused.items():
+            self._refuse(f"Group '{group_id}', {tp.topic}-{tp.partition} was not reset: {outcome.__name__}")
+        return not refused
+
+
+def _items(text: str | None) -> list[str]:
+    return [item.strip() for item in (text or "").split(",") if item.strip()]
+
+
+def _csv(plans: Mapping[str, Plan], *, with_group: bool) -> Iterator[str]:
+    for group_id, plan in plans.items():
+        for tp, offset in sorted(plan.items()):
+            cells = (tp.topic, tp.partition, offset)
+            line = io.StringIO()
+            csv.writer(line, lineterminator="").writerow((group_id, *cells) if with_group else cells)
+            yield line.getvalue()

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.log.keys import key_options, keys_of
-from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.cli.options import bootstrap_option, command_config_option, key_options, keys_of, version_option
 from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:

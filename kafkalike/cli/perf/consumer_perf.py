@@ -24,8 +24,7 @@ from kafkalike.cli.options import (
     version_option,
     without_effect,
 )
-from kafkalike.cli.perf.client_metrics import print_metrics
-from kafkalike.cli.perf.perf_stats import MEGABYTE
+from kafkalike.cli.perf.perf_stats import MEGABYTE, print_metrics
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.model.clock import Clock
 from kafkalike.model.structs import ConsumerRecord, TopicPartition

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
+
+import click
 
 from kafkalike.model.clock import Clock
 
@@ -106,3 +108,12 @@ def _total_line(window: _Window, now: float, latencies: Sequence[float], kind: s
         f"{window.latency_ms / max(window.count, 1):.2f} ms avg latency, {window.max_ms:.2f} ms max latency, "
         f"{p50} ms 50th, {p95} ms 95th, {p99} ms 99th, {p999} ms 99.9th."
     )
+
+
+def print_metrics(metrics: Mapping[str, Mapping[str, object]]) -> None:
+    """Print `{group: {name: value}}` as lines `group:name : value`, names in one column."""
+    lines = {f"{group}:{name}": value for group, names in metrics.items() for name, value in names.items()}
+    width = max(map(len, lines), default=0)
+    click.echo(f"\n{'Metric Name':<{width}} Value")
+    for name, value in sorted(lines.items()):
+        click.echo(f"{name:<{width}} : {f'{value:.3f}' if isinstance(value, float) else value}")

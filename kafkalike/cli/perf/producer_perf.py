@@ -23,9 +23,8 @@ from kafkalike.cli.options import (
     read_properties,
     version_option,
 )
-from kafkalike.cli.pace import Pace
-from kafkalike.cli.perf.client_metrics import print_metrics
-from kafkalike.cli.perf.perf_stats import SendStats
+from kafkalike.cli.perf.perf_stats import SendStats, print_metrics
+from kafkalike.cli.rate_limit import Pace
 from kafkalike.model.clock import Clock
 
 if TYPE_CHECKING:

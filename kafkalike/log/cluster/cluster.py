@@ -43,9 +43,9 @@ from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.model.brokers import ONLY_BROKER
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.config.storage import StorageOptions
-from kafkalike.model.config.topic import FOREIGN_WRITES, TOPIC_PROPERTIES
-from kafkalike.model.config.topic_changes import check_partition_count
+from kafkalike.model.config.server_config import check_partition_count
+from kafkalike.model.config.storage_options import StorageOptions
+from kafkalike.model.config.topic_config import FOREIGN_WRITES, TOPIC_PROPERTIES
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.metadata_rows import (
     LogStartsMoved,
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.transactions import Transactions
     from kafkalike.model.brokers import AddRoot, ReplicatedTable
-    from kafkalike.model.config.server import ServerConfig
+    from kafkalike.model.config.server_config import ServerConfig
 
 LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25

@@ -6,7 +6,7 @@ import uuid
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.server_config import ServerConfig
 from kafkalike.storage.memory import MemoryStorage
 
 

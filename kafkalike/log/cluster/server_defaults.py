@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import InvalidConfigurationError, KafkaError, KafkaStorageError
 from kafkalike.model.brokers import Defaults
-from kafkalike.model.config.server import PER_ROOT, SERVER_PROPERTIES, SERVER_PROPERTIES_FILE, ServerConfig, unreadable
+from kafkalike.model.config.server_config import (
+    PER_ROOT,
+    SERVER_PROPERTIES,
+    SERVER_PROPERTIES_FILE,
+    ServerConfig,
+    unreadable,
+)
 from kafkalike.model.metadata_rows import MetadataRow, defaults_row
 
 if TYPE_CHECKING:

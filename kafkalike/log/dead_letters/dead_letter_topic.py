@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import TopicAlreadyExistsError
 from kafkalike.model import faults
-from kafkalike.model.config.dead_letters import topic_settings
+from kafkalike.model.config.dead_letter_config import topic_settings
 from kafkalike.model.dead_letter import Letter
 from kafkalike.model.record_batch import RecordBatch
 

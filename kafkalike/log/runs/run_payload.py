@@ -27,7 +27,7 @@ from kafkalike.log.topic.transaction_append import StagedFileError
 from kafkalike.model import faults
 
 if TYPE_CHECKING:
-    from kafkalike.model.config.topic import TopicConfig
+    from kafkalike.model.config.topic_config import TopicConfig
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Storage
 

@@ -29,7 +29,7 @@ from kafkalike.storage.parquet import put_parquet
 from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
-    from kafkalike.model.config.topic import TopicConfig
+    from kafkalike.model.config.topic_config import TopicConfig
     from kafkalike.model.topic import TopicInfo
 
 PARQUET_CODECS: Final = {"none": "none", "gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}

@@ -30,7 +30,7 @@ from kafkalike.storage.arrays import numbers
 from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
-    from kafkalike.model.config.topic import TopicConfig
+    from kafkalike.model.config.topic_config import TopicConfig
     from kafkalike.model.topic import TopicInfo
 
 

@@ -23,13 +23,13 @@ from kafkalike.errors import (
 from kafkalike.log.topic.chunk import first_undecodable
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.model.config.properties import LONG_MAX
-from kafkalike.model.config.server import MAX_PARTITIONS
+from kafkalike.model.config.server_config import MAX_PARTITIONS
 from kafkalike.model.partitioner.murmur2 import partitions_of_slices
 from kafkalike.storage.arrays import numbers
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Clock
-    from kafkalike.model.config.topic import TopicConfig
+    from kafkalike.model.config.topic_config import TopicConfig
 
 WAITING: Final = -1
 """Partition of records that get theirs when it is known how many the topic has."""

@@ -15,7 +15,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
-from kafkalike.model.config.topic import CODECS, NO_CHECKS, TopicConfig
+from kafkalike.model.config.topic_config import CODECS, NO_CHECKS, TopicConfig
 from kafkalike.model.record_batch import Headers, RecordBatch
 from kafkalike.model.topic import TopicInfo
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kafkalike.delta.checksummed import opened, sealed
 from kafkalike.errors import CorruptRecordError
-from kafkalike.model.config.topic import CODECS
+from kafkalike.model.config.topic_config import CODECS
 from kafkalike.model.json_values import BAD_JSON, INT32, INT64, list_of, text, whole
 from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
 

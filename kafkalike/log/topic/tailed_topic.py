@@ -18,8 +18,8 @@ from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.topic_history import look_back
 from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.config.server import ServerConfig
-from kafkalike.model.config.topic import TopicConfig
+from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.maintenance.compaction import HOLES, cleaner_app
 from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.record_batch import TRANSACTIONS

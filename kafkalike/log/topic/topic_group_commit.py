@@ -28,7 +28,7 @@ from kafkalike.model.record_batch import Appended, RecordBatch, TxnId
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Clock
-    from kafkalike.model.config.topic import TopicConfig
+    from kafkalike.model.config.topic_config import TopicConfig
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Storage
 

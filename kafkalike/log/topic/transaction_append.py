@@ -19,7 +19,7 @@ from kafkalike.model.transactions.transactional_id import BATCHES, Part, StagedF
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.clock import Deadline
-    from kafkalike.model.config.topic import TopicConfig
+    from kafkalike.model.config.topic_config import TopicConfig
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Storage
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kafkalike.log.transactions.transaction_files import Staging
     from kafkalike.model.clock import Clock, Deadline
     from kafkalike.model.cluster_state import ClusterState
-    from kafkalike.model.config.server import ServerConfig
+    from kafkalike.model.config.server_config import ServerConfig
     from kafkalike.model.group_state import GroupRow, GroupsState
     from kafkalike.model.metadata_rows import MetadataRow
     from kafkalike.model.transactions.transaction_views import TopicCut

@@ -22,7 +22,7 @@ from kafkalike.maintenance.upkeep.remove import Remover, ready_to_remove, remove
 from kafkalike.maintenance.upkeep.removing import merged_keys
 from kafkalike.maintenance.upkeep.vacuum import ORPHAN_MS, WAITING_MS
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.model.config.maintenance import MaintenanceConfig
+from kafkalike.model.config.maintenance_config import MaintenanceConfig
 from kafkalike.model.dead_letter import SUFFIX
 from kafkalike.model.maintenance.purge_certificate import Certificate, TopicForgotten, VersionMade
 from kafkalike.model.maintenance.record_removal import KeyFound, Taking, joined, runs_of, tombstones_wanted

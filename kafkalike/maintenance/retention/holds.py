@@ -11,7 +11,7 @@ from kafkalike.model.structs import TopicPartition
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.model.config.maintenance import MaintenanceConfig
+    from kafkalike.model.config.maintenance_config import MaintenanceConfig
 
 
 def holds(cluster: Cluster, log: TopicLog, config: MaintenanceConfig) -> Mapping[int, Hold]:

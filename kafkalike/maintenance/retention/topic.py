@@ -19,7 +19,7 @@ from kafkalike.maintenance.upkeep.tasks import Tasks
 from kafkalike.maintenance.upkeep.vacuum import ORPHAN_MS, Delays, leftovers, log_reach_ms, vacuum
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.config.maintenance import MaintenanceConfig
+from kafkalike.model.config.maintenance_config import MaintenanceConfig
 from kafkalike.model.maintenance.compaction import plan_compaction
 from kafkalike.model.maintenance.retention import RetentionPlan, plan_retention
 from kafkalike.model.maintenance.small_files import Run, plan_merges

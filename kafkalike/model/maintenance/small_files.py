@@ -1,4 +1,8 @@
-"""Small files: the segments of a partition in, runs of adjacent small ones that should become one file out."""
+"""Small files: the segments of a partition in, runs of adjacent small ones that should become one file out.
+
+Tiered, so that a byte is rewritten only a few times however many small appends follow: a run is merged when the result
+is at least twice as large as its largest part, or when nothing more can join it.
+"""
 
 from __future__ import annotations
 

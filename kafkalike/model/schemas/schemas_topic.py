@@ -1,4 +1,8 @@
-"""Records of Confluent's `_schemas` topic: an export in, the rows that import it out; and a registry exported."""
+"""Records of Confluent's `_schemas` topic: an export in, the rows that import it out; and a registry exported.
+
+A line is a record's key and value, JSON both, with a tab between, as `kafka-console-consumer --property print.key=true`
+prints them. A value `null` takes back what an earlier record of the key said.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ from kafkalike.replication.cluster.voters import found_voter
 from kafkalike.version import engine_info
 
 if TYPE_CHECKING:
-    from kafkalike.model.config.storage import StorageOptions
+    from kafkalike.model.config.storage_options import StorageOptions
     from kafkalike.model.replication.registration import Registration
     from kafkalike.storage.port import Storage
 

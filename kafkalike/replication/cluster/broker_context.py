@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kafkalike.log.cluster.server_defaults import ServerDefaults
 from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.server_config import ServerConfig
 from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.replication.cluster.controller import MetadataController, StaleReadControlLog
 from kafkalike.replication.cluster.root_resolver import RootResolver

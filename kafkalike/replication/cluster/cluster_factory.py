@@ -13,8 +13,8 @@ from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.cluster.root_resolver import RootResolver, is_folder, real_name
 
 if TYPE_CHECKING:
-    from kafkalike.model.config.server import ServerConfig
-    from kafkalike.model.config.storage import StorageOptions
+    from kafkalike.model.config.server_config import ServerConfig
+    from kafkalike.model.config.storage_options import StorageOptions
     from kafkalike.storage.port import Storage
 
 

@@ -13,7 +13,7 @@ from kafkalike.model.replication.replica_assignment import assigned, check_assig
 
 if TYPE_CHECKING:
     from kafkalike.model.cluster_state import ClusterState
-    from kafkalike.model.config.server import ServerConfig
+    from kafkalike.model.config.server_config import ServerConfig
 
 CONTROL_FACTOR: Final = "offsets.topic.replication.factor"
 """Server setting: replicas of control tables, if there are so many roots."""

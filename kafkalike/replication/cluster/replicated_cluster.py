@@ -29,7 +29,7 @@ from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.model.brokers import LEADER, Broker, ReadFrom, ReplicatedTable, first_replicas
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.config.server import ServerConfig
+from kafkalike.model.config.server_config import ServerConfig
 from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, broker_row, replicas_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.replication.cluster.broker_context import BrokerContext
@@ -48,7 +48,7 @@ from kafkalike.storage.timeouts import calls_of
 
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
-    from kafkalike.model.config.storage import StorageOptions
+    from kafkalike.model.config.storage_options import StorageOptions
     from kafkalike.model.mirror import Mirrored
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Storage

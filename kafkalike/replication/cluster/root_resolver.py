@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from kafkalike.errors import KafkaConnectionError
 from kafkalike.log.cluster.server_defaults import environments_file, server_file
-from kafkalike.model.config.server import SERVER_PROPERTIES_FILE, ServerConfig
-from kafkalike.model.config.storage import SentOptions, StorageOptions
+from kafkalike.model.config.server_config import SERVER_PROPERTIES_FILE, ServerConfig
+from kafkalike.model.config.storage_options import SentOptions, StorageOptions
 from kafkalike.replication.cluster.bounded_store import BoundedStore
 from kafkalike.replication.cluster.broker_store import BrokerRoot, Founding, Sign, sign_of
 from kafkalike.storage.local import LocalStorage

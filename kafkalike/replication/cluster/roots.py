@@ -28,7 +28,7 @@ from kafkalike.errors import (
     TopicAuthorizationFailedError,
 )
 from kafkalike.model.clock import Clock
-from kafkalike.model.config.storage import SentOptions, StorageOptions
+from kafkalike.model.config.storage_options import SentOptions, StorageOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.replication.registration import Replica
 from kafkalike.replication.cluster.broker_store import BrokerRoot

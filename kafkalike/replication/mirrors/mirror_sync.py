@@ -26,7 +26,7 @@ from kafkalike.errors import (
 )
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
-from kafkalike.model.config.topic import TopicConfig
+from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.mirror_offsets import Copied, Due, offsets_due
 from kafkalike.replication.mirrors.data_file_copy import DataFiles

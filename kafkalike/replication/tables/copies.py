@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kafkalike.errors import UnsafeStorageError
 from kafkalike.model.brokers import by_turns
-from kafkalike.model.config.storage import SentOptions
+from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.near import NearStore
 from kafkalike.storage.port import Entry, Reach, Storage

@@ -20,7 +20,7 @@ import pyarrow as pa
 from kafkalike.delta.actions import log_name, version_of
 from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.model.clock import Clock
-from kafkalike.model.config.storage import SentOptions
+from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.replication.quorum_protocol import LastVersion, confirming, looking, putting
 from kafkalike.model.replication.registers import UnreachableVoterError, majority

@@ -15,7 +15,7 @@ from kafkalike.log.group.exclusive_lock import held_alone
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.config.dead_letters import DeadLetterSettings
+from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.spark.dead_letter_frames import ensure_topics

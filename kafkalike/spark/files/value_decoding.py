@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.config.dead_letters import DeadLetterSettings
+from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.spark.dead_letter_frames import dead_letters, error_of
 from kafkalike.spark.sql.value_views import decoded_values
 from kafkalike.spark.typed.decode import from_topic

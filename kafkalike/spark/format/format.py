@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError, KafkaError
-from kafkalike.model.config.storage import SentOptions, StorageOptions, check_options
+from kafkalike.model.config.storage_options import SentOptions, StorageOptions, check_options
 from kafkalike.spark.format.error_text import plainly
 from kafkalike.spark.format.input_partitions import columns_of, schema_of
 from kafkalike.spark.format.source_options import SourceOptions, parse_options, warn_without_meaning

@@ -11,8 +11,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import StringType, StructType
 
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
-from kafkalike.model.config.storage import SentOptions
-from kafkalike.model.config.topic import CODECS
+from kafkalike.model.config.storage_options import SentOptions
+from kafkalike.model.config.topic_config import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import TxnId
 from kafkalike.spark.format.option_parsing import (

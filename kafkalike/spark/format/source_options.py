@@ -10,7 +10,7 @@ from typing import Final
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.brokers import ReadFrom
-from kafkalike.model.config.storage import SentOptions
+from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.option_parsing import (

@@ -28,7 +28,7 @@ from kafkalike.storage.objects import open_objects
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalike.model.config.storage import StorageOptions
+    from kafkalike.model.config.storage_options import StorageOptions
     from kafkalike.storage.port import Storage
 
 METADATA: Final = "metadata"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.model.config.storage import SentOptions
+    from kafkalike.model.config.storage_options import SentOptions
 
 
 _RESERVED: Final = "spark.sql.ansi.enforceReservedKeywords"

@@ -18,8 +18,8 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCodecError,
 )
-from kafkalike.model.config.server import MAX_PARTITIONS
-from kafkalike.model.config.topic import CODECS
+from kafkalike.model.config.server_config import MAX_PARTITIONS
+from kafkalike.model.config.topic_config import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.model.structs import TopicPartition

@@ -23,8 +23,8 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.config.dead_letters import settings_of
-from kafkalike.model.config.topic import CODECS
+from kafkalike.model.config.dead_letter_config import settings_of
+from kafkalike.model.config.topic_config import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import TxnId
 from kafkalike.spark.checkpoint_progress import GroupProgress

@@ -11,8 +11,8 @@ from kafkalike.errors import TopicAlreadyExistsError, TopicDeletedError, Unknown
 from kafkalike.log.topic.batch_payload import PARQUET_CODECS
 from kafkalike.log.topic.column_rules import Rules
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, codec_for
-from kafkalike.model.config.dead_letters import topic_settings
-from kafkalike.model.config.topic import NO_CHECKS, TopicConfig
+from kafkalike.model.config.dead_letter_config import topic_settings
+from kafkalike.model.config.topic_config import NO_CHECKS, TopicConfig
 from kafkalike.model.dead_letter import SUFFIX, default_topic
 from kafkalike.model.names import check_topic_name
 from kafkalike.spark.writes.staged_files import KnownTopic, Target, TaskResult, TopicRuns

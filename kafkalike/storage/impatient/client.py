@@ -13,7 +13,7 @@ from typing import Final
 import obstore
 
 from kafkalike.model.clock import SYSTEM_CLOCK, time_left
-from kafkalike.model.config.storage import StorageOptions
+from kafkalike.model.config.storage_options import StorageOptions
 from kafkalike.storage.impatient.silence import Silence
 from kafkalike.storage.object_client import PATIENCE, RETRIES, Client, ObjectClient
 from kafkalike.storage.object_root import ObjectRoot

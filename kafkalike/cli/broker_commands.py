@@ -1,0 +1,304 @@
+"""`kafkalike brokers`, `replicate` and `log-dirs`: the storage roots of a cluster, their replicas and sizes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kafkalike.cli.environment import Environment, SuggestingGroup, pass_environment
+from kafkalike.cli.options import bootstrap_option, cluster_options, command_config_option, topic_filter, version_option
+from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
+
+HEADS: Final = ("ID", "RACK", "STATE", "LEADS", "REPLICAS", "OUT-OF-SYNC", "ROOT")
+
+
+@click.group(
+    cls=SuggestingGroup,
+    epilog="Example: kafkalike brokers add /mnt/d/log --rack east --bootstrap-server /mnt/a/log",
+    context_settings={"help_option_names": ["--help"]},
+)
+@version_option
+def brokers() -> None:
+    """List, add, drain and remove brokers. A broker is a storage root; nothing runs there."""
+
+
+@brokers.command("list")
+@cluster_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per broker.")
+@pass_environment
+def list_(
+    environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None, as_json: bool
+) -> None:
+    """Print brokers with the tables that they lead, and have replicas of."""
+    replication = environment.existing(bootstrap_server, command_config).replication
+    tables = [replication.replicas(name) for name in replication.tables()]
+    found = []
+    for broker in replication.brokers():
+        held = [table for table in tables if broker.id in {*table.replicas, *table.isr}]
+        found.append(
+            {
+                "id": broker.id,
+                "rack": broker.rack,
+                "state": _state(draining=broker.draining, alive=replication.alive(broker.id)),
+                "leads": sum(table.leader == broker.id for table in tables),
+                "replicas": len(held),
+                "out_of_sync": sum(broker.id not in table.isr for table in held),
+                "root": broker.uri,
+            }
+        )
+    if as_json:
+        for entry in found:
+            click.echo(json.dumps(entry))
+        return
+    for line in table_lines([HEADS, *(tuple(_text(value) for value in entry.values()) for entry in found)]):
+        click.echo(line)
+
+
+def _state(*, draining: bool, alive: bool) -> str:
+    if not alive:
+        return "gives no answer"
+    return "draining" if draining else "there"
+
+
+@brokers.command()
+@cluster_options
+@click.argument("root")
+@click.option("--rack", help="Kafka's broker.rack: readers with this client.rack read from it.")
+@click.option("--id", "broker", type=click.IntRange(min=1), help="Its id; default the next one.")
+@pass_environment
+def add(
+    environment: Environment,
+    /,
+    *,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    root: str,
+    rack: str | None,
+    broker: int | None,
+) -> None:
+    """Add a storage root. It gets replicas of new topics, and of those that are reassigned to it."""
+    replication = environment.existing(bootstrap_server, command_config).replication
+    made = replication.add_broker(root, rack=rack, id=broker)
+    click.echo(f"Added broker {made.id} at {made.uri}.")
+
+
+@brokers.command()
+@cluster_options
+@click.argument("broker", type=int)
+@pass_environment
+def drain(
+    environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None, broker: int
+) -> None:
+    """Put no new replicas on a broker, and assign those that it has to others; `kafkalike replicate` moves them."""
+    replication = environment.existing(bootstrap_server, command_config).replication
+    left = replication.drain(broker)
+    if left:
+        click.echo(f"Broker {broker} is being drained; it still has {', '.join(left)}: run kafkalike replicate.")
+    else:
+        click.echo(f"Broker {broker} is drained: kafkalike brokers remove {broker}.")
+
+
+@brokers.command()
+@cluster_options
+@click.argument("broker", type=int)
+@click.option("--lost", is_flag=True, help="Also with replicas there: it never comes back.")
+@pass_environment
+def remove(
+    environment: Environment,
+    /,
+    *,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    broker: int,
+    lost: bool,
+) -> None:
+    """Take a broker out of the cluster. Nothing on it is deleted."""
+    environment.existing(bootstrap_server, command_config).replication.remove_broker(broker, lost=lost)
+    click.echo(f"Removed broker {broker}.")
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows as lines with columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield " ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+
+
+REPLICA_HEADS: Final = ("TABLE", "BROKER", "ROLE", "VERSION", "LAG-VERSIONS", "LAG-BYTES", "LAG-S")
+
+
+@click.command(epilog="Example: kafkalike replicate --every 30s")
+@bootstrap_option()
+@command_config_option()
+@click.option("--topic", metavar="REGEX", help="Topics; default all, and the control tables.")
+@click.option("--every", metavar="DURATION", help="Again and again, such as every 30s, until SIGTERM or Ctrl-C.")
+@click.option("--max-minutes", type=click.FloatRange(min=0, min_open=True), help="Begin nothing new after so long.")
+@click.option("--describe", is_flag=True, help="Say how far each replica is, and change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each run, or for each replica.")
+@version_option
+@pass_environment
+def replicate(
+    environment: Environment,
+    /,
+    *,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    topic: str | None,
+    every: str | None,
+    max_minutes: float | None,
+    describe: bool,
+    as_json: bool,
+) -> None:
+    """Copy what replicas lack, let them in, move those that were reassigned, give preferred leaders their topics back.
+
+    Producers do what they need themselves; this is for what was away, and for topics that nobody writes to. Safe at any
+    time and twice at once.
+
+    Exit code 0: done, 1: something could not be done.
+    """
+    cluster = environment.existing(bootstrap_server, command_config)
+    if describe:
+        _describe(cluster, topic, as_json=as_json)
+        return
+    timeout_ms = None if max_minutes is None else max_minutes * 60_000
+    if every is None:
+        sound = _once(cluster, topic, timeout_ms, as_json=as_json)
+        click.get_current_context().exit(0 if sound else 1)
+    from kafkalike.maintenance.retention.schedule import every as repeat
+    from kafkalike.maintenance.retention.schedule import parse_duration_ms
+
+    def again() -> None:
+        try:
+            _once(cluster, topic, timeout_ms, as_json=as_json)
+        except (KafkaError, OSError) as error:
+            click.echo(f"Error: {error}", err=True)
+
+    repeat(parse_duration_ms(every), again)
+
+
+def _names(cluster: Cluster, topic: str | None) -> list[str]:
+    wanted = topic_filter(topic)
+    names = [name for name in cluster.replication.tables() if wanted(name)]
+    if topic is not None and not names:
+        raise UnknownTopicOrPartitionError(f"Topic '{topic}' does not exist as expected")
+    return names
+
+
+def _once(cluster: Cluster, topic: str | None, timeout_ms: float | None, *, as_json: bool) -> bool:
+    report = cluster.replication.replicate(_names(cluster, topic), timeout_ms=timeout_ms)
+    if as_json:
+        click.echo(json.dumps(asdict(report), default=list))
+        return not report.failed
+    for name, brokers in report.joined.items():
+        click.echo(f"{name}: in sync on {', '.join(map(str, brokers))}")
+    for name, brokers in report.left.items():
+        click.echo(f"{name}: no longer on {', '.join(map(str, brokers))}")
+    for name, leader in report.led.items():
+        click.echo(f"{name}: led by {leader}")
+    for problem in report.failed:
+        click.echo(f"Error: {problem}", err=True)
+    return not report.failed
+
+
+def _describe(cluster: Cluster, topic: str | None, *, as_json: bool) -> None:
+    rows = []
+    for name in _names(cluster, topic):
+        replicas = cluster.replication.replicas(name, ends=True)
+        lags = replicas.lags()
+        for end in replicas.ends:
+            lag = lags[end.broker]
+            role = "leader" if end.broker == replicas.leader else "in sync" if end.in_sync else "out of sync"
+            rows.append(
+                {
+                    "table": name,
+                    "broker": end.broker,
+                    "role": role if end.version is not None else f"{role}, gives no answer",
+                    "version": end.version,
+                    "lag_versions": lag.versions,
+                    "lag_bytes": lag.bytes,
+                    "lag_seconds": lag.seconds,
+                }
+            )
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row))
+        return
+    texts = [tuple("-" if value is None else str(value) for value in row.values()) for row in rows]
+    for line in table_lines([REPLICA_HEADS, *texts]):
+        click.echo(line)
+
+
+@click.command("log-dirs", epilog="Example: kafkalike log-dirs --describe --topic-list orders")
+@bootstrap_option()
+@command_config_option()
+@click.option("--describe", is_flag=True, required=True, help="Print them; there is no other action.")
+@click.option("--topic-list", help="Topics, by commas; default all.")
+@click.option("--broker-list", help="Ids of brokers, by commas; default all.")
+@version_option
+@pass_environment
+def log_dirs(
+    environment: Environment,
+    /,
+    *,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    describe: bool,
+    topic_list: str | None,
+    broker_list: str | None,
+) -> None:
+    """Print bytes by broker and partition. A broker is a storage root, with one log directory."""
+    del describe
+    try:
+        brokers = None if broker_list is None else [int(broker) for broker in broker_list.split(",")]
+    except ValueError as cause:
+        raise IllegalArgumentError(f"--broker-list {broker_list!r} is no list of ids") from cause
+    topics = None if topic_list is None else topic_list.split(",")
+    with environment.admin(bootstrap_server, command_config, existing=True) as admin:
+        known = [broker["broker_id"] for broker in admin.describe_cluster()["brokers"]]
+        unknown = sorted(set(brokers or ()) - set(known))
+        if unknown:
+            raise IllegalArgumentError(
+                f"ERROR: The given brokers do not exist from --broker-list: {','.join(map(str, unknown))}"
+            )
+        described = admin.describe_log_dirs(topics, brokers)
+    found = {
+        "version": 1,
+        "brokers": [
+            {
+                "broker": entry["broker"],
+                "logDirs": [
+                    {
+                        "logDir": folder["log_dir"],
+                        "error": None if not folder["error_code"] else "the root gives no answer",
+                        "partitions": [
+                            {
+                                "partition": f"{topic['name']}-{p['partition_index']}",
+                                "size": p["partition_size"],
+                                "offsetLag": p["offset_lag"],
+                                "isFuture": p["is_future_key"],
+                            }
+                            for topic in folder["topics"]
+                            for p in topic["partitions"]
+                        ],
+                    }
+                    for folder in entry["log_dirs"]
+                ],
+            }
+            for entry in described
+        ],
+    }
+    click.echo("Querying brokers for log directories information")
+    click.echo(f"Received log directory information from brokers {','.join(str(e['broker']) for e in described)}")
+    click.echo(json.dumps(found, separators=(",", ":")))

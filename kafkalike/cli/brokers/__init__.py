@@ -1,1 +1,0 @@
-"""Commands about brokers, which are storage roots, and replicas."""

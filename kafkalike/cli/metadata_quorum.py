@@ -1,0 +1,189 @@
+"""`kafkalike metadata-quorum` and `recover`: the voters of the metadata, and how to replace those that are lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kafkalike.cli.environment import Environment, SuggestingGroup, keep_where, pass_environment, where
+from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+
+if TYPE_CHECKING:
+    from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember, Recovery
+
+
+HEADS: Final = (
+    "NodeId",
+    "DirectoryId",
+    "LogEndOffset",
+    "Lag",
+    "LastFetchTimestamp",
+    "LastCaughtUpTimestamp",
+    "Status",
+)
+
+
+@click.group(
+    "metadata-quorum",
+    cls=SuggestingGroup,
+    epilog="Example: kafkalike metadata-quorum --bootstrap-server /mnt/a,/mnt/b,/mnt/c describe --status",
+    context_settings={"help_option_names": ["--help"]},
+)
+@bootstrap_option("--bootstrap-controller")
+@command_config_option()
+@version_option
+@click.pass_context
+def metadata_quorum(context: click.Context, /, *, bootstrap_server: str | None, command_config: str | None) -> None:
+    """Describe the voters that decide about topics, leaders and brokers.
+
+    They are roots, on which nothing runs: nobody leads, and each change is decided by a majority of them.
+    """
+    keep_where(context, bootstrap_server, command_config)
+
+
+@metadata_quorum.command(epilog="Example: kafkalike metadata-quorum describe --replication --human-readable")
+@click.option("--status", is_flag=True, help="How far the metadata are, and who votes.")
+@click.option("--replication", is_flag=True, help="How far each voter and each copy is.")
+@click.option("--human-readable", is_flag=True, help="With --replication: times as text.")
+@pass_environment
+@click.pass_context
+def describe(
+    context: click.Context, environment: Environment, /, *, status: bool, replication: bool, human_readable: bool
+) -> None:
+    """Describe the voters.
+
+    Versions of the table __cluster_metadata are the offsets here. Kafka's LeaderId is -1, as nobody leads; LeaderEpoch
+    says how many times others have taken over.
+    """
+    if status == replication:
+        raise click.UsageError("One of --status or --replication must be specified with describe sub-command")
+    quorum = environment.existing(*where(context, None, None)).replication.quorum()
+    for line in status_lines(quorum) if status else replication_lines(quorum, human=human_readable):
+        click.echo(line)
+
+
+def status_lines(quorum: MetadataQuorum) -> Iterator[str]:
+    """What `--status` prints."""
+    lags = [quorum.version - m.version for m in quorum.members if m.version is not None]
+    values = {
+        "ClusterId": quorum.cluster_id,
+        "LeaderId": -1,
+        "LeaderEpoch": quorum.epoch,
+        "HighWatermark": quorum.version + 1,
+        "MaxFollowerLag": max(lags, default=0),
+        "MaxFollowerLagTimeMs": -1 if not any(lags) else max(_lag_ms(quorum, m) for m in quorum.members),
+        "CurrentVoters": json.dumps([_named(m) for m in quorum.members if m.votes]),
+        "CurrentObservers": json.dumps([_named(m) for m in quorum.members if not m.votes]),
+    }
+    for name, value in values.items():
+        yield f"{name + ':':<23} {value}"
+
+
+def _lag_ms(quorum: MetadataQuorum, member: QuorumMember) -> int:
+    newest = max((m.time_ms for m in quorum.members if m.version == quorum.version and m.time_ms), default=0)
+    return 0 if member.version in {None, quorum.version} or not member.time_ms else max(0, newest - member.time_ms)
+
+
+def _named(member: QuorumMember) -> dict[str, object]:
+    return {"id": member.broker, "directoryId": member.id, "endpoints": [member.uri]}
+
+
+def replication_lines(quorum: MetadataQuorum, *, human: bool) -> Iterator[str]:
+    """What `--replication` prints: a line for each voter and each copy, those that give no answer with -1."""
+    rows: list[Sequence[str]] = [HEADS]
+    for member in quorum.members:
+        answers = member.version is not None
+        lag = -1 if member.version is None else quorum.version - member.version
+        kind = "Voter" if member.votes else "Observer"
+        rows.append(
+            (
+                str(member.broker),
+                member.id,
+                str(member.log_end),
+                str(lag),
+                _time(member.time_ms, human=human),
+                _time(quorum.caught_up_ms(member), human=human),
+                kind if answers else f"{kind} (no answer)",
+            )
+        )
+    widths = [max(len(row[at]) for row in rows) for at in range(len(HEADS))]
+    for row in rows:
+        yield "\t".join(f"{value:<{width}}" for value, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _time(time_ms: int | None, *, human: bool) -> str:
+    if time_ms is None:
+        return "-1"
+    if not human:
+        return str(time_ms)
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+@click.command(epilog="Example: kafkalike recover --from /mnt/a --dry-run")
+@bootstrap_option()
+@command_config_option()
+@click.option("--from", "source", metavar="ROOT", required=True, help="A root that is left.")
+@click.option("--voters", metavar="IDS", help="Brokers that vote from then on, such as 1,2,4; default: those left.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done, and what is lost.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@version_option
+@pass_environment
+def recover(
+    environment: Environment,
+    /,
+    *,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    source: str,
+    voters: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Have other voters take over from roots that are lost for good, and take these out of all chains.
+
+    It is never run by itself. A root that does not answer counts as lost: where that is not so, and a majority of the
+    voters is among them, they go on by themselves when they are back, and the cluster is two. So it is to be run when
+    they are known to be lost, or are kept from being used. With a majority of the voters left, nothing can be lost, and
+    nothing can go wrong.
+
+    What is, or may be, lost is printed, and written into the metadata.
+    """
+    ids = None if voters is None else [_id(part) for part in voters.split(",")]
+    cluster = environment.existing(bootstrap_server or source, command_config)
+    found = cluster.replication.recover(source, ids, dry_run=dry_run)
+    if as_json:
+        click.echo(json.dumps(asdict(found)))
+        return
+    for line in lines(found, dry_run=dry_run):
+        click.echo(line)
+
+
+def _id(part: str) -> int:
+    if not part.strip().isdecimal():
+        raise click.UsageError(f"--voters must be ids of brokers, such as 1,2,3; not {part!r}")
+    return int(part)
+
+
+def lines(found: Recovery, *, dry_run: bool) -> list[str]:
+    """What is printed."""
+    voters = ", ".join(map(str, found.voters))
+    if not found.lost and not found.done:
+        said = ["All voters answer: there is nothing to recover."]
+    elif dry_run:
+        said = [f"Brokers {voters} would vote from here on; the newest version of the metadata is {found.version}."]
+    else:
+        said = [f"Brokers {voters} vote from version {found.version} of the metadata on."]
+    if found.lost:
+        said.append(f"Voters that give no answer: brokers {', '.join(map(str, found.lost))}.")
+    if found.adopted:
+        said.append(f"Versions {', '.join(map(str, found.adopted))} were under way, and are there now.")
+    said += [f"LOST? {finding}." for finding in found.findings]
+    if found.lost and found.sure:
+        said.append("A majority of the voters answers: nothing that was decided is lost.")
+    return said

@@ -1,1 +1,0 @@
-"""The command that gives figures of a cluster to Prometheus, or prints them."""

@@ -1,1 +1,0 @@
-"""Commands about copies of topics in other clusters."""

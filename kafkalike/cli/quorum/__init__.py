@@ -1,1 +1,0 @@
-"""Commands about who decides on the metadata of a cluster."""

@@ -1,1 +1,0 @@
-"""Commands that print records and send lines."""

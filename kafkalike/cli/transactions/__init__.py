@@ -1,1 +1,0 @@
-"""The command that looks at transactions and ends those that hang."""

@@ -1,0 +1,99 @@
+"""`kafkalike ui`: topics, records, groups and lag of a cluster in a browser."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kafkalike.cli.environment import Environment, pass_options
+from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.options import bootstrap_option, certificate, command_config_option, tls_options, version_option
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.spark.sql.queries import Queries
+
+LOOK_SECONDS: Final = 0.1
+"""How late a signal may be seen."""
+
+TOKEN: Final = "KAFKALIKE_UI_TOKEN"  # noqa: S105 - the name of a variable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    bootstrap_server: str | None
+    command_config: str | None
+    host: str
+    port: int
+    token: bool
+    read_only: bool
+    spark: bool
+    allowed_hosts: tuple[str, ...]
+    tls_cert_file: str | None
+    tls_key_file: str | None
+
+
+@click.command(epilog="Example: kafkalike ui --port 8090 --read-only")
+@bootstrap_option()
+@command_config_option()
+@click.option("--port", type=click.IntRange(0, 65_535), default=8090, show_default=True, help="0 finds a free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve at.")
+@click.option(
+    "--token/--no-token", default=True, show_default=True, help=f"Ask for a token: ${TOKEN}, or one that is made up."
+)
+@click.option("--read-only", is_flag=True, help="Refuse every change.")
+@click.option("--spark", is_flag=True, help="Start a Spark session, for a page where SELECT statements are run.")
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name that browsers call the console by, beside those of this machine; repeatable.",
+)
+@tls_options
+@version_option
+@pass_options(_Options)
+def ui(environment: Environment, options: _Options) -> None:
+    """Serve a web console, until SIGTERM or Ctrl-C; open the address that is printed."""
+    from prometheus_client import generate_latest
+
+    from kafkalike.admin.metrics.cluster_collector import exposition
+    from kafkalike.ui.console_server import ConsoleServer
+
+    if options.spark and options.read_only:
+        raise click.UsageError("--read-only and --spark exclude each other: statements are work for Spark")
+    tls = certificate(options.tls_cert_file, options.tls_key_file)
+    cluster = environment.existing(options.bootstrap_server, options.command_config)
+    registry = exposition(cluster, environment.clock)
+    with Interrupt() as interrupt:
+        server = ConsoleServer(
+            cluster,
+            host=options.host,
+            port=options.port,
+            token=os.environ.get(TOKEN) or None if options.token else "",
+            read_only=options.read_only,
+            allowed_hosts=options.allowed_hosts,
+            certificate=tls,
+            metrics=lambda: generate_latest(registry),
+            queries=_queries(cluster, environment) if options.spark else None,
+            clock=environment.clock,
+        )
+        try:
+            server.start()
+            click.echo(f"Serving {cluster.root} at {server.address_with_token}", err=True)
+            while not interrupt.seen and server.running:
+                environment.clock.sleep(LOOK_SECONDS)
+        finally:
+            server.stop()
+
+
+def _queries(cluster: Cluster, environment: Environment) -> Queries:
+    from kafkalike.spark import session
+    from kafkalike.spark.sql.queries import RESULT_SIZE, Queries
+
+    own = {"spark.driver.maxResultSize": RESULT_SIZE}
+    spark = environment.spark() or session("kafkalike-ui", bootstrap_servers=cluster, **own)
+    return Queries(spark, cluster, clock=environment.clock)

@@ -1,0 +1,302 @@
+"""Client settings: keyword arguments of a producer, consumer or admin client in, a checked dataclass out."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, NoReturn, TypeVar
+
+from kafkalike.errors import KafkaConfigurationError
+from kafkalike.model.config.properties import nearest
+from kafkalike.model.config.storage_options import StorageOptions, check_options
+from kafkalike.model.names import is_storable
+
+DEFAULT_ROOT: Final = "./kafkalike-data"
+ROOT_VARIABLE: Final = "KAFKALIKE_BOOTSTRAP_SERVERS"
+
+NO_MEANING: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            "security_protocol",
+            "ssl_context",
+            "ssl_check_hostname",
+            "ssl_cafile",
+            "ssl_certfile",
+            "ssl_keyfile",
+            "ssl_password",
+            "ssl_crlfile",
+            "ssl_ciphers",
+            "sasl_mechanism",
+            "sasl_plain_username",
+            "sasl_plain_password",
+            "sasl_kerberos_name",
+            "sasl_kerberos_service_name",
+            "sasl_kerberos_domain_name",
+            "sasl_oauth_token_provider",
+        ),
+        "there is no network connection; access is granted on the storage root",
+    ),
+    **dict.fromkeys(
+        (
+            "socks5_proxy",
+            "proxy_url",
+            "kafka_client",
+            "selector",
+            "sock_chunk_bytes",
+            "sock_chunk_buffer_count",
+            "socket_options",
+        ),
+        "there is no network connection",
+    ),
+}
+"""kafka-python's arguments that are rejected here, with the reason; but not with a value that asks for nothing."""
+
+NO_SECURITY: Final[Mapping[str, tuple[object, ...]]] = {
+    "security_protocol": ("PLAINTEXT", "plaintext"),
+    "ssl_check_hostname": (True, "true"),
+    "sasl_kerberos_service_name": ("kafka",),
+    "sock_chunk_bytes": (4096,),
+    "sock_chunk_buffer_count": (1000,),
+}
+"""kafka-python's defaults of these arguments, which ask for no security of a broker; so do None and an empty text."""
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleSettings:
+    """kafka-python's arguments that a producer and a consumer take and that tune what is not there."""
+
+    api_version: Any = None
+    """Without effect: there is no wire protocol."""
+    api_version_auto_timeout_ms: float = 2000
+    """Without effect: there is no wire protocol."""
+    bootstrap_timeout_ms: float = 30_000
+    """Without effect: there is no network."""
+    client_dns_lookup: str = "use_all_dns_ips"
+    """Without effect: there is no network."""
+    connections_max_idle_ms: float = 540_000
+    """Without effect: there is no network."""
+    metrics_num_samples: int = 2
+    """Without effect: `metrics()` gives totals."""
+    metrics_sample_window_ms: float = 30_000
+    """Without effect: `metrics()` gives totals."""
+    net: Any = None
+    """Without effect: there is no network."""
+    receive_buffer_bytes: int | None = None
+    """Without effect: there is no network."""
+    receive_message_max_bytes: int = 100_000_000
+    """Without effect: there is no network."""
+    reconnect_backoff_max_ms: float = 30_000
+    """Without effect: there is no network."""
+    reconnect_backoff_ms: float = 50
+    """Without effect: there is no network."""
+    send_buffer_bytes: int | None = None
+    """Without effect: there is no network."""
+    socket_connection_setup_timeout_max_ms: float = 30_000
+    """Without effect: there is no network."""
+    socket_connection_setup_timeout_ms: float = 10_000
+    """Without effect: there is no network."""
+
+
+def refuse_to_pickle(client: object) -> NoReturn:
+    """Raise the error for a client that is to go to another process.
+
+    Raises:
+        TypeError: always.
+    """
+    kind = type(client).__name__
+    raise TypeError(
+        f"a {kind} cannot be pickled or copied: it has threads, locks and open files of this process. Create it where "
+        f"it is used, such as in the function that runs in the other process: {kind}(bootstrap_servers=…)"
+    )
+
+
+def default_bootstrap_servers() -> str:
+    """The environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
+    return os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT
+
+
+def build(kind: type[C], configs: Mapping[str, Any], checks: Mapping[str, Callable[[Any], Any]]) -> C:
+    """Make a settings dataclass of keyword arguments.
+
+    Args:
+        kind: a dataclass whose fields are the known settings.
+        configs: what the user gave.
+        checks: by setting, a function that returns the value to keep or raises `ValueError` with what would be right.
+
+    Raises:
+        KafkaConfigurationError: for an unknown setting (naming the nearest known one), one that has no meaning
+            here and does not have kafka-python's default, or a bad value.
+    """
+    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    kept: dict[str, Any] = {}
+    for name, value in configs.items():
+        if name in NO_MEANING:
+            if _asks_for_nothing(name, value):
+                continue
+            raise KafkaConfigurationError(f"setting {name!r} has no meaning here: {NO_MEANING[name]}")
+        if name not in known:
+            raise KafkaConfigurationError(f"unknown setting {name!r}{nearest(name, known)}")
+        check = checks.get(name)
+        if check is None:
+            kept[name] = value
+            continue
+        try:
+            kept[name] = check(value)
+        except (ValueError, TypeError) as cause:
+            raise KafkaConfigurationError(f"invalid value for setting {name!r}: {cause}") from cause
+    return kind(**kept)
+
+
+def _asks_for_nothing(name: str, value: object) -> bool:
+    return value is None or any(type(value) is type(one) and value == one for one in ("", *NO_SECURITY.get(name, ())))
+
+
+def number(low: float, high: float = 2**63 - 1, *, infinite: bool = False) -> Callable[[Any], int | float]:
+    """Check of a number of ms, bytes or records: int or float, not bool, not NaN, from `low` to `high`.
+
+    With `infinite`, infinity is allowed as well and means without end.
+    """
+
+    def check(value: Any) -> int | float:  # noqa: ANN401
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+            raise ValueError(f"a number is needed, not {value!r}")
+        if math.isinf(value):
+            if infinite and value > 0:
+                return value
+            raise ValueError(f"a finite number is needed, not {value!r}")
+        if not low <= value <= high:
+            raise ValueError(f"a number from {low} to {high} is needed, not {value!r}")
+        return value
+
+    return check
+
+
+def flag(value: Any) -> bool:  # noqa: ANN401
+    """Check of a bool."""
+    if not isinstance(value, bool):
+        message = f"True or False is needed, not {value!r}"
+        raise ValueError(message)  # noqa: TRY004 - callers turn ValueError into a configuration error
+    return value
+
+
+def text(value: Any) -> str:  # noqa: ANN401
+    """Check of a str that is not empty, and can be stored."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"a str that is not empty is needed, not {value!r}")
+    if not is_storable(value):
+        raise ValueError(f"{value!r} is no valid text: it has a half of a surrogate pair")
+    return value
+
+
+def optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The same check, with None allowed."""
+    return lambda value: None if value is None else check(value)
+
+
+def choice(*allowed: Any) -> Callable[[Any], Any]:  # noqa: ANN401
+    """Check of one value out of several; `1` and `True` are different values."""
+
+    def check(value: Any) -> Any:  # noqa: ANN401
+        for candidate in allowed:
+            if type(value) is type(candidate) and value == candidate:
+                return value
+        raise ValueError(f"one of {', '.join(map(repr, allowed))} is needed, not {value!r}")
+
+    return check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminConfig:
+    """Settings of an admin client, under kafka-python's names.
+
+    Those of `NO_EFFECT` tune network connections. They are accepted, so that code written for brokers runs, and
+    change nothing; the client says so once, by name, when one is given.
+    """
+
+    bootstrap_servers: Any = None
+    """Storage root; see `kafkalike.connect.connect`."""
+    storage_options: StorageOptions | None = None
+    """Of a root in an object store: a dict by obstore's names, such as `access_key_id` or
+    `AWS_ACCESS_KEY_ID`. Environment variables say what it does not. Never shown."""
+    client_id: str = "kafkalike-admin"
+    """Name of this client in messages."""
+    api_version: Any = None
+    """No effect: there is no wire protocol."""
+    api_version_auto_timeout_ms: float = 2000
+    """No effect (ms)."""
+    bootstrap_timeout_ms: float | None = 30_000
+    """No effect (ms): a root is there or not."""
+    client_dns_lookup: str = "use_all_dns_ips"
+    """No effect."""
+    connections_max_idle_ms: float = 540_000
+    """No effect (ms)."""
+    default_api_timeout_ms: float = 60_000
+    """No effect (ms): no call takes its limit from it. Not below `request_timeout_ms` where both are given."""
+    max_in_flight_requests_per_connection: int = 5
+    """No effect."""
+    metadata_max_age_ms: float = 300_000
+    """No effect (ms): metadata is read fresh for every call."""
+    metric_reporters: Sequence[Any] = ()
+    """Must be empty: an admin client has no metrics."""
+    metrics_num_samples: int = 2
+    """No effect."""
+    metrics_sample_window_ms: float = 30_000
+    """No effect (ms)."""
+    receive_buffer_bytes: int | None = None
+    """No effect (bytes)."""
+    receive_message_max_bytes: int = 100_000_000
+    """No effect (bytes)."""
+    reconnect_backoff_max_ms: float = 30_000
+    """No effect (ms)."""
+    reconnect_backoff_ms: float = 50
+    """No effect (ms)."""
+    request_timeout_ms: float = 30_000
+    """No effect (ms): a change of metadata waits 60 s for concurrent writers at most."""
+    retry_backoff_ms: float = 100
+    """No effect (ms)."""
+    send_buffer_bytes: int | None = None
+    """No effect (bytes)."""
+
+    @classmethod
+    def from_configs(cls, configs: Mapping[str, Any]) -> AdminConfig:
+        """Check keyword arguments.
+
+        Raises:
+            KafkaConfigurationError: for an unknown setting, one that has no meaning here, or a bad value.
+        """
+        config = build(cls, configs, _CHECKS)
+        both = configs.keys() >= {"default_api_timeout_ms", "request_timeout_ms"}
+        if both and config.default_api_timeout_ms < config.request_timeout_ms:
+            raise KafkaConfigurationError(
+                f"default_api_timeout_ms={config.default_api_timeout_ms:g} must not be below "
+                f"request_timeout_ms={config.request_timeout_ms:g}: a call is made of requests"
+            )
+        return config
+
+
+NO_EFFECT: Final = frozenset(AdminConfig.__dataclass_fields__) - {
+    "bootstrap_servers",
+    "client_id",
+    "metric_reporters",
+    "storage_options",
+}
+"""Settings that are accepted and change nothing."""
+
+
+def _no_reporters(value: Any) -> Sequence[Any]:  # noqa: ANN401 - what a user may give
+    if value:
+        raise ValueError("an admin client has no metrics to report")
+    return ()
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "client_id": text,
+    "storage_options": check_options,
+    "metric_reporters": _no_reporters,
+    "client_dns_lookup": text,
+    **{name: optional(number(0)) for name in NO_EFFECT if name.endswith(("_ms", "_bytes", "_samples", "_connection"))},
+}

@@ -1,0 +1,485 @@
+"""ServerConfig: server settings with Kafka's names, of a cluster's metadata or a `server.properties` file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kafkalike.errors import InvalidConfigurationError, InvalidPartitionsError
+from kafkalike.model.config.properties import INT_MAX, Property, PropertySet, Value, boolean, whole
+from kafkalike.model.config.topic_config import FOREIGN_WRITES, TOPIC_PROPERTIES
+
+
+def voters(text: str) -> str:
+    """Ids of brokers that vote; Kafka's form `1@host:port,2@host:port` will do.
+
+    Raises:
+        ValueError: they are not one, three or five different ids.
+    """
+    ids = [part.partition("@")[0].strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() for part in ids) or len(set(ids)) != len(ids) or len(ids) not in {0, 1, 3, 5}:
+        raise ValueError(f"one, three or five different ids of brokers, such as 1,2,3; not {text!r}")
+    return ",".join(ids)
+
+
+SERVER_PROPERTIES_VARIABLE: Final = "KAFKALIKE_SERVER_PROPERTIES"
+"""Environment variable that names the file of server defaults."""
+
+SERVER_PROPERTIES_FILE: Final = "server.properties"
+"""File of server defaults inside a cluster's root; it wins over the environment variable."""
+
+PER_ROOT: Final = frozenset({"broker.rack", "controller.quorum.voters"})
+"""Settings of a single root, or of the moment in which a cluster is founded: no defaults of a cluster."""
+
+MAX_PARTITIONS: Final = 10_000
+"""Most partitions a topic may have: every partition is a folder of files that each append and listing pays for."""
+
+TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "cleanup.policy": ("log.cleanup.policy",),
+    "compression.type": ("compression.type",),
+    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
+    "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+    **{
+        name: (f"log.{name}",)
+        for name in (
+            "kafkalike.flush",
+            FOREIGN_WRITES,
+            "kafkalike.key.schema.validation",
+            "kafkalike.key.subject.name.strategy",
+            "kafkalike.merge.bytes",
+            "kafkalike.merge.min.age.ms",
+            "kafkalike.replaced.file.delay.ms",
+            "kafkalike.maintenance.retention.clock",
+            "kafkalike.retention.wait.groups",
+            "kafkalike.retention.wait.max.bytes",
+            "kafkalike.retention.wait.max.ms",
+            "kafkalike.value.schema.validation",
+            "kafkalike.value.subject.name.strategy",
+        )
+    },
+    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
+    "max.message.bytes": ("message.max.bytes",),
+    "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
+    "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
+    "message.timestamp.type": ("log.message.timestamp.type",),
+    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
+    "min.insync.replicas": ("min.insync.replicas",),
+    "unclean.leader.election.enable": ("unclean.leader.election.enable",),
+    "retention.bytes": ("log.retention.bytes",),
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "segment.bytes": ("log.segment.bytes",),
+    "segment.ms": ("log.roll.ms", "log.roll.hours"),
+}
+"""Which server setting gives a topic setting its default; the first one that is set wins. Source: Kafka's
+documentation of topic configs, row "Server Default Property"; settings that Kafka does not have are named alike."""
+
+_BESIDES: Final = {"log.kafkalike.flush": " It also holds for committed offsets, which have no topic of a user's."}
+"""What else some of these settings do."""
+
+_UNIT_MS: Final = {"minutes": 60_000, "hours": 3_600_000}
+
+
+def _topic_default(server_name: str, topic_name: str) -> Property:
+    topic = TOPIC_PROPERTIES.properties[topic_name]
+    unit = _UNIT_MS.get(server_name.rsplit(".", 1)[-1])
+    parse = topic.parse if unit is None else _in_unit(topic.parse, unit)
+    return Property(
+        name=server_name,
+        parse=parse,
+        default=topic.default if unit is None else str(int(topic.default) // unit),
+        doc=f"Default of the topic setting {topic_name}." + _BESIDES.get(server_name, ""),
+        is_list=topic.is_list,
+    )
+
+
+def _in_unit(parse_ms: Callable[[str], Value], unit_ms: int) -> Callable[[str], int]:
+    """Parser of a number of minutes or hours whose ms the topic setting would take; -1 stays -1."""
+
+    def parse(text: str) -> int:
+        number = whole(-1, INT_MAX)(text)
+        parse_ms(str(number * unit_ms if number > 0 else number))
+        return number
+
+    return parse
+
+
+def _one_table(text: str) -> int:
+    """Parser of what can only be 1."""
+    if whole(1, INT_MAX)(text) > 1:
+        raise ValueError(
+            f"{text} is not possible: the offsets of all groups are in one table, so that a commit of several groups "
+            "is one table commit; leave the setting out"
+        )
+    return 1
+
+
+SERVER_PROPERTIES: Final = PropertySet(
+    "server",
+    [
+        Property(
+            name="num.partitions",
+            parse=whole(1, MAX_PARTITIONS),
+            default="1",
+            doc="Partitions of a topic that is created without a count.",
+        ),
+        Property(
+            name="default.replication.factor",
+            parse=whole(1, INT_MAX),
+            default="1",
+            doc="Replicas of a topic that is created without a factor, each on a root of its own.",
+        ),
+        Property(
+            name="offsets.topic.replication.factor",
+            parse=whole(1, INT_MAX),
+            default="3",
+            doc="Replicas of committed offsets and of schemas; as many as there are roots, if those are fewer.",
+        ),
+        Property(
+            name="controller.quorum.voters",
+            parse=voters,
+            default="",
+            doc="Brokers whose roots decide about topics, leaders and brokers when a cluster of several roots is made: "
+            "one, three or five ids, such as `1,2,3`. By default the first three, and the first one where there are "
+            "fewer.",
+        ),
+        Property(
+            name="broker.rack",
+            parse=str,
+            default="",
+            doc="Rack of the root that has this file, as of the moment in which it becomes a broker: replicas of a "
+            "topic go to different racks, and consumers with the same `client_rack` read from it.",
+        ),
+        Property(
+            name="replica.lag.time.max.ms",
+            parse=whole(0, INT_MAX),
+            default="30000",
+            doc="For how long (ms) a root may give no answer before its replicas are taken for out of sync.",
+        ),
+        Property(
+            name="auto.leader.rebalance.enable",
+            parse=boolean,
+            default="true",
+            doc="Whether `kafkalike replicate` and maintenance move leaders back to the preferred replicas.",
+        ),
+        Property(
+            name="auto.create.topics.enable",
+            parse=boolean,
+            default="true",
+            doc="Whether producing to a topic that does not exist creates it.",
+        ),
+        Property(
+            name="delete.topic.enable",
+            parse=boolean,
+            default="true",
+            doc="Whether topics may be deleted.",
+        ),
+        Property(
+            name="offset.metadata.max.bytes",
+            parse=whole(0, INT_MAX),
+            default="4096",
+            doc="Longest metadata string (bytes) of a committed offset.",
+        ),
+        Property(
+            name="offsets.retention.minutes",
+            parse=whole(1, INT_MAX),
+            default="10080",
+            doc="How long (minutes) the offsets of an empty group are kept.",
+        ),
+        Property(
+            name="transaction.max.timeout.ms",
+            parse=whole(1, INT_MAX),
+            default="900000",
+            doc="Longest transaction_timeout_ms that a producer may ask for.",
+        ),
+        Property(
+            name="transactional.id.expiration.ms",
+            parse=whole(1, INT_MAX),
+            default="604800000",
+            doc="How long (ms) a transactional id that is not used is remembered.",
+        ),
+        Property(
+            name="offsets.topic.num.partitions",
+            parse=_one_table,
+            default="1",
+            doc="Tables of committed offsets: one, for all groups.",
+        ),
+        Property(
+            name="log.cleaner.dedupe.buffer.size",
+            parse=whole(1_048_576, INT_MAX),
+            default="134217728",
+            doc="Memory (bytes) for the keys of one compaction pass; a partition with more keys takes several runs.",
+        ),
+        Property(
+            name="log.retention.check.interval.ms",
+            parse=whole(1),
+            default="300000",
+            doc="How often (ms) an embedded maintenance scheduler looks.",
+        ),
+        *(_topic_default(server, topic) for topic, names in TOPIC_DEFAULTS.items() for server in names),
+    ],
+    meaningless={
+        **dict.fromkeys(
+            (
+                "advertised.listeners",
+                "broker.id",
+                "listeners",
+                "log.dir",
+                "log.dirs",
+                "node.id",
+                "num.io.threads",
+                "num.network.threads",
+                "process.roles",
+                "zookeeper.connect",
+            ),
+            "there is no broker process",
+        ),
+        **dict.fromkeys(
+            (
+                "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+                "transaction.remove.expired.transaction.cleanup.interval.ms",
+            ),
+            "maintenance does it, as often as it runs: see 'kafkalike maintain --every'",
+        ),
+        **dict.fromkeys(
+            (
+                "transaction.state.log.load.buffer.size",
+                "transaction.state.log.min.isr",
+                "transaction.state.log.num.partitions",
+                "transaction.state.log.replication.factor",
+                "transaction.state.log.segment.bytes",
+            ),
+            "transactions stand in __consumer_offsets",
+        ),
+        "producer.id.expiration.ms": "nothing is kept of a producer without a transactional id",
+    },
+)
+
+
+def unreadable(name: str, cause: OSError) -> InvalidConfigurationError:
+    """Return the error for a file of server settings that is there and cannot be read."""
+    return InvalidConfigurationError(f"server settings {name!r} cannot be read: {cause.strerror or cause}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Defaults of a cluster."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Only what was set, by Kafka's dotted names, in text form."""
+
+    @classmethod
+    def from_properties(cls, settings: Mapping[str, str]) -> ServerConfig:
+        """Check and take settings in text form.
+
+        Raises:
+            InvalidConfigurationError: for an unknown or bad one.
+        """
+        return cls(settings=SERVER_PROPERTIES.check_all(settings))
+
+    @classmethod
+    def load(cls, root: str | None = None, environ: Mapping[str, str] | None = None) -> ServerConfig:
+        """Read the file `server.properties` in a folder, else the one that `KAFKALIKE_SERVER_PROPERTIES` names.
+
+        Raises:
+            InvalidConfigurationError: the file is missing, cannot be read, or holds a bad setting.
+            OSError: the folder does not answer.
+        """
+        own = None if root is None else cls.in_folder(root)
+        if own is not None:
+            return own
+        named = cls.from_environment(environ)
+        return cls() if named is None else named[1]
+
+    @classmethod
+    def in_folder(cls, root: str) -> ServerConfig | None:
+        """Read the file `server.properties` in a folder; None if there is none.
+
+        Raises:
+            InvalidConfigurationError: it cannot be read, or holds a bad setting. A setting that is there never counts
+                as missing.
+            OSError: the folder does not answer.
+        """
+        path = Path(root) / SERVER_PROPERTIES_FILE
+        try:
+            content = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError) as cause:
+            if path.is_symlink():
+                raise unreadable(str(path), cause) from cause
+            return None
+        except (PermissionError, IsADirectoryError) as cause:
+            raise unreadable(str(path), cause) from cause
+        return cls.from_content(content, str(path))
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> tuple[str, ServerConfig] | None:
+        """Read the file that the environment variable `KAFKALIKE_SERVER_PROPERTIES` names.
+
+        Args:
+            environ: environment variables; None takes the process's own.
+
+        Returns:
+            The file's name and its settings; None if the variable is not set.
+
+        Raises:
+            InvalidConfigurationError: the file is missing, cannot be read, or holds a bad setting.
+        """
+        named = (os.environ if environ is None else environ).get(SERVER_PROPERTIES_VARIABLE)
+        return (named, cls.from_file(Path(named))) if named else None
+
+    @classmethod
+    def from_file(cls, path: Path) -> ServerConfig:
+        """Read one `.properties` file."""
+        try:
+            content = path.read_bytes()
+        except OSError as cause:
+            raise unreadable(str(path), cause) from cause
+        return cls.from_content(content, str(path))
+
+    @classmethod
+    def from_content(cls, content: bytes, name: str) -> ServerConfig:
+        """Parse a `.properties` file.
+
+        Args:
+            content: its bytes.
+            name: its name, for errors.
+
+        Raises:
+            InvalidConfigurationError: it is no such file, or holds a bad setting.
+        """
+        import javaproperties  # 65 ms, which a cluster without such a file need not pay
+
+        try:
+            return cls.from_properties(javaproperties.loads(content))
+        except (InvalidConfigurationError, ValueError) as cause:
+            raise InvalidConfigurationError(f"{name}: {cause}") from cause
+
+    @property
+    def cluster_wide(self) -> dict[str, str]:
+        """The settings without those that belong to one root, or to the founding."""
+        return {name: text for name, text in self.settings.items() if name not in PER_ROOT}
+
+    def contradictions(self, *others: ServerConfig) -> list[str]:
+        """Return the cluster-wide settings of this file whose effect is that of none of the others."""
+        return [
+            name
+            for name in self.cluster_wide
+            if all(self._effect(name) != other._effect(name) for other in others)  # noqa: SLF001 - of this class
+        ]
+
+    def conflicts(self, other: ServerConfig) -> list[str]:
+        """Return the settings that both set, this one to another effect; each root has its own rack."""
+        return [
+            name
+            for name in self.settings
+            if name != "broker.rack" and other._sets(name) and self._effect(name) != other._effect(name)
+        ]
+
+    def _sets(self, name: str) -> bool:
+        """Whether it sets that, or the same thing in another unit."""
+        group = next((names for names in TOPIC_DEFAULTS.values() if name in names), (name,))
+        return any(each in self.settings for each in group)
+
+    def _effect(self, name: str) -> object:
+        """The value that a setting comes to: of hours and ms of one thing, ms win."""
+        for topic_name, names in TOPIC_DEFAULTS.items():
+            if name in names:
+                return TOPIC_PROPERTIES.check(topic_name, self.topic_default(topic_name)[0])
+        return SERVER_PROPERTIES.check(name, self.get(name))
+
+    def get(self, name: str) -> str:
+        """A server setting in effect, in text form."""
+        return self.settings.get(name, SERVER_PROPERTIES.properties[name].default)
+
+    @property
+    def num_partitions(self) -> int:
+        """Partitions of a topic created without a count."""
+        return int(self.get("num.partitions"))
+
+    @property
+    def flush(self) -> bool:
+        """Whether what is written is forced to the disk, committed offsets too, where no topic says otherwise."""
+        return boolean(self.topic_default("kafkalike.flush")[0])
+
+    @property
+    def auto_create_topics(self) -> bool:
+        """Whether producing creates missing topics."""
+        return boolean(self.get("auto.create.topics.enable"))
+
+    def is_closed(self, topic_configs: Mapping[str, str]) -> bool:
+        """Whether a topic with these settings of its own has a table that is closed to foreign writers."""
+        return (topic_configs.get(FOREIGN_WRITES) or self.topic_default(FOREIGN_WRITES)[0]) == "reject"
+
+    def topic_default(self, name: str) -> tuple[str, bool]:
+        """Default of a topic setting: its text, and whether this server set it (else it is Kafka's own)."""
+        for server_name in TOPIC_DEFAULTS[name]:
+            if server_name in self.settings:
+                text = self.settings[server_name]
+                unit = _UNIT_MS.get(server_name.rsplit(".", 1)[-1])
+                if unit is not None and int(text) >= 0:
+                    text = str(int(text) * unit)
+                return text, True
+        return TOPIC_PROPERTIES.properties[name].default, False
+
+    def effective(self, topic_configs: Mapping[str, str]) -> dict[str, str]:
+        """Every topic setting in effect: the topic's own, else this server's, else Kafka's default."""
+        return {
+            name: topic_configs[name] if name in topic_configs else self.topic_default(name)[0]
+            for name in TOPIC_PROPERTIES.properties
+        }
+
+
+def check_partition_count(total: object) -> int:
+    """A partition count that a topic may have.
+
+    Raises:
+        InvalidPartitionsError: below 1, above `MAX_PARTITIONS`, or not an int.
+    """
+    if isinstance(total, bool) or not isinstance(total, int):
+        raise InvalidPartitionsError(f"number of partitions must be an int, not {total!r}")
+    if not 1 <= total <= MAX_PARTITIONS:
+        raise InvalidPartitionsError(f"number of partitions must be from 1 to {MAX_PARTITIONS}, not {total}")
+    return total
+
+
+def merge_configs(
+    current: Mapping[str, str], name: str, operation: str, value: str | None, properties: PropertySet = TOPIC_PROPERTIES
+) -> dict[str, str]:
+    """Return the settings of a topic, or of a cluster, after one SET, DELETE, APPEND or SUBTRACT.
+
+    APPEND and SUBTRACT work on list settings (`cleanup.policy`), from the current value or else Kafka's default.
+
+    Raises:
+        InvalidConfigurationError: unknown setting or operation, or a list operation on a setting that is no list.
+    """
+    after = dict(current)
+    name = properties.name_of(name)
+    known = properties.properties.get(name)
+    if known is None:
+        properties.check(name, value or "")
+        raise AssertionError(name)
+    if operation == "DELETE":
+        after.pop(name, None)
+        return after
+    if value is None:
+        raise InvalidConfigurationError(f"{properties.kind} setting {name!r}: {operation} needs a value")
+    if operation == "SET":
+        after[name] = value
+        return after
+    if operation not in {"APPEND", "SUBTRACT"}:
+        raise InvalidConfigurationError(f"unknown operation {operation!r}; SET, DELETE, APPEND or SUBTRACT is needed")
+    if not known.is_list:
+        raise InvalidConfigurationError(
+            f"{properties.kind} setting {name!r} is not a list, so {operation} has no meaning"
+        )
+    items = [item for item in after.get(name, known.default).split(",") if item]
+    wanted = [item.strip() for item in value.split(",") if item.strip()]
+    if operation == "APPEND":
+        items += [item for item in wanted if item not in items]
+    else:
+        items = [item for item in items if item not in wanted]
+    after[name] = ",".join(items)
+    return after

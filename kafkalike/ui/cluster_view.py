@@ -1,0 +1,312 @@
+"""Cluster view: what the pages ask of a cluster; opened logs are kept, so that a second look costs little."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalike.admin import KafkaAdminClient
+from kafkalike.admin.dead_letter_queue import DeadLetters
+from kafkalike.admin.group_lag import GroupLag, Lags
+from kafkalike.connect import check_there
+from kafkalike.errors import KafkaConnectionError, KafkaError
+from kafkalike.model.clock import Clock
+from kafkalike.model.lag import Lag, PartitionIndex, total
+from kafkalike.producer import KafkaProducer
+from kafkalike.schemas.cluster_registry import Registry
+from kafkalike.schemas.wire import HEADER, MAGIC
+from kafkalike.ui.background_jobs import Jobs
+from kafkalike.ui.value_tree import Decode, Kind, no_schemas
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.model.topic import TopicInfo
+    from kafkalike.spark.sql.queries import Queries
+
+MOST_LOGS: Final = 200
+"""Topics whose logs are kept open; then the desk begins anew."""
+
+MOST_IDLE: Final = 2
+"""Logs of one topic that are kept open."""
+
+KINDS: Final[Mapping[str, Kind]] = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json schema"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFigures:
+    """A topic in a list."""
+
+    records: int
+    size_bytes: int
+    segments: int
+    newest_ms: int | None
+    """Time of its newest record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """A group in a list."""
+
+    group_id: str
+    state: str
+    members: int
+    topics: Sequence[str]
+    lag: Lag
+
+
+class _Looks:
+    """Lags of all groups, opened when they are first asked for; one caller at a time.
+
+    Args:
+        cluster: the cluster.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._turn = threading.Lock()
+        self._lags: Lags | None = None
+
+    @contextmanager
+    def look(self) -> Iterator[Lags]:
+        """The lags, refreshed."""
+        with self._turn:
+            if self._lags is None:
+                self._lags = Lags(self._cluster, leave_out_damaged=True)
+            else:
+                self._lags.refresh()
+            yield self._lags
+
+
+class Desk:
+    """A cluster as the pages see it. Thread-safe.
+
+    Args:
+        cluster: the cluster.
+        clock: time.
+        metrics: the answer of `/metrics`; None serves none.
+        queries: runs statements of SQL; None where there is no Spark.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        metrics: Callable[[], bytes] | None = None,
+        queries: Queries | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.clock = clock
+        self.metrics = metrics
+        self.queries = queries
+        self.running = Jobs(clock)
+        """Statements."""
+        self.admin = KafkaAdminClient(bootstrap_servers=cluster, clock=clock)
+        self.registry = Registry(cluster, clock=clock)
+        self.letters = DeadLetters(cluster, clock=clock)
+        self.jobs = Jobs(clock)
+        self._lock = threading.Lock()
+        """Of the fields; held for moments, never while something is read."""
+        self._logs: dict[str, list[TopicLog]] = {}
+        """Opened logs that nobody asks now."""
+        self._producer: KafkaProducer | None = None
+        self._lists = _Looks(cluster)
+        self._plots = _Looks(cluster)
+        """Of their own: a plot reads for longer than others should wait."""
+        self._decoders: dict[str, Callable[[bytes], Any]] = {}
+        self._was_there = False
+
+    def check_there(self) -> None:
+        """Refuse to show a root that is gone: what is known from before would look as if all were well.
+
+        One that was never there is shown as empty: its first topic makes it.
+
+        Raises:
+            KafkaConnectionError: it was there.
+        """
+        try:
+            check_there(self.cluster)
+        except KafkaConnectionError:
+            if self._was_there:
+                raise
+        else:
+            self._was_there = True
+
+    @property
+    def producer(self) -> KafkaProducer:
+        """Sends what pages produce; made when it is first needed."""
+        with self._lock:
+            if self._producer is None:
+                self._producer = KafkaProducer(
+                    bootstrap_servers=self.cluster, client_id="kafkalike-ui", acks="all", linger_ms=0
+                )
+            return self._producer
+
+    def close(self) -> None:
+        """Send what is left, and end."""
+        for job in self.running.all():
+            if job.cancel is not None and job.ended_ms is None:
+                job.cancel()
+        if self._producer is not None:
+            self._producer.close()
+        self.admin.close()
+
+    # Topics
+
+    def topics(self) -> Mapping[str, TopicInfo]:
+        """All topics, fresh."""
+        return self.cluster.topics()
+
+    def figures(self, names: Sequence[str]) -> dict[str, TopicFigures | str]:
+        """Figures of topics, fresh; a text where a topic cannot be read.
+
+        Args:
+            names: the topics; those that do not exist are left out.
+        """
+        with self._lists.look() as lags:
+            found: dict[str, TopicFigures | str] = {}
+            for name in names:
+                indexes = lags.partitions(name)
+                if name in lags.damaged:
+                    found[name] = str(lags.damaged[name])
+                elif indexes:
+                    found[name] = _figures(indexes)
+            return found
+
+    def partitions(self, name: str) -> Mapping[int, PartitionIndex]:
+        """Partitions of a topic, fresh.
+
+        Raises:
+            UnknownTopicOrPartitionError: no such topic.
+            KafkaError: it cannot be read.
+        """
+
+        def look(log: TopicLog) -> dict[int, PartitionIndex]:
+            log.check_sound()
+            return {p: PartitionIndex(log.log_start(p), log.log_end(p), log.segments(p)) for p in log.info.partitions}
+
+        found: dict[int, PartitionIndex] = self.with_log(name, look)
+        return found
+
+    def with_log(self, name: str, ask: Callable[[TopicLog], Any]) -> Any:  # noqa: ANN401 - what `ask` gives
+        """Ask the log of a topic, refreshed. Nobody waits for another one: who comes meanwhile gets a log of its own.
+
+        Raises:
+            UnknownTopicOrPartitionError: no such topic.
+            KafkaError: as the log.
+        """
+        topic_id = self.cluster.topic(name).topic_id
+        with self._lock:
+            idle = self._logs.get(name)
+            log = idle.pop() if idle else None
+        if log is None or log.info.topic_id != topic_id:
+            log = self.cluster.log(name)
+        log.refresh()
+        found = ask(log)
+        # Not after an error: what is behind it may stand in the log.
+        with self._lock:
+            if name not in self._logs and len(self._logs) >= MOST_LOGS:
+                self._logs = {}
+            kept = self._logs.setdefault(name, [])
+            if len(kept) < MOST_IDLE:
+                kept.append(log)
+        return found
+
+    # Groups
+
+    def group_ids(self) -> list[str]:
+        """All groups, sorted, fresh."""
+        with self._lists.look() as lags:
+            return sorted(lags.groups)
+
+    def groups(self, group_ids: Sequence[str]) -> list[GroupRow]:
+        """Some groups with their lag, fresh; those that are gone are left out."""
+        with self._lists.look() as lags:
+            known = [group_id for group_id in group_ids if group_id in lags.groups]
+            described = self.admin.describe_groups(known) if known else {}
+            rows = []
+            for group_id, group in described.items():
+                own = list(lags.of(group_id))
+                rows.append(
+                    GroupRow(
+                        group_id=group_id,
+                        state=str(group["group_state"]),
+                        members=len(group["members"]),
+                        topics=sorted({lag.partition.topic for lag in own}),
+                        lag=total(lag.lag for lag in own),
+                    )
+                )
+            return rows
+
+    def lags_of(self, group_id: str) -> list[GroupLag]:
+        """Lag of a group by partition, fresh."""
+        with self._lists.look() as lags:
+            return list(lags.of(group_id))
+
+    def groups_of(self, topic: str) -> list[tuple[str, Lag]]:
+        """Groups that have committed offsets of a topic, and how far they are behind there, fresh."""
+        with self._lists.look() as lags:
+            found = []
+            for group_id, group in sorted(lags.groups.items()):
+                if any(tp.topic == topic for tp in group.offsets):
+                    own = [lag.lag for lag in lags.of(group_id) if lag.partition.topic == topic]
+                    found.append((group_id, total(own)))
+            return found
+
+    def with_lags(self, ask: Callable[[Lags], Any]) -> Any:  # noqa: ANN401 - what `ask` gives
+        """Ask the lags for what takes long, refreshed; one caller at a time."""
+        with self._plots.look() as lags:
+            return ask(lags)
+
+    # Values
+
+    def decode(self) -> Decode:
+        """Reads records with a schema of this cluster's registry."""
+        with suppress(KafkaError, ImportError):
+            if self.registry.get_subjects():
+                return self._decoded
+        return no_schemas
+
+    def _decoded(self, data: bytes) -> tuple[Kind, Any] | None:
+        if len(data) < HEADER or data[0] != MAGIC:
+            return None
+        try:
+            schema = self.registry.schema_by_id(int.from_bytes(data[1:HEADER], "big"))
+        except KafkaError:
+            # A zero byte in front of something else.
+            return None
+        return KINDS[schema.type], self._decoder(schema.type)(data)
+
+    def _decoder(self, kind: str) -> Callable[[bytes], Any]:
+        known = self._decoders.get(kind)
+        if known is None:
+            known = self._decoders[kind] = _decoder(kind, self.registry)
+        return known
+
+
+def _decoder(kind: str, registry: Registry) -> Callable[[bytes], Any]:
+    from kafkalike.schemas.serde.avro_serde import AvroDeserializer
+    from kafkalike.schemas.serde.json_serde import JSONDeserializer
+    from kafkalike.schemas.serde.protobuf_serde import ProtobufDeserializer
+
+    if kind == "AVRO":
+        return AvroDeserializer(registry)
+    if kind == "JSON":
+        return JSONDeserializer(None, schema_registry_client=registry)
+    from google.protobuf.json_format import MessageToDict
+
+    read = ProtobufDeserializer(None, schema_registry_client=registry)
+    return lambda data: MessageToDict(read(data), preserving_proto_field_name=True)
+
+
+def _figures(indexes: Mapping[int, PartitionIndex]) -> TopicFigures:
+    newest = [index.newest_ms for index in indexes.values() if index.newest_ms is not None]
+    return TopicFigures(
+        records=sum(index.records_from(index.log_start) for index in indexes.values()),
+        size_bytes=sum(segment.size_bytes for index in indexes.values() for segment in index.segments),
+        segments=sum(len(index.segments) for index in indexes.values()),
+        newest_ms=max(newest, default=None),
+    )

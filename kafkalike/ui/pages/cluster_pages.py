@@ -1,0 +1,270 @@
+"""Transactions, schemas, dead letters, checks and the cluster itself."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kafkalike.errors import IllegalArgumentError, KafkaError, SchemaRegistryError
+from kafkalike.log.dead_letters.stored_letters import Filter
+from kafkalike.ui.background_jobs import Job
+from kafkalike.ui.page_request import asked, form, moved, page, paged, site
+
+LETTERS: Final = 100
+"""Dead letters of a page."""
+
+LOOKED_INTO: Final = 200
+"""Topics that are opened at most to see whether they hold dead letters, each time that the page of these is made."""
+
+FINDINGS: Final = 200
+"""Findings of a check that a page shows."""
+
+SUBJECTS: Final = 100
+
+TABLES: Final = 25
+"""Tables of a page of replicas, as each root is asked about each; topics of a page of letters, as they are read."""
+
+
+def transactions(request: Request) -> Response:
+    """Transactional ids with their last transaction."""
+    admin = site(request).desk.admin
+    listed = [one for found in admin.list_transactions().values() for one in found]
+    hanging = {str(one["transactional_id"]) for one in admin.find_hanging_transactions()}
+    now = site(request).desk.clock.now_ms()
+    described = admin.describe_transactions([one.transactional_id for one in listed[:200]])
+    return page(
+        request,
+        "transactions.html",
+        transactions=listed[:200],
+        described=described,
+        count=len(listed),
+        hanging=hanging,
+        now=now,
+        said=asked(request, "said"),
+    )
+
+
+def abort(request: Request) -> Response:
+    """Abort the transaction of an id."""
+    transactional_id = form(request).get("id", "")
+    site(request).desk.admin.abort_transaction(transactional_id)
+    return moved("/transactions", f"The transaction of {transactional_id} was aborted.")
+
+
+def schemas(request: Request) -> Response:
+    """Subjects of the registry."""
+    registry = site(request).desk.registry
+    wanted = asked(request, "q").lower()
+    subjects = [name for name in registry.get_subjects() if wanted in name.lower()]
+    some, at, pages = paged(request, subjects, SUBJECTS)
+    rows = [(name, registry.get_latest_version(name)) for name in some]
+    return page(
+        request,
+        "schemas.html",
+        rows=rows,
+        count=len(subjects),
+        at=at,
+        pages=pages,
+        q=asked(request, "q"),
+        level=registry.get_compatibility(),
+        said=asked(request, "said"),
+    )
+
+
+def schema(request: Request) -> Response:
+    """One subject with all of its versions."""
+    registry, subject = site(request).desk.registry, asked(request, "subject")
+    versions = [registry.get_version(subject, version) for version in registry.get_versions(subject)]
+    level = registry.get_compatibility()
+    with suppress(SchemaRegistryError):
+        level = registry.get_compatibility(subject)
+    return page(
+        request,
+        "schema.html",
+        subject=subject,
+        versions=versions[::-1],
+        level=level,
+        draft=versions[-1].schema.schema_str if versions else "",
+        problems=None,
+        said=asked(request, "said"),
+    )
+
+
+def check_schema(request: Request) -> Response:
+    """Say whether a text could be the next version of a subject, or make it that."""
+    from kafkalike.schemas.confluent_types import Schema
+
+    registry, given = site(request).desk.registry, form(request)
+    subject, text = given.get("subject", "").strip(), given.get("schema", "")
+    wanted = Schema(text, given.get("type", "AVRO"))
+    if given.get("action") == "register":
+        number_ = registry.register_schema(subject, wanted)
+        return moved("/schema", f"The schema is registered with id {number_}.", subject=subject)
+    known = subject in registry.get_subjects()
+    problems = registry.problems(subject, wanted) if known else []
+    versions = [registry.get_version(subject, version) for version in registry.get_versions(subject)] if known else []
+    return page(
+        request,
+        "schema.html",
+        subject=subject,
+        versions=versions[::-1],
+        level=registry.get_compatibility(),
+        draft=text,
+        problems=list(problems),
+        said="",
+    )
+
+
+def dead_letters(request: Request) -> Response:
+    """The page of topics of dead letters; they come when it stands, as topics are looked into."""
+    return page(request, "dead_letters.html", topics=None)
+
+
+def dead_letter_rows(request: Request) -> Response:
+    """Topics of dead letters, a page of them, as far as topics were looked into."""
+    held = site(request).desk.letters
+    names, left = held.names(LOOKED_INTO)
+    some, at, pages = paged(request, names, TABLES)
+    return page(
+        request,
+        "dead_letters.html",
+        topics=held.topics(some) if some else [],
+        left=left,
+        at=at,
+        pages=pages,
+    )
+
+
+def letters(request: Request) -> Response:
+    """The letters of one topic, with their causes."""
+    topic, desk = asked(request, "topic"), site(request).desk
+    error_class = asked(request, "error_class") or None
+    found = list(islice(desk.letters.read(topic, Filter(error_class=error_class)), LETTERS + 1))
+    return page(
+        request,
+        "letters.html",
+        topic=topic,
+        error_class=error_class or "",
+        letters=found[:LETTERS],
+        more=len(found) > LETTERS,
+        decode=desk.decode(),
+        said=asked(request, "said"),
+        plan=None,
+    )
+
+
+def replay(request: Request) -> Response:
+    """Say what a replay of letters would do, or do it."""
+    given, desk = form(request), site(request).desk
+    topic, error_class = given.get("topic", ""), given.get("error_class") or None
+    execute = given.get("action") == "execute"
+    done = desk.letters.replay(topic, Filter(error_class=error_class), execute=execute)
+    if execute:
+        return moved("/letters", f"{done.letters} letters were replayed.", topic=topic)
+    return page(
+        request,
+        "letters.html",
+        topic=topic,
+        error_class=error_class or "",
+        letters=[],
+        more=False,
+        decode=desk.decode(),
+        said="",
+        plan=done,
+    )
+
+
+def checks(request: Request) -> Response:
+    """What may be checked, and what was."""
+    return page(request, "checks.html", jobs=site(request).desk.jobs.all(), findings=FINDINGS)
+
+
+def check(request: Request) -> Response:
+    """One check, as far as it is; the page asks again until it has ended."""
+    job = site(request).desk.jobs.get(request.path_params["id"])
+    if job is None:
+        raise IllegalArgumentError("this check is not known (any more)")
+    return page(request, "check.html", job=job, findings=FINDINGS)
+
+
+def start_check(request: Request) -> Response:
+    """Begin a check."""
+    desk, given = site(request).desk, form(request)
+    topic = given.get("topic", "").strip()
+    names: list[str] | None = [desk.cluster.topic(topic).name] if topic else None
+    work = {"verify": _verify, "maintain": _maintain}.get(given.get("what", ""))
+    if work is None:
+        raise IllegalArgumentError("what: verify or maintain is needed")
+    job = desk.jobs.start(given["what"], lambda job: work(request, job, names))
+    return moved("/checks", "", id=job.id)
+
+
+def _verify(request: Request, job: Job, names: list[str] | None) -> Any:  # noqa: ANN401
+    from kafkalike.maintenance.verify.verify import known_topics, total_bytes, verify
+
+    cluster = site(request).desk.cluster
+    topics = known_topics(cluster) if names is None else names
+    job.total = float(total_bytes(cluster, topics))
+
+    def progress(count: int) -> None:
+        job.done += count
+
+    return verify(cluster, topics, progress, groups=names is None)
+
+
+def _maintain(request: Request, job: Job, names: list[str] | None) -> Any:  # noqa: ANN401
+    from kafkalike.maintenance.retention import maintain
+
+    desk = site(request).desk
+    job.total = float(len(desk.topics()) if names is None else len(names))
+
+    def progress(topic: str, what: str) -> None:
+        job.said = f"{topic}: {what}"
+        job.done += what == "finished"
+
+    return maintain(desk.cluster, names, clock=desk.clock, dry_run=True, progress=progress)
+
+
+def cluster(request: Request) -> Response:
+    """The root, its settings, and what was asked of the storage."""
+    desk = site(request).desk
+    try:
+        told = desk.admin.describe_cluster()
+    except KafkaError as error:
+        told = {"problem": str(error)}
+    return page(
+        request,
+        "cluster.html",
+        told=told,
+        requests=dict(desk.cluster.requests),
+        topics=len(desk.topics()),
+        groups=len(desk.cluster.groups.refresh().groups),
+    )
+
+
+def replicas(request: Request) -> Response:
+    """Which brokers have replicas of which topics, and who is not in sync."""
+    replication = site(request).desk.cluster.replication
+    wanted = asked(request, "q").lower()
+    some, at, pages = paged(request, [name for name in replication.tables() if wanted in name.lower()], TABLES)
+    return page(
+        request,
+        "replicas.html",
+        brokers=[(broker, replication.alive(broker.id)) for broker in replication.brokers()],
+        tables=[replication.replicas(name, ends=True) for name in some],
+        at=at,
+        pages=pages,
+        q=asked(request, "q"),
+    )
+
+
+def metrics(request: Request) -> Response:
+    """What Prometheus asks for."""
+    give = site(request).desk.metrics
+    if give is None:
+        return Response("no metrics are served", 404)
+    return Response(give(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,151 @@
+"""Groups: their list, members and lag of one, and new offsets for it, shown before they are set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kafkalike.admin.group_lag import Lags, lag_history
+from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError, NoError
+from kafkalike.model.lag import Moment
+from kafkalike.model.offsets import shifted, storable
+from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
+from kafkalike.ui.cluster_view import Desk
+from kafkalike.ui.page_request import asked, form, moment, moved, page, paged, site, whole
+from kafkalike.ui.plots import Line, line
+
+SPAN_MS: Final = 3 * 3_600_000
+"""How far back the plots of lag go."""
+
+STEP_MS: Final = 2 * 60_000
+
+PER_PAGE: Final = 50
+
+SCENARIOS: Final = ("earliest", "latest", "time", "offset", "shift")
+
+
+def groups(request: Request) -> Response:
+    """The list of groups."""
+    wanted, desk = asked(request, "q").lower(), site(request).desk
+    matching = [group_id for group_id in desk.group_ids() if wanted in group_id.lower()]
+    some, at, pages = paged(request, matching, PER_PAGE)
+    return page(
+        request,
+        "groups.html",
+        groups=desk.groups(some),
+        count=len(matching),
+        at=at,
+        pages=pages,
+        q=asked(request, "q"),
+        said=asked(request, "said"),
+    )
+
+
+def group(request: Request) -> Response:
+    """One group: members, what each reads, and the lag."""
+    group_id, desk = asked(request, "id"), site(request).desk
+    described = desk.admin.describe_groups([group_id])[group_id]
+    if described["group_state"] == "Dead":
+        raise GroupIdNotFoundError(f"there is no group {group_id!r}")
+    lags = desk.lags_of(group_id)
+    return page(
+        request,
+        "group.html",
+        id=group_id,
+        group=described,
+        lags=lags,
+        topics=sorted({lag.partition.topic for lag in lags}),
+        scenarios=SCENARIOS,
+        said=asked(request, "said"),
+    )
+
+
+def lag_plot(request: Request) -> Response:
+    """How the lag of a group moved, by topic."""
+    group_id, desk = asked(request, "id"), site(request).desk
+    now = desk.clock.now_ms()
+
+    def look(lags: Lags) -> dict[str, Line | None]:
+        moments = lag_history(lags, now, span_ms=SPAN_MS, step_ms=STEP_MS, wanted=lambda id_, _topic: id_ == group_id)
+        by_topic: dict[str, dict[int, float]] = {}
+        for _, tp, at in moments:
+            _add(by_topic.setdefault(tp.topic, {}), at)
+        return {name: line(sorted(points.items())) for name, points in sorted(by_topic.items())}
+
+    return page(request, "lag_plot.html", plots=desk.with_lags(look))
+
+
+def _add(points: dict[int, float], at: Moment) -> None:
+    points[at.time_ms] = points.get(at.time_ms, 0.0) + at.lag
+
+
+def preview(request: Request) -> Response:
+    """What a reset would do; nothing is changed."""
+    group_id, desk = asked(request, "id"), site(request).desk
+    topic, scenario, value = asked(request, "topic"), asked(request, "to"), asked(request, "value")
+    now, then = _plan(desk, group_id, topic, scenario, value)
+    rows = [(p, now.get(TopicPartition(topic, p)), then[TopicPartition(topic, p)]) for p in _partitions(desk, topic)]
+    return page(request, "reset.html", id=group_id, topic=topic, scenario=scenario, value=value, rows=rows)
+
+
+def reset(request: Request) -> Response:
+    """Set the offsets that the preview has shown."""
+    given, desk = form(request), site(request).desk
+    group_id, topic = given.get("id", ""), given.get("topic", "")
+    prefix = "offset-"
+    offsets = {
+        TopicPartition(topic, whole("partition", name.removeprefix(prefix), 0)): OffsetAndMetadata(
+            whole("offset", text, 0)
+        )
+        for name, text in given.items()
+        if name.startswith(prefix)
+    }
+    if not offsets:
+        raise IllegalArgumentError("there are no offsets to set")
+    outcome = desk.admin.alter_group_offsets(group_id, offsets)
+    failed = sorted((tp.partition, error.__name__) for tp, error in outcome.items() if error is not NoError)
+    if failed:
+        raise IllegalArgumentError(f"not set: partition {failed[0][0]}: {failed[0][1]}; stop the group's members first")
+    return moved("/group", f"{len(offsets)} offsets of {topic} were set.", id=group_id)
+
+
+def delete(request: Request) -> Response:
+    """Delete a group whose name the user has typed."""
+    given = form(request)
+    group_id = given.get("id", "")
+    if given.get("confirm", "").strip() != group_id:
+        raise IllegalArgumentError("To delete a group, type its name into the field.")
+    outcome = site(request).desk.admin.delete_groups([group_id])[group_id]
+    if outcome != "OK":
+        raise IllegalArgumentError(f"the group was not deleted: {outcome}")
+    return moved("/groups", f"Group {group_id} was deleted.")
+
+
+def _partitions(desk: Desk, topic: str) -> Sequence[int]:
+    return desk.cluster.topic(topic).partitions
+
+
+def _plan(
+    desk: Desk, group_id: str, topic: str, scenario: str, value: str
+) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+    """Offsets now and then."""
+    partitions = [TopicPartition(topic, p) for p in _partitions(desk, topic)]
+    committed = desk.admin.list_group_offsets({group_id: None}).get(group_id, {})
+    now = {tp: held.offset for tp, held in committed.items() if tp.topic == topic}
+    wanted: dict[TopicPartition, Any]
+    if scenario in {"earliest", "latest"}:
+        wanted = dict.fromkeys(partitions, OffsetSpec.EARLIEST if scenario == "earliest" else OffsetSpec.LATEST)
+    elif scenario == "time":
+        wanted = dict.fromkeys(partitions, OffsetTimestamp(moment("value", value)))
+    elif scenario == "offset":
+        wanted = dict.fromkeys(partitions, whole("value", value, 0))
+    elif scenario == "shift":
+        sign, digits = (-1, value[1:]) if value.startswith("-") else (1, value.removeprefix("+"))
+        moved_to = shifted(now, partitions, sign * whole("value", digits, 0))
+        wanted = {tp: storable(offset) for tp, offset in moved_to.items()}
+    else:
+        raise IllegalArgumentError(f"to: one of {', '.join(SCENARIOS)} is needed, not {scenario[:40]!r}")
+    return now, desk.admin.resolve_offsets(wanted)
