@@ -99,6 +99,19 @@ class Snapshot:
         for row in zip(*(found.field(n).to_pylist() if n in there else missing for n in ADD_FIELDS), strict=True):
             yield add_of(*row)
 
+    def live_files(self) -> dict[str, Add]:
+        """The data files of its version, by path.
+
+        Raises:
+            ValueError, TypeError, AttributeError: see `adds`.
+        """
+        found = {add.path: add for add in self.adds()}
+        for commit in self.committed:
+            found |= {add.path: add for add in commit.adds}
+            for path in commit.removes:
+                found.pop(path, None)
+        return found
+
 
 def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = False) -> Snapshot:
     """Read a table's log.

@@ -43,7 +43,7 @@ class Actor:
         self.sleeps = 0
         self.memory: dict[str, Any] = {}
         self.unmade: dict[Replica, tuple[int, int]] = {}
-        """As `ReplicaRoots` has it: no time passes here, so it holds until clean-up has been there."""
+        """As `ProtocolRunner` has it: no time passes here, so it holds until clean-up has been there."""
         self.surely_put: dict[Replica, tuple[int, int]] = {}
         self.proven: dict[Replica, dict[int, Content]] = {}
         self.epoch = -1

@@ -29,7 +29,7 @@ from kafkalike.model.replication.registration import (
     ReplicaError,
     View,
 )
-from kafkalike.replication.tables.roots import ReplicaRoots
+from kafkalike.replication.tables.protocol_runner import ProtocolRunner
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import Storage
 from tests.tools.away import away, back
@@ -135,7 +135,7 @@ class Client:
 
     def __init__(self, brokers: Brokers, lag_ms: int) -> None:
         self.brokers = brokers
-        self.roots = ReplicaRoots(brokers.store_of, brokers.controller, SYSTEM_CLOCK, lag_ms=lag_ms)
+        self.roots = ProtocolRunner(brokers.store_of, brokers.controller, SYSTEM_CLOCK, lag_ms=lag_ms)
         self.view: View | None = None
 
     def append(self, word: str) -> int:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kafkalike.delta.actions import Add
 from kafkalike.delta.log_files import READ_BESIDE
-from kafkalike.replication.tables.supplies import BYTES_BESIDE, beside_each_other
+from kafkalike.replication.tables.data_file_copier import BYTES_BESIDE, beside_each_other
 
 
 def add(number: int, size: int) -> Add:

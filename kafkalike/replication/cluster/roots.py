@@ -35,9 +35,9 @@ from kafkalike.replication.cluster.broker_store import BrokerRoot
 from kafkalike.replication.cluster.mirror_store import MirrorStore, mirror_at
 from kafkalike.replication.cluster.several_leases import SeveralLeases
 from kafkalike.replication.cluster.voters import Voters
-from kafkalike.replication.tables.controllers import TableController
+from kafkalike.replication.tables.replica_registry import TableController
+from kafkalike.replication.tables.replicated_files import ReplicatedFiles
 from kafkalike.replication.tables.replicated_store import ReplicatedStore
-from kafkalike.replication.tables.spread import Spread
 from kafkalike.replication.tables.table_replicas import TableReplicas
 from kafkalike.storage.near import NearStore
 from kafkalike.storage.port import NOW, Entry, Pace, Reach, Storage
@@ -248,7 +248,7 @@ class SeveralRoots(NearStore):
         if first in AT_ONE:
             return self.first().at(folder)
         if first == STAGED_TRANSACTIONS:
-            return Spread(
+            return ReplicatedFiles(
                 self.replicas(CONSUMER_OFFSETS), lambda replica: self.root_of(replica.broker).at(folder), self._clock
             )
         table = self._table(first)

@@ -29,8 +29,8 @@ from kafkalike.model.replication.registration import (
     Version,
     View,
 )
-from kafkalike.replication.tables.registered import RegisteredReplicas
-from kafkalike.replication.tables.roots import ReplicaRoots
+from kafkalike.replication.tables.protocol_runner import ProtocolRunner
+from kafkalike.replication.tables.replica_registry import ReplicaRegistry
 from kafkalike.storage.port import NOW, NotStoredError, Pace
 
 TRIES: Final = 5
@@ -65,7 +65,7 @@ class PublishedLog:
         lag_ms: `replica.lag.time.max.ms`.
     """
 
-    def __init__(self, replicas: RegisteredReplicas, roots: ReplicaRoots, *, lag_ms: int) -> None:
+    def __init__(self, replicas: ReplicaRegistry, roots: ProtocolRunner, *, lag_ms: int) -> None:
         self._replicas = replicas
         self._roots = roots
         self.lag_ms = lag_ms

@@ -34,7 +34,7 @@ SURE_SECONDS: Final = 600.0
 """How long after a look nobody can have made a version and cleaned it up: a log stays for an hour at least."""
 
 
-class Known:
+class KnownLogs:
     """What was seen while one epoch was registered. It is replaced as a whole.
 
     Args:
@@ -69,7 +69,7 @@ class ReplicaLogs:
         """Newest checkpoint that was seen; they only grow."""
         self._marked: dict[Replica, float] = {}
         """When the mark of a replica was read."""
-        self._known = Known(-1, SYSTEM_CLOCK.monotonic())
+        self._known = KnownLogs(-1, SYSTEM_CLOCK.monotonic())
 
     def note_epoch(self, epoch: int) -> None:
         """Take note of the epoch that is registered. Of one that is new, what was seen before says nothing.
@@ -78,7 +78,7 @@ class ReplicaLogs:
         there, though it was made, or have one that was never published.
         """
         if epoch != self._known.epoch:
-            self._known = Known(epoch, SYSTEM_CLOCK.monotonic())
+            self._known = KnownLogs(epoch, SYSTEM_CLOCK.monotonic())
 
     def counts(self, replica: Replica, version: int) -> bool:
         """Whether what a replica has in the place of a version is what was published there.

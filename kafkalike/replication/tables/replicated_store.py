@@ -25,7 +25,7 @@ from kafkalike.model.brokers import by_turns, nearest_first
 from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.replication.registration import Replica
-from kafkalike.replication.tables.copies import Copies
+from kafkalike.replication.tables.replica_reader import ReplicaReader
 from kafkalike.replication.tables.table_replicas import TableReplicas
 from kafkalike.storage.near import NearStore
 from kafkalike.storage.port import NOW, Entry, Pace, Reach, Storage
@@ -41,7 +41,7 @@ LOG: Final = "_delta_log"
 _MARK: Final = MARK.rpartition("/")[2]
 
 
-class Made(io.BytesIO):
+class ReplicaOutput(io.BytesIO):
     """A data file in the making; it is handed over when it is closed."""
 
     def __init__(self, done: Callable[[bytes], object]) -> None:
@@ -145,14 +145,14 @@ class ReplicatedStore(NearStore):
         sent.__dict__.update(self.__dict__, _sent=True)
         return sent
 
-    def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Storage], int]]:
+    def __reduce__(self) -> tuple[type[ReplicaReader], tuple[Sequence[Storage], int]]:
         """Elsewhere it is read only: data files, from the near one, the leader, or another one that has them."""
         known, turns = self._with_data()
         stores = map(self.replicas.store_of, known)
-        return Copies, ([store.for_tasks() if self._sent else store for store in stores], turns)
+        return ReplicaReader, ([store.for_tasks() if self._sent else store for store in stores], turns)
 
-    def _reader(self) -> Copies:
-        return Copies([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
+    def _reader(self) -> ReplicaReader:
+        return ReplicaReader([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
 
     def sent_options(self) -> SentOptions | None:
         """The cluster's."""
@@ -297,7 +297,7 @@ class ReplicatedStore(NearStore):
 
     def open_output(self, name: str) -> pa.NativeFile:
         """A stream that makes a new data file, which members get with the version that names it."""
-        return pa.PythonFile(Made(lambda content: self.replicas.roots.supplies.made(name, content)), "w")
+        return pa.PythonFile(ReplicaOutput(lambda content: self.replicas.roots.supplies.made(name, content)), "w")
 
     def replace(self, name: str, content: bytes) -> None:
         """Refused: what is not a version is each replica's own; see `copies`."""

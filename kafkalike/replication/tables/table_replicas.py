@@ -21,14 +21,13 @@ from kafkalike.model.replication.registration import (
     View,
     without,
 )
-from kafkalike.replication.tables.controllers import TableController
+from kafkalike.replication.tables.protocol_runner import FIRST_WAIT_SECONDS, Landing, ProtocolRunner
 from kafkalike.replication.tables.published_log import PublishedLog
-from kafkalike.replication.tables.registered import RegisteredReplicas
-from kafkalike.replication.tables.roots import FIRST_WAIT_SECONDS, Landing, ReplicaRoots
+from kafkalike.replication.tables.replica_registry import ReplicaRegistry, TableController
 from kafkalike.storage.port import NotStoredError, Storage
 
 
-class TableReplicas(RegisteredReplicas):
+class TableReplicas(ReplicaRegistry):
     """The replicas of one table. Thread-safe.
 
     Args:
@@ -37,7 +36,7 @@ class TableReplicas(RegisteredReplicas):
         controller: what is registered of it.
         clock: time and waiting.
         lag_ms: `replica.lag.time.max.ms`.
-        down_before: see `ReplicaRoots`.
+        down_before: see `ProtocolRunner`.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class TableReplicas(RegisteredReplicas):
         down_before: Callable[[Replica], int] = lambda _: 0,
     ) -> None:
         super().__init__(uri, store_of, controller)
-        self.roots = ReplicaRoots(self.store_of, controller, clock, lag_ms=lag_ms, down_before=down_before)
+        self.roots = ProtocolRunner(self.store_of, controller, clock, lag_ms=lag_ms, down_before=down_before)
         self.refused: int | None = None
         """The broker that did not take the first version when it was to be made."""
         self.published = PublishedLog(self, self.roots, lag_ms=lag_ms)

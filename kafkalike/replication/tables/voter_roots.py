@@ -21,7 +21,6 @@ from kafkalike.model.clock import Clock
 from kafkalike.model.replication import quorum_protocol, registers, takeover
 from kafkalike.model.replication.registers import Standing, UnreachableVoterError
 from kafkalike.model.replication.takeover import VoterSet
-from kafkalike.replication.tables.live_files import live_files
 from kafkalike.replication.tables.voter_files import (
     CLOSED,
     MetadataVersion,
@@ -287,7 +286,7 @@ class VoterRoots:
         # Maintenance removes files that no version names any more.
         for source in sources:
             with contextlib.suppress(OSError, LogCorruptError):
-                if add.path not in live_files(load_snapshot(self._store_of(source))):
+                if add.path not in load_snapshot(self._store_of(source)).live_files():
                     return
         raise OSError(f"{add.path} is on none of the voters that answer")
 
@@ -297,7 +296,7 @@ class VoterRoots:
         version = max(files, default=-1)
         if version < 0 or max(LogFiles.listed(target).checkpoints, default=-1) >= version:
             return version
-        for add in live_files(load_snapshot(source, version)).values():
+        for add in load_snapshot(source, version).live_files().values():
             self._supply(target, add, (act.source,))
         for name in files[version]:
             target.replace(f"_delta_log/{name}", source.read(f"_delta_log/{name}"))

@@ -1,4 +1,4 @@
-"""Spread: files that are no tables, such as staged records of transactions, kept at each replica of a table.
+"""Replicated files: files that are no tables, such as staged records of transactions, kept at each replica of a table.
 
 A decision names them, so they must be wherever the decision is: at all who are in sync of the table that has it.
 """
@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from kafkalike.model.clock import Clock
 from kafkalike.model.replication.registration import Replica
-from kafkalike.replication.tables.copies import Copies
-from kafkalike.replication.tables.replicated_store import Made
+from kafkalike.replication.tables.replica_reader import ReplicaReader
+from kafkalike.replication.tables.replicated_store import ReplicaOutput
 from kafkalike.replication.tables.table_replicas import TableReplicas
 from kafkalike.storage.port import Entry, Reach, Storage
 
@@ -22,7 +22,7 @@ WAIT_SECONDS: Final = 0.05
 """Wait before a replica that gave no answer is asked again."""
 
 
-class Spread(Copies):
+class ReplicatedFiles(ReplicaReader):
     """A folder at each replica of a table that is in sync.
 
     Args:
@@ -63,17 +63,17 @@ class Spread(Copies):
         """The machine's clock."""
         return self._clock.now_ms() * 1_000_000
 
-    def __reduce__(self) -> tuple[type[Copies], tuple[Sequence[Storage]]]:
+    def __reduce__(self) -> tuple[type[ReplicaReader], tuple[Sequence[Storage]]]:
         """Elsewhere it is read only."""
-        return Copies, (self.copies(),)
+        return ReplicaReader, (self.copies(),)
 
     def copies(self) -> Sequence[Storage]:
         """The folder at each of them."""
         return [self._folder_of(replica) for replica in self._table.in_sync()]
 
-    def at(self, folder: str) -> Spread:
+    def at(self, folder: str) -> ReplicatedFiles:
         """The same folder of each."""
-        return Spread(self._table, lambda replica: self._folder_of(replica).at(folder), self._clock)
+        return ReplicatedFiles(self._table, lambda replica: self._folder_of(replica).at(folder), self._clock)
 
     def _everywhere(self, do: Callable[[Storage], object]) -> None:
         """Do something at all in sync; one that gives no answer for too long is taken out.
@@ -115,7 +115,7 @@ class Spread(Copies):
                 self.make_folder(folder)
             self.replace(name, content)
 
-        return pa.PythonFile(Made(put), "w")
+        return pa.PythonFile(ReplicaOutput(put), "w")
 
     def make_folder(self, folder: str) -> None:
         """Make a folder at each."""

@@ -1,4 +1,4 @@
-"""Roots: a course of the rules in, its acts done to the stores of a table's replicas.
+"""Protocol runner: carries out what the replication rules decide, on the stores of a table's replicas.
 
 Nothing here decides anything: what comes after what stands in `kafkalike.model.replication`, which is simulated.
 """
@@ -22,9 +22,9 @@ from kafkalike.model import faults
 from kafkalike.model.clock import Clock
 from kafkalike.model.replication import acts
 from kafkalike.model.replication.registration import Replica, UnreachableError, View
-from kafkalike.replication.tables.controllers import Controller
+from kafkalike.replication.tables.data_file_copier import DataFileCopier, txns_of
 from kafkalike.replication.tables.replica_logs import ReplicaLogs
-from kafkalike.replication.tables.supplies import Supplies, txns_of
+from kafkalike.replication.tables.replica_registry import Controller
 from kafkalike.storage.parquet import UNREADABLE
 from kafkalike.storage.port import NotStoredError, Storage
 
@@ -51,7 +51,7 @@ class Landing:
         self.stored = False
 
 
-class ReplicaRoots:
+class ProtocolRunner:
     """Carries courses out. Thread-safe, as far as its users do not change `durable` meanwhile.
 
     Args:
@@ -82,7 +82,7 @@ class ReplicaRoots:
         self._seen_epoch = -1
         """Of the registration that was seen last."""
         self.logs = ReplicaLogs(store_of, controller.look)
-        self.supplies = Supplies(store_of, self.logs.there, lambda: controller.look().in_sync)
+        self.supplies = DataFileCopier(store_of, self.logs.there, lambda: controller.look().in_sync)
         """Data files of this process's own versions, and those of replicas."""
         self._down_since: dict[Replica, int] = {}
         """Since when, ms, a replica has given no answer."""

@@ -1,4 +1,4 @@
-"""Copies: several folders with the same data files in; a store that reads each file from the first that has it, out.
+"""Replica reader: several folders with the same data files, as a store that reads each file where it is.
 
 It can be pickled, and is what Spark's tasks read with.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Copies(NearStore):
+class ReplicaReader(NearStore):
     """Folders that hold the same data files. To read only.
 
     Args:
@@ -69,13 +69,13 @@ class Copies(NearStore):
     def try_out(self) -> None:
         """It is never written to."""
 
-    def at(self, folder: str) -> Copies:
+    def at(self, folder: str) -> ReplicaReader:
         """The same folder of each."""
-        return Copies([store.at(folder) for store in self._stores], self._turns)
+        return ReplicaReader([store.at(folder) for store in self._stores], self._turns)
 
-    def for_tasks(self) -> Copies:
+    def for_tasks(self) -> ReplicaReader:
         """Each as it may be sent."""
-        return Copies([store.for_tasks() for store in self._stores], self._turns)
+        return ReplicaReader([store.for_tasks() for store in self._stores], self._turns)
 
     def sent_options(self) -> SentOptions | None:
         """The first one's."""

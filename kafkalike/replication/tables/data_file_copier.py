@@ -1,4 +1,4 @@
-"""Supplies: data files and checkpoints of a table, brought from the replicas that have them to those that shall.
+"""Data file copier: copies data files and checkpoints of a table to replicas that lack them.
 
 A data file has a name of its own and never changes, so whoever has one has the right one.
 """
@@ -20,14 +20,13 @@ from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.version_file import LostFile
 from kafkalike.model import faults
 from kafkalike.model.replication.registration import Replica
-from kafkalike.replication.tables.live_files import live_files
 from kafkalike.storage.port import Storage
 
 BYTES_BESIDE: Final = 64 << 20
 """Bytes of data files that are in memory at the same time, unless one alone is larger."""
 
 
-class Supplies:
+class DataFileCopier:
     """The data files that a process has made, and those that replicas have.
 
     Args:
@@ -123,7 +122,7 @@ class Supplies:
             return self._store_of(source).read(add.path)
         except FileNotFoundError:
             # Maintenance removes files that no version names any more.
-            if add.path not in live_files(load_snapshot(self._there(source))):
+            if add.path not in load_snapshot(self._there(source)).live_files():
                 return None
         try:
             return self._held(add, besides)
@@ -159,7 +158,7 @@ class Supplies:
         store = self._there(replica)
         snapshot = load_snapshot(store)
         sizes = {entry.name: entry.size for entry in store.list(deep=True)}
-        lacking = [add for path, add in sorted(live_files(snapshot).items()) if sizes.get(path) != add.size]
+        lacking = [add for path, add in sorted(snapshot.live_files().items()) if sizes.get(path) != add.size]
         if not lacking:
             return ()
         txns = {str(txn["appId"]): int(txn["version"]) for txn in snapshot.of_kind("txn")}
@@ -182,7 +181,7 @@ class Supplies:
         origin, target = self._there(source), self._there(replica)
         files = LogFiles.listed(origin).checkpoints
         version = max(files)
-        live = tuple(live_files(load_snapshot(origin, version)).values())
+        live = tuple(load_snapshot(origin, version).live_files().values())
         self.supply(replica, live, source, partly=partly, durable=durable)
         note_beginning(target, version)
         for name in files[version]:
