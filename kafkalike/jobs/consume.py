@@ -21,8 +21,8 @@ from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.spark.files.consume import consume
-from kafkalike.spark.files.file_formats import MODES, TARGETS, Target
-from kafkalike.spark.files.value_decoding import Decoding
+from kafkalike.spark.files.file_formats import MODES, TARGETS, FileTarget
+from kafkalike.spark.files.value_decoder import Decoding
 from kafkalike.spark.partition_offsets import EARLIEST, parse_offsets
 
 
@@ -103,7 +103,7 @@ def main(
     done = consume(
         session_of(f"consume {topic}", command_config, cluster),
         topic,
-        Target(format=target_format, path=path, mode=mode, options=pairs(options, "--option"), emit=click.echo),
+        FileTarget(format=target_format, path=path, mode=mode, options=pairs(options, "--option"), emit=click.echo),
         cluster,
         starting=None if starting is None else parse_offsets(starting, topic),
         ending=parse_offsets(ending_offsets, topic),

@@ -16,7 +16,7 @@ from kafkalike.cli.jobs.record_options import column_options, schema_options
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.model.config.topic_config import CODECS
 from kafkalike.spark import write
-from kafkalike.spark.files.file_formats import SOURCES, Source, load
+from kafkalike.spark.files.file_formats import SOURCES, FileSource, load
 from kafkalike.spark.record_columns import RecordColumns, record_columns
 
 
@@ -69,7 +69,7 @@ def produce(
     """
     if (txn_id is None) != (txn_version is None):
         raise click.UsageError("--txn-id and --txn-version go together")
-    source = Source(format=source_format, paths=paths, schema=schema, options=pairs(options, "--option"))
+    source = FileSource(format=source_format, paths=paths, schema=schema, options=pairs(options, "--option"))
     spark = session_of(f"produce {topic}", command_config)
     columns = replace(columns, plain_value=schemas["value_schema"] is None, plain_key=schemas["key_schema"] is None)
     written = write(

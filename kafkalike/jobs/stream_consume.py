@@ -27,8 +27,8 @@ from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.spark import CheckpointProgress, write_stream
 from kafkalike.spark.dead_letter_frames import ensure_topics
-from kafkalike.spark.files.file_formats import Target, save
-from kafkalike.spark.files.value_decoding import TYPED, Decoding, decoded, decoded_and_letters
+from kafkalike.spark.files.file_formats import FileTarget, save
+from kafkalike.spark.files.value_decoder import TYPED, Decoding, decoded, decoded_and_letters
 
 TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
 
@@ -148,7 +148,7 @@ def follow(aside: StreamingQuery, query: StreamingQuery, *, available_now: bool)
 def show(frame: DataFrame, batch_id: int) -> None:
     """Print a batch."""
     del batch_id
-    save(frame, Target(format="console", emit=click.echo))
+    save(frame, FileTarget(format="console", emit=click.echo))
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ _SHAPES: tuple[tuple[type | tuple[type, ...], tuple[str, ...]], ...] = (
 """What keywords hold; a `$ref` may lead to what no metaschema has looked at."""
 
 
-class Places:
+class DocumentReferences:
     """Where the schemas of a document, and of those that it uses, stand.
 
     Args:

@@ -18,7 +18,7 @@ from kafkalike.schemas.confluent_types import (
     read_registered,
     read_schema,
 )
-from kafkalike.schemas.transport import CACHED_SCHEMAS, Asking, Door, Recent, SourceClient, at, query_of, said
+from kafkalike.schemas.transport import CACHED_SCHEMAS, Asking, LruCache, SourceClient, Transport, at, query_of, said
 
 
 class SettingsClient(Asking):
@@ -145,11 +145,11 @@ class RegistryClient(SettingsClient, SourceClient):
         conf: what `config` gives.
     """
 
-    def __init__(self, door: Door, conf: Mapping[str, Any]) -> None:
+    def __init__(self, door: Transport, conf: Mapping[str, Any]) -> None:
         super().__init__(door)
         self._conf = dict(conf)
         self._cache = _NoCache()
-        self._by_id: Recent[tuple[int, str | None], Schema] = Recent(CACHED_SCHEMAS)
+        self._by_id: LruCache[tuple[int, str | None], Schema] = LruCache(CACHED_SCHEMAS)
 
     def __enter__(self) -> Self:
         return self

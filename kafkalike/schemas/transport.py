@@ -13,7 +13,7 @@ from kafkalike.model.schemas.schema import Reference, Registered, Schema
 from kafkalike.schemas.confluent_types import read_value, read_version, written
 
 
-class Door(Protocol):
+class Transport(Protocol):
     """Takes requests of Confluent's REST interface."""
 
     def ask(self, method: str, path: Sequence[str], query: Mapping[str, str] | None = None, body: object = None) -> Any:  # noqa: ANN401 - any JSON
@@ -28,7 +28,7 @@ class Asking:
         door: where requests go.
     """
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Transport) -> None:
         self._door = door
 
 
@@ -60,10 +60,10 @@ CACHED_SCHEMAS: Final = 1_000
 class SourceClient(Asking):
     """See `RegistryClient`."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Transport) -> None:
         super().__init__(door)
-        self._values: Recent[int, Schema] = Recent(CACHED_SCHEMAS)
-        self._versions: Recent[tuple[str, int], Schema] = Recent(CACHED_SCHEMAS)
+        self._values: LruCache[int, Schema] = LruCache(CACHED_SCHEMAS)
+        self._versions: LruCache[tuple[str, int], Schema] = LruCache(CACHED_SCHEMAS)
 
     def clear_caches(self) -> None:
         """Forget schemas that were looked up."""
@@ -155,7 +155,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
+class LruCache(Generic[K, V]):
     """A cache that forgets what was not used for longest. Thread-safe.
 
     Args:

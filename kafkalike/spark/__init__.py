@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from kafkalike.spark.entry import session as session
     from kafkalike.spark.format.format import register_format as register_format
     from kafkalike.spark.format.query_lag import offsets_behind as offsets_behind
-    from kafkalike.spark.key_deletion import forget as forget
-    from kafkalike.spark.partition_column import partition_column as partition_column
     from kafkalike.spark.reads.frames import read as read
     from kafkalike.spark.reads.stream_frames import read_stream as read_stream
+    from kafkalike.spark.record_columns import partition_column as partition_column
     from kafkalike.spark.sql.topic_views import register_sql as register_sql
     from kafkalike.spark.sql.value_views import create_view as create_view
     from kafkalike.spark.sql.value_views import decoded_values as decoded_values
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from kafkalike.spark.typed.typed_views import refresh_views as refresh_views
     from kafkalike.spark.writes.batch_write import Written as Written
     from kafkalike.spark.writes.batch_write import write as write
+    from kafkalike.spark.writes.key_deletion import forget as forget
     from kafkalike.spark.writes.stream_write import StreamWriter as StreamWriter
     from kafkalike.spark.writes.stream_write import write_stream as write_stream
     from kafkalike.spark.writes.transaction import Transaction as Transaction
@@ -41,10 +41,10 @@ _HOME = {
     "create_view": "kafkalike.spark.sql.value_views",
     "dead_letters": "kafkalike.spark.dead_letter_frames",
     "decoded_values": "kafkalike.spark.sql.value_views",
-    "forget": "kafkalike.spark.key_deletion",
+    "forget": "kafkalike.spark.writes.key_deletion",
     "from_topic": "kafkalike.spark.typed.decode",
     "offsets_behind": "kafkalike.spark.format.query_lag",
-    "partition_column": "kafkalike.spark.partition_column",
+    "partition_column": "kafkalike.spark.record_columns",
     "read": "kafkalike.spark.reads.frames",
     "read_stream": "kafkalike.spark.reads.stream_frames",
     "refresh_views": "kafkalike.spark.typed.typed_views",

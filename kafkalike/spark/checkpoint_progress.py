@@ -21,7 +21,7 @@ from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.group_claims import GroupClaim
-from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, Checkpoint
+from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, StreamCheckpoint
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -186,7 +186,7 @@ class CheckpointProgress:
     ) -> None:
         """See `GroupProgress` for the errors."""
         self._progress = GroupProgress(group_id, bootstrap_servers, clock=clock)
-        self._checkpoint = Checkpoint(spark, checkpoint)
+        self._checkpoint = StreamCheckpoint(spark, checkpoint)
 
     def catch_up(self) -> int | None:
         """Commit the offsets of the newest batch that is done; see `GroupProgress` for the errors.

@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, StringType
 
 from kafkalike.connect import connect_delta
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.spark.jvm.stream_checkpoint import Checkpoint
+from kafkalike.spark.jvm.stream_checkpoint import StreamCheckpoint
 from kafkalike.spark.record_columns import HEADERS, no_headers
 from kafkalike.spark.writes.batch_write import Written
 from kafkalike.spark.writes.stream_write import StreamWriter
@@ -59,7 +59,7 @@ class KafkaImport:
     def write(self, frame: DataFrame, batch_id: int) -> Written:
         """Make the topics as wide as Kafka's, then write the batch; see `StreamWriter.write` for the errors."""
         counts: dict[str, int] = {}
-        for tp in Checkpoint(frame.sparkSession, self._checkpoint).offsets(batch_id).ends:
+        for tp in StreamCheckpoint(frame.sparkSession, self._checkpoint).offsets(batch_id).ends:
             counts[tp.topic] = max(counts.get(tp.topic, 0), tp.partition + 1)
         known = self._cluster.topics()
         for topic, total in sorted(counts.items()):

@@ -62,7 +62,7 @@ class ConsoleServer:
         if token == "" and not is_loopback(host):
             raise KafkaConfigurationError(f"whoever reaches {host} could ask: a token is needed there")
         self.token = secrets.token_urlsafe(24) if token is None else token
-        door = serving.Door(host=host, port=port, anyone=bool(self.token), certificate=certificate)
+        door = serving.ListeningAddress(host=host, port=port, anyone=bool(self.token), certificate=certificate)
         self.url: str = door.url
         """Where it listens."""
         rules = guard.Guard(

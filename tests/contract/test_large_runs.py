@@ -21,7 +21,7 @@ from kafkalike.log.runs.run_manifest import LargeRun, RunManifest, dump_manifest
 from kafkalike.log.runs.run_payload import DecidedRuns, StagedPayload
 from kafkalike.maintenance.staging.lease import HeldFolder
 from kafkalike.model.record_batch import Appended
-from kafkalike.spark.writes.commit import Commit, commit_results
+from kafkalike.spark.writes.commit import StagedCommit, commit_results
 from kafkalike.spark.writes.staged_files import TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of
 from kafkalike.storage.footers.thrift import read_struct, write_struct
@@ -190,7 +190,7 @@ def stage(cluster: Cluster, folder: Path, rows: Iterator[pa.RecordBatch], task: 
 
 def commit(cluster: Cluster, folder: Path, *results: TaskResult) -> Appended:
     files = HeldFolder(str(folder)).files
-    done = commit_results(cluster, "t", results, files, Commit(codec="none", timeout_ms=60_000))
+    done = commit_results(cluster, "t", results, files, StagedCommit(codec="none", timeout_ms=60_000))
     return done["t"]
 
 

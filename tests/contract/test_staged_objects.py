@@ -22,8 +22,8 @@ from kafkalike.maintenance.staging.prefix import IDLE_MS, Prefix, left_behind
 from kafkalike.maintenance.staging.scratch import scratch_folder
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.spark.writes.commit import Commit, commit_results
-from kafkalike.spark.writes.staged_files import Folder, Target, TaskResult, stage_topics
+from kafkalike.spark.writes.commit import StagedCommit, commit_results
+from kafkalike.spark.writes.staged_files import Folder, StagingTarget, TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of
 from kafkalike.storage.port import Entry
 from tests.tools.clusters import object_store
@@ -55,7 +55,7 @@ def rows(*records: tuple[str, str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(topics, pa.string()), pa.array(values)], ["topic", "value"])
 
 
-def staged(target: Target, folder: Folder, *batches: pa.RecordBatch, task: int = 0) -> TaskResult:
+def staged(target: StagingTarget, folder: Folder, *batches: pa.RecordBatch, task: int = 0) -> TaskResult:
     """The result of a task, whose orders have come from another process."""
     sent, where = pickle.loads(pickle.dumps((target, folder)))  # noqa: S301 - as Spark does it
     result: TaskResult = pickle.loads(pickle.dumps(stage_topics(sent, where, batches, task)))  # noqa: S301
@@ -63,7 +63,7 @@ def staged(target: Target, folder: Folder, *batches: pa.RecordBatch, task: int =
 
 
 def commit(cluster: Cluster, folder: Folder, *results: TaskResult) -> Mapping[str, Appended]:
-    return commit_results(cluster, None, results, folder.files, Commit(codec="none", timeout_ms=60_000))
+    return commit_results(cluster, None, results, folder.files, StagedCommit(codec="none", timeout_ms=60_000))
 
 
 def test_records_of_several_tasks_are_numbered_in_their_order_and_nothing_is_left(cluster: Cluster) -> None:
@@ -93,7 +93,7 @@ def test_a_large_task_is_sent_in_parts_and_read_by_ranges(cluster: Cluster) -> N
 
     with staging_place(cluster.store) as folder:
         result = staged(target, folder, batch)
-        written = commit_results(cluster, "a", [result], folder.files, Commit(codec="none", timeout_ms=60_000))
+        written = commit_results(cluster, "a", [result], folder.files, StagedCommit(codec="none", timeout_ms=60_000))
 
     log = cluster.log("a")
     assert sum(len(run) for run in written["a"].ranges.values()) == len(values)
@@ -113,7 +113,7 @@ def test_what_many_tasks_have_staged_is_fetched_side_by_side(object_server: Call
             results = [staged(target, folder, rows(("a", str(task))), task=task) for task in range(24)]
             proxy.plan.seconds = {"GET": 0.05}
             proxy.most.clear()
-            commit_results(cluster, "a", results, folder.files, Commit(codec="none", timeout_ms=60_000))
+            commit_results(cluster, "a", results, folder.files, StagedCommit(codec="none", timeout_ms=60_000))
 
         assert proxy.most["GET"] > 8
         assert everything(cluster.log("a")) == {0: [(n, str(n)) for n in range(24)]}
@@ -137,7 +137,7 @@ def test_records_on_the_disk_of_the_machine_are_numbered_as_those_in_the_store(
             staged(target, folder, *[rows(("a", f"{task} {n}")) for n in range(3)], task=task) for task in range(2)
         ]
         near, between = folder.files.list(), cluster.store.list("__staging", deep=True)
-        written = commit_results(cluster, "a", results, folder.files, Commit(codec="none", timeout_ms=60_000))
+        written = commit_results(cluster, "a", results, folder.files, StagedCommit(codec="none", timeout_ms=60_000))
 
     assert (len(near), len(between)) == {"room": (6, 0), "none": (1, 6), "one file": (2, 5)}[free]
     assert sum(len(run) for run in written["a"].ranges.values()) == 6
@@ -165,7 +165,7 @@ def test_a_task_that_outlives_its_job_leaves_nothing_on_the_disk(
     assert "FileNotFoundError" in (late.error or "")
     for result in (early, late):
         with pytest.raises(KafkaStorageError):
-            commit_results(cluster, "a", [result], folder.files, Commit(codec="none", timeout_ms=60_000))
+            commit_results(cluster, "a", [result], folder.files, StagedCommit(codec="none", timeout_ms=60_000))
     assert cluster.log("a").log_end(0) == 0
     assert list(tmp_path.iterdir()) == []
     assert cluster.store.list("__staging", deep=True) == []
@@ -235,7 +235,7 @@ def test_a_job_is_left_behind_when_none_of_its_files_is_fresh() -> None:
 
 def test_a_topic_that_must_exist_is_named(cluster: Cluster) -> None:
     """By the task, in its result."""
-    target = Target(topic=None, known={}, missing=None)
+    target = StagingTarget(topic=None, known={}, missing=None)
 
     with staging_place(cluster.store) as folder:
         result = staged(target, folder, rows(("a", "1")))

@@ -22,8 +22,8 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.dead_letters.dead_letter_topic import ensure
 from kafkalike.maintenance.staging.lease import HeldFolder
 from kafkalike.model.config.server_config import ServerConfig
-from kafkalike.spark.writes.commit import Commit, commit_results
-from kafkalike.spark.writes.staged_files import Target, TaskResult, stage_topics
+from kafkalike.spark.writes.commit import StagedCommit, commit_results
+from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of
 from tests.tools.clusters import on_disk
 from tests.tools.records import all_records
@@ -45,7 +45,7 @@ def rows(*records: tuple[str | None, str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(topics, pa.string()), pa.array(values)], ["topic", "value"])
 
 
-def staged(target: Target, folder: Path, *batches: pa.RecordBatch, task: int = 0) -> TaskResult:
+def staged(target: StagingTarget, folder: Path, *batches: pa.RecordBatch, task: int = 0) -> TaskResult:
     """The result of a task, which has come from another process."""
     sent, where = pickle.loads(pickle.dumps((target, HeldFolder(str(folder)))))  # noqa: S301 - as Spark does it
     result: TaskResult = pickle.loads(pickle.dumps(stage_topics(sent, where, batches, task)))  # noqa: S301
@@ -54,7 +54,7 @@ def staged(target: Target, folder: Path, *batches: pa.RecordBatch, task: int = 0
 
 def commit(cluster: Cluster, folder: Path, *results: TaskResult) -> Mapping[str, Appended]:
     return commit_results(
-        cluster, None, results, HeldFolder(str(folder)).files, Commit(codec="none", timeout_ms=60_000)
+        cluster, None, results, HeldFolder(str(folder)).files, StagedCommit(codec="none", timeout_ms=60_000)
     )
 
 
@@ -210,7 +210,7 @@ def named(*records: tuple[str, int | None, str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns, keys], ["topic", "partition", "value", "key"])
 
 
-def naming(cluster: Cluster, topic: str | None = None) -> Target:
+def naming(cluster: Cluster, topic: str | None = None) -> StagingTarget:
     return target_of(cluster, topic, codec="none", names_partitions=True)
 
 

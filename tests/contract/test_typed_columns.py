@@ -14,21 +14,21 @@ from kafkalike.schemas import Registry
 from kafkalike.schemas import Schema as Shape
 from kafkalike.schemas.picklable_registry import SentSchemas, Where
 from kafkalike.spark.typed.decode import FOUND, WRONG, Decode
-from kafkalike.spark.typed.reader_schema import Reading
-from kafkalike.spark.typed.typed_views import Columns, OneColumn
+from kafkalike.spark.typed.reader_schema import ReaderSchema
+from kafkalike.spark.typed.typed_views import OneColumn, ValueColumns
 from tests.tools.avro_cases import avro
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "string"}]}
 
 
-def columns(root: str) -> Columns:
+def columns(root: str) -> ValueColumns:
     number = Registry(root).register_schema("t-value", Shape(json.dumps(SCHEMA)))
     schema = Schema("AVRO", json.dumps(SCHEMA))
     source = SentSchemas.of(Where((("url", f"kafkalike:{root}"),)), "t-value", [schema])
-    return Columns(Decode(Reading(schema, number, source)))
+    return ValueColumns(Decode(ReaderSchema(schema, number, source)))
 
 
-def in_a_worker(made: Columns, *places: int | str) -> list[OneColumn]:
+def in_a_worker(made: ValueColumns, *places: int | str) -> list[OneColumn]:
     """The functions, unpickled one after the other where no other one is left."""
     sent = [pickle.dumps(made.function(place)) for place in places]
     gc.collect()

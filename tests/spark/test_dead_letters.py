@@ -18,8 +18,8 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.config.dead_letter_config import settings_of
 from kafkalike.schemas import Registry, Schema
 from kafkalike.spark.files.consume import consume
-from kafkalike.spark.files.file_formats import Target
-from kafkalike.spark.files.value_decoding import Decoding
+from kafkalike.spark.files.file_formats import FileTarget
+from kafkalike.spark.files.value_decoder import Decoding
 from tests.tools.letters import lettered, letters
 from tests.tools.partitions import partition_values
 from tests.tools.records import fill
@@ -124,7 +124,7 @@ def test_records_with_schemas_become_letters_with_their_keys(
     done = consume(
         spark,
         "typed",
-        Target(format="json", path=str(tmp_path / "out")),
+        FileTarget(format="json", path=str(tmp_path / "out")),
         cluster,
         group="g",
         decoding=decoding,

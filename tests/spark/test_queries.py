@@ -14,7 +14,7 @@ from kafkalike import KafkaProducer
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.spark.sql.queries import MOST_CELL, MOST_COLUMNS, MOST_ROWS, MOST_TEXTS, Answer, Queries, Query
+from kafkalike.spark.sql.queries import MOST_CELL, MOST_COLUMNS, MOST_ROWS, MOST_TEXTS, Answer, Queries, SqlQuery
 from kafkalike.ui.access_control import Guard
 from kafkalike.ui.app import console
 from kafkalike.ui.cluster_view import Desk
@@ -39,7 +39,7 @@ def queries(spark: SparkSession, filled: str) -> Queries:
 
 
 def ran(queries: Queries, text: str) -> Answer:
-    return queries.run(Query(text))
+    return queries.run(SqlQuery(text))
 
 
 def test_statements_that_read_are_run(queries: Queries) -> None:
@@ -230,7 +230,7 @@ def test_a_statement_that_goes_on_after_its_end_is_given_up_and_the_next_one_wai
 
 
 def test_a_statement_is_cancelled(queries: Queries) -> None:
-    query = Query(ENDLESS)
+    query = SqlQuery(ENDLESS)
     threading.Timer(1, query.cancel).start()
 
     with pytest.raises(KafkaTimeoutError, match="was cancelled"):

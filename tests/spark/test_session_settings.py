@@ -19,7 +19,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.schemas import Registry, Schema
 from kafkalike.spark.files.topic_export import export_topic, import_topic
-from kafkalike.spark.sql.session_views import FUNCTIONS_SETTING
+from kafkalike.spark.sql.catalog_views import FUNCTIONS_SETTING
 from tests.tools import awkward_records as awkward
 from tests.tools.awkward_records import AUTUMN_MS, RECORDS, SPRING_MS, shown, stored
 from tests.tools.session_settings import SETTINGS, WITH_ANSI, WITHOUT_ANSI, ZONE, settings, together

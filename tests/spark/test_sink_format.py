@@ -17,7 +17,7 @@ from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.errors import OutOfOrderSequenceNumberError
 from kafkalike.model.record_batch import TxnId
 from kafkalike.spark import write
-from kafkalike.spark.writes.commit import Commit, commit_results
+from kafkalike.spark.writes.commit import StagedCommit, commit_results
 from kafkalike.spark.writes.staged_files import TaskResult, TopicRuns
 from kafkalike.spark.writes.write_ids import Naming
 from tests.tools.clusters import on_disk
@@ -377,7 +377,7 @@ def test_a_rerun_whose_records_went_meanwhile_is_an_error(root: str) -> None:
             "t",
             [left_out],
             cluster.store,
-            Commit(codec="none", timeout_ms=60_000, naming=Naming.of(TxnId("job", 5))),
+            StagedCommit(codec="none", timeout_ms=60_000, naming=Naming.of(TxnId("job", 5))),
         )
 
     assert cluster.log("t").txn_version("job") is None

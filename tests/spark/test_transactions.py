@@ -26,7 +26,7 @@ from kafkalike.log.snapshots import Snapshot
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.spark.files.consume import consume
-from kafkalike.spark.files.file_formats import Target
+from kafkalike.spark.files.file_formats import FileTarget
 from kafkalike.spark.files.topic_export import export_topic
 from tests.spark.workers.stream_together import TOPICS, copies
 from tests.spark.workers.stream_together import copy as copy_stream
@@ -288,7 +288,7 @@ def test_topics_are_read_joined_consumed_and_exported_as_of_a_snapshot(
     assert [row.value for row in spark.sql(joined).collect()] == ["1"]
     offsets = spark.sql("SELECT group_id, committed_offset FROM kafkalike_consumer_offsets").collect()
     assert [tuple(row) for row in offsets] == [("g", 1)]
-    copied = consume(spark, "a", Target(format="json", path=str(tmp_path / "a")), topics, at=kept)
+    copied = consume(spark, "a", FileTarget(format="json", path=str(tmp_path / "a")), topics, at=kept)
     exported = export_topic(spark, "a", str(tmp_path / "b"), topics, at=kept)
     assert copied.records == exported.records == 1
     with pytest.raises(IllegalArgumentError, match="no topic 'c'"):

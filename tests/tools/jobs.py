@@ -10,8 +10,8 @@ import pyarrow as pa
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.staging.folder import staging_place
 from kafkalike.model.record_batch import Appended, TxnId
-from kafkalike.spark.writes.commit import Commit, commit_results
-from kafkalike.spark.writes.staged_files import Folder, Target, TaskResult, stage_topics
+from kafkalike.spark.writes.commit import StagedCommit, commit_results
+from kafkalike.spark.writes.staged_files import Folder, StagingTarget, TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of
 from kafkalike.spark.writes.write_ids import Naming
 
@@ -31,7 +31,7 @@ def arrow(rows: Iterable[tuple[str | None, str]], partition: int | None = None) 
     return pa.RecordBatch.from_pydict(columns)
 
 
-def staged(target: Target, folder: Folder, tasks: Sequence[Rows]) -> list[TaskResult]:
+def staged(target: StagingTarget, folder: Folder, tasks: Sequence[Rows]) -> list[TaskResult]:
     """The results of tasks, which write all of their rows to partition 0."""
     return [stage_topics(target, folder, [arrow(rows, 0)] if rows else [], number) for number, rows in enumerate(tasks)]
 
@@ -45,10 +45,10 @@ def write_rows(
         cluster: where to.
         tasks: the rows of each.
         name: application and version.
-        more: other fields of `Commit`.
+        more: other fields of `StagedCommit`.
     """
     naming = None if name is None else Naming.of(TxnId(*name))
-    how = Commit(**{"codec": "none", "timeout_ms": 60_000, "naming": naming, **more})
+    how = StagedCommit(**{"codec": "none", "timeout_ms": 60_000, "naming": naming, **more})
     with staging_place(cluster.store) as folder:
         results = staged(target_of(cluster, None, codec="none"), folder, tasks)
         return commit_results(cluster, None, results, folder.files, how)

@@ -7,8 +7,8 @@ import pytest
 
 from kafkalike.errors import IllegalArgumentError, InvalidGroupIdError, InvalidTopicError
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.format.option_parsing import MAX_LONG
-from kafkalike.spark.format.positions import AtOffsets, AtTime, AtTimes, Committed, Everywhere
+from kafkalike.spark.format.option_values import MAX_LONG
+from kafkalike.spark.format.positions import AtOffsets, AtTime, AtTimes, CommittedPosition, Everywhere
 from kafkalike.spark.format.source_options import (
     SourceOptions,
     check_batch,
@@ -368,5 +368,5 @@ def test_where_a_group_stands_can_be_a_start_and_an_end() -> None:
     made = options(startingOffsets="Committed", endingOffsets="committed", group_id="g")
     latest = options(startingOffsets="committed", kafka__group__id="g", kafka__auto__offset__reset="latest")
 
-    assert (made.starting, made.ending, made.group_id) == (Committed(), Committed(), "g")
-    assert latest.starting == Committed("latest")
+    assert (made.starting, made.ending, made.group_id) == (CommittedPosition(), CommittedPosition(), "g")
+    assert latest.starting == CommittedPosition("latest")

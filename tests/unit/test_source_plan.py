@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.segments import Segment, SegmentIndex
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.format.batch_plan import Run, grouped, rate_limited, split, waits
+from kafkalike.spark.format.batch_plan import OffsetRun, grouped, rate_limited, split, waits
 from kafkalike.spark.format.positions import offsets_of
 from kafkalike.spark.format.query_lag import offsets_behind
 from kafkalike.spark.partition_offsets import offsets_json
@@ -21,11 +21,11 @@ def tp(partition: int, topic: str = "t") -> TopicPartition:
     return TopicPartition(topic, partition)
 
 
-def runs(*sizes: int, start: int = 0) -> list[Run]:
-    return [Run(tp(p), range(start, start + size)) for p, size in enumerate(sizes)]
+def runs(*sizes: int, start: int = 0) -> list[OffsetRun]:
+    return [OffsetRun(tp(p), range(start, start + size)) for p, size in enumerate(sizes)]
 
 
-def bounds(pieces: list[Run]) -> list[tuple[int, int, int]]:
+def bounds(pieces: list[OffsetRun]) -> list[tuple[int, int, int]]:
     return [(piece.tp.partition, piece.offsets.start, piece.offsets.stop) for piece in pieces]
 
 

@@ -10,7 +10,7 @@ from kafkalike.log.runs.run_manifest import StagedRun
 from kafkalike.log.runs.run_payload import write_anew
 from kafkalike.log.topic.column_rules import Rules
 from kafkalike.maintenance.staging.lease import HeldFolder
-from kafkalike.spark.writes.staged_files import KnownTopic, Target, stage_topics
+from kafkalike.spark.writes.staged_files import KnownTopic, StagingTarget, stage_topics
 
 RULES = Rules(num_partitions=1, first_turn=0, max_bytes=1000, min_time_ms=0, max_time_ms=10, now_ms=5, compacted=False)
 
@@ -18,7 +18,7 @@ RULES = Rules(num_partitions=1, first_turn=0, max_bytes=1000, min_time_ms=0, max
 def test_two_attempts_at_a_segment_write_two_files(tmp_path: Path) -> None:
     """Spark may run a task twice at a time: a late attempt must not touch the file that is committed."""
     rows = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"], pa.binary())], ["value"])
-    target = Target(topic="t", known={"t": KnownTopic("id", RULES, None)}, missing=None)
+    target = StagingTarget(topic="t", known={"t": KnownTopic("id", RULES, None)}, missing=None)
     folder = HeldFolder(str(tmp_path))
     runs = [run for run in stage_topics(target, folder, [rows], 0).topics["t"].runs if isinstance(run, StagedRun)]
     where = Numbering(

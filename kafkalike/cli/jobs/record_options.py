@@ -11,7 +11,7 @@ import click
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings, settings_of
 from kafkalike.schemas import Schema
-from kafkalike.spark.files.value_decoding import KEY_FORMATS, TYPED, VALUE_FORMATS, Decoding
+from kafkalike.spark.files.value_decoder import KEY_FORMATS, TYPED, VALUE_FORMATS, Decoding
 from kafkalike.spark.record_columns import RecordColumns
 
 Command = Callable[..., None]

@@ -23,7 +23,7 @@ LONG: Final = 32
 """Items, from which walking is worth it."""
 
 
-class Items(Node):
+class ItemsNode(Node):
     """Arrays and maps: blocks of items, each after its number of items; a block of none ends them."""
 
     def __init__(self, kind: pa.DataType, item: Node, key: Node | None = None) -> None:

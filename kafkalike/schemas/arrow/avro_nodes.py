@@ -42,7 +42,7 @@ class Node(ABC):
         raise UnclearError
 
 
-class Nothing(Node):
+class NullNode(Node):
     """A null, which has no bytes, as a null of the reader's type."""
 
     item_bytes = 0
@@ -60,7 +60,7 @@ class Nothing(Node):
         return at
 
 
-class Constant(Node):
+class ConstantNode(Node):
     """A field that the writer did not have: the reader's default."""
 
     item_bytes = 0
@@ -78,7 +78,7 @@ class Constant(Node):
         return self._value.take(pa.array(np.zeros(len(rows), np.int64)))
 
 
-class Number(Node):
+class NumberNode(Node):
     """A whole number of variable length."""
 
     def __init__(self, convert: Convert) -> None:
@@ -97,7 +97,7 @@ class Number(Node):
         return number_at(data, at)[1]
 
 
-class Plain(Node):
+class PlainNode(Node):
     """A number of fixed size."""
 
     def __init__(self, dtype: str, convert: Convert) -> None:
@@ -115,7 +115,7 @@ class Plain(Node):
         return at + self.item_bytes
 
 
-class Bytes(Node):
+class BytesNode(Node):
     """A run of bytes: after its length, or of a fixed one."""
 
     def __init__(self, gather: Gather, size: int | None = None) -> None:
@@ -141,7 +141,7 @@ class Bytes(Node):
         return cursor.spans(rows, np.full(len(rows), self._size, np.int64))
 
 
-class Record(Node):
+class RecordNode(Node):
     """A record: the writer's fields in their order, as the reader's in theirs."""
 
     def __init__(
@@ -187,7 +187,7 @@ class Record(Node):
         return at
 
 
-class Skipped(Node):
+class SkippedNode(Node):
     """A record that nobody wants, which may stand in itself."""
 
     item_bytes = 0
@@ -213,7 +213,7 @@ class Skipped(Node):
         cursor.depth -= 1
 
 
-class Union(Node):
+class UnionNode(Node):
     """One of several types: its number, and a value of it."""
 
     def __init__(self, kind: pa.DataType, branches: Sequence[Node | str]) -> None:
@@ -231,7 +231,7 @@ class Union(Node):
         pieces, chosen = [], np.full(len(rows), -1, np.int64)
         first = 0
         for node, places in self._taken(cursor, rows):
-            if isinstance(node, Nothing):
+            if isinstance(node, NullNode):
                 continue
             pieces.append(node.read(cursor, rows[places]))
             chosen[places] = first + np.arange(len(places))
@@ -273,7 +273,7 @@ class Union(Node):
         return taken
 
 
-class Member(Node):
+class BranchNode(Node):
     """A value of one branch of the reader's union, in the struct that has a field for each branch."""
 
     def __init__(self, kind: pa.StructType, place: int, node: Node) -> None:

@@ -24,21 +24,21 @@ from kafkalike.schemas.arrow.avro_arrow_types import (
     record_fields,
     wider,
 )
-from kafkalike.schemas.arrow.avro_containers import Items
+from kafkalike.schemas.arrow.avro_containers import ItemsNode
 from kafkalike.schemas.arrow.avro_nodes import (
-    Bytes,
-    Constant,
+    BranchNode,
+    BytesNode,
+    ConstantNode,
     Gather,
-    Member,
     Node,
-    Nothing,
-    Number,
-    Plain,
-    Record,
-    Skipped,
-    Union,
+    NullNode,
+    NumberNode,
+    PlainNode,
+    RecordNode,
+    SkippedNode,
+    UnionNode,
 )
-from kafkalike.schemas.arrow.column_reader import Problems, Reading, UnmatchedError, check_type
+from kafkalike.schemas.arrow.column_reader import Problems, UnmatchedError, ValueReader, check_type
 from kafkalike.schemas.arrow.cursor import Cursor, Numbers
 from kafkalike.schemas.avro_schema import AvroField, AvroType, parse_avro
 from kafkalike.schemas.schema_source import SchemaSource
@@ -76,7 +76,7 @@ def plan(writer: AvroType, reader: AvroType, depth: int) -> Node:
     node = made.node(writer, reader, ())
     if reader.kind == "record":
         return node
-    return Record(pa.struct([pa.field(VALUE, made.kind(reader, ()))]), [(node, 0)], [])
+    return RecordNode(pa.struct([pa.field(VALUE, made.kind(reader, ()))]), [(node, 0)], [])
 
 
 class _MeaningError(UnmatchedError):
@@ -96,7 +96,7 @@ class _MeaningError(UnmatchedError):
 class _Plan:
     def __init__(self, depth: int) -> None:
         self._depth = depth
-        self._skips: dict[str, Skipped] = {}
+        self._skips: dict[str, SkippedNode] = {}
 
     def kind(self, wants: AvroType, around: Around) -> pa.DataType:
         return arrow_type(wants, self._depth, around)
@@ -105,14 +105,14 @@ class _Plan:
         kind = self.kind(wants, around)
         assert kind is not None, "what has no column is gone past"
         if wrote.kind == "union":
-            return Union(kind, [self._branch(branch, wants, around) for branch in wrote.branches])
+            return UnionNode(kind, [self._branch(branch, wants, around) for branch in wrote.branches])
         if wants.kind == "union":
             return self._chosen(wrote, wants, around, kind)
         if wrote.kind == wants.kind == "record":
             return self._record(wrote, wants, around, kind)
         if wrote.kind == wants.kind and wrote.items is not None and wants.items is not None:
-            key = Bytes(leaves.text) if wrote.kind == "map" else None
-            return Items(kind, self.node(wrote.items, wants.items, around), key)
+            key = BytesNode(leaves.text) if wrote.kind == "map" else None
+            return ItemsNode(kind, self.node(wrote.items, wants.items, around), key)
         return _leaf(wrote, wants, kind)
 
     def _branch(self, branch: AvroType, wants: AvroType, around: Around) -> Node | str:
@@ -127,12 +127,12 @@ class _Plan:
         if wrote.kind == "null":
             if len(branches) == len(wants.branches):
                 raise UnmatchedError("the reader takes no null here")
-            return Nothing(kind)
+            return NullNode(kind)
         one = wider(branches)
         if one is not None:
             return self.node(wrote, one, around)
         place, node = self._matched(wrote, branches, around)
-        return node if len(branches) == 1 else Member(kind, kind.get_field_index(f"member{place}"), node)
+        return node if len(branches) == 1 else BranchNode(kind, kind.get_field_index(f"member{place}"), node)
 
     def _matched(self, wrote: AvroType, branches: list[AvroType], around: Around) -> tuple[int, Node]:
         """The first branch of the same type, else the first that can read it."""
@@ -173,8 +173,8 @@ class _Plan:
                 raise UnmatchedError(f"the reader's field {field.name} was not written, and has no default")
             place = places.get(field.name)
             if place is not None:
-                missing.append((Constant(default_array(field, kind.field(place).type, self._depth, inside)), place))
-        return Record(kind, steps, missing)
+                missing.append((ConstantNode(default_array(field, kind.field(place).type, self._depth, inside)), place))
+        return RecordNode(kind, steps, missing)
 
     def _field(self, wrote: AvroField, wants: AvroField, around: Around) -> Node:
         try:
@@ -185,18 +185,18 @@ class _Plan:
     def _skip(self, wrote: AvroType) -> Node:
         """What goes past a type that nobody wants."""
         if wrote.kind == "union":
-            return Union(pa.null(), [self._skip(branch) for branch in wrote.branches])
+            return UnionNode(pa.null(), [self._skip(branch) for branch in wrote.branches])
         if wrote.kind == "record":
             known = self._skips.get(wrote.name)
             if known is None:
-                known = self._skips[wrote.name] = Skipped()
+                known = self._skips[wrote.name] = SkippedNode()
                 known.fields = [self._skip(field.type) for field in wrote.fields]
                 known.item_bytes = sum(node.item_bytes for node in known.fields)
             return known
         if wrote.items is not None:
-            key = Bytes(leaves.raw) if wrote.kind == "map" else None
+            key = BytesNode(leaves.raw) if wrote.kind == "map" else None
             kind = pa.list_(pa.null()) if key is None else pa.map_(pa.string(), pa.null())
-            return Items(kind, self._skip(wrote.items), key)
+            return ItemsNode(kind, self._skip(wrote.items), key)
         return _leaf(wrote, wrote, arrow_type(wrote, 1))
 
 
@@ -216,24 +216,24 @@ def _leaf(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> Node:  # noqa:
     _check_meaning(wrote, wants)
     if given in _NUMBERS and wanted in _NUMBERS and _NUMBERS.index(given) <= _NUMBERS.index(wanted):
         if given in {"float", "double"}:
-            return Plain("<f4" if given == "float" else "<f8", leaves.floating(kind))
-        return Number(leaves.whole(kind, _unit(wrote, wants, kind), narrow=given == "int"))
+            return PlainNode("<f4" if given == "float" else "<f8", leaves.floating(kind))
+        return NumberNode(leaves.whole(kind, _unit(wrote, wants, kind), narrow=given == "int"))
     if given in _TEXTS and wanted in _TEXTS:
-        return Bytes(_gather(kind))
+        return BytesNode(_gather(kind))
     if given != wanted:
         raise UnmatchedError(f"the reader has {wants.label} where the writer has {wrote.label}")
     if given == "null":
-        return Nothing(kind)
+        return NullNode(kind)
     if given == "boolean":
-        return Plain("u1", leaves.truth)
+        return PlainNode("u1", leaves.truth)
     _check_names(wrote, wants)
     if given == "enum":
-        return Number(leaves.symbols([name if name in wants.symbols else wants.default for name in wrote.symbols]))
+        return NumberNode(leaves.symbols([name if name in wants.symbols else wants.default for name in wrote.symbols]))
     if wrote.size != wants.size:
         raise UnmatchedError(f"{wants.name} has {wants.size} bytes, and {wrote.size} were written")
     if pa.types.is_struct(kind):
-        return Bytes(leaves.duration(kind), wrote.size)
-    return Bytes(leaves.uuid if pa.types.is_string(kind) else _gather(kind), wrote.size)
+        return BytesNode(leaves.duration(kind), wrote.size)
+    return BytesNode(leaves.uuid if pa.types.is_string(kind) else _gather(kind), wrote.size)
 
 
 def _gather(kind: pa.DataType) -> Gather:
@@ -296,7 +296,7 @@ class AvroReader:
         self.columns = columns_of(self._wants, depth)
         self.is_record = self._wants.kind == "record"
 
-    def of(self, schema: Schema) -> Reading:
+    def of(self, schema: Schema) -> ValueReader:
         """See `Reader.of`."""
         check_type(schema, "AVRO")
         wrote = parse_avro(schema, self._source.referenced(schema), strict=False)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kafkalike.errors import InvalidSchemaError, SchemaRegistryError
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.column_reader import Reader, Reading, UnmatchedError
+from kafkalike.schemas.arrow.column_reader import ColumnReader, UnmatchedError, ValueReader
 from kafkalike.schemas.arrow.cursor import LARGEST_BATCH, Numbers, TooLargeError
 
 HEAD: Final = 5
@@ -29,7 +29,7 @@ class BatchDecoder:
     cannot be read becomes null, with a text that says why; it takes no other value along.
     """
 
-    def __init__(self, reader: Reader, schema_of: Callable[[int], Schema]) -> None:
+    def __init__(self, reader: ColumnReader, schema_of: Callable[[int], Schema]) -> None:
         """Make one.
 
         Args:
@@ -39,7 +39,7 @@ class BatchDecoder:
         """
         self._reader = reader
         self._schema_of = schema_of
-        self._readings: dict[int, Reading | str] = {}
+        self._readings: dict[int, ValueReader | str] = {}
         self.columns: pa.Schema = reader.columns
         self.is_record = reader.is_record
         self._kind = pa.struct(list(reader.columns))
@@ -112,7 +112,7 @@ class BatchDecoder:
             return pa.nulls(count, self._kind)
         return pa.concat_arrays(pieces).take(pa.array(chosen, mask=chosen < 0))
 
-    def _reading(self, number: int) -> Reading | str:
+    def _reading(self, number: int) -> ValueReader | str:
         """What reads the values of a schema, or why nothing does."""
         known = self._readings.get(number)
         if known is None:

@@ -16,7 +16,7 @@ Problems = Mapping[int, str]
 """What is wrong with values, by their numbers."""
 
 
-class Reader(Protocol):
+class ColumnReader(Protocol):
     """The columns of one reader's schema."""
 
     @property
@@ -29,7 +29,7 @@ class Reader(Protocol):
         """Whether values have fields; else they are one thing, whose column is called `value`."""
         ...
 
-    def of(self, schema: Schema) -> Reading:
+    def of(self, schema: Schema) -> ValueReader:
         """What reads values of a writer's schema. It is made once for each schema.
 
         Raises:
@@ -38,7 +38,7 @@ class Reader(Protocol):
         ...
 
 
-class Reading(Protocol):
+class ValueReader(Protocol):
     """What reads values of one writer's schema."""
 
     def __call__(self, data: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> tuple[pa.StructArray, Problems]:

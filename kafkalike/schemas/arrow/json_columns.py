@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.column_reader import Reading, check_type
+from kafkalike.schemas.arrow.column_reader import ValueReader, check_type
 from kafkalike.schemas.arrow.json_numbers import exact, is_number, nearest, parsed, whole
-from kafkalike.schemas.arrow.value_arrays import Column, Leaf, Lists, Maps, Structs, one_by_one
+from kafkalike.schemas.arrow.value_arrays import Column, LeafColumn, Lists, Maps, Structs, one_by_one
 from kafkalike.schemas.json_documents import JsonReferences, Resolver
 from kafkalike.schemas.limits import load_json
 from kafkalike.schemas.schema_source import SchemaSource
@@ -202,8 +202,8 @@ class JsonColumns:
             return Structs([(name, _taking(name), column) for name, column in found if column is not None], required)
         if any(_dict_of(part.schema.get("additionalProperties")) for part in parts):
             item = self._of(self._inner(parts, "additionalProperties"), around)
-            return None if item is None else Maps(Leaf(pa.string()), item)
-        return Leaf(pa.string(), json_text)
+            return None if item is None else Maps(LeafColumn(pa.string()), item)
+        return LeafColumn(pa.string(), json_text)
 
 
 def _dict_of(found: object) -> dict[str, Any]:
@@ -234,20 +234,20 @@ def _taking(name: str) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 def _leaf(kind: object) -> Column:
     if kind == "integer":
-        return Leaf(pa.int64(), _whole)
+        return LeafColumn(pa.int64(), _whole)
     if kind == "number":
-        return Leaf(pa.float64(), _number)
+        return LeafColumn(pa.float64(), _number)
     if kind in {"boolean", "null"}:
-        return Leaf(pa.bool_() if kind == "boolean" else pa.null())
-    return Leaf(pa.string(), json_text)
+        return LeafColumn(pa.bool_() if kind == "boolean" else pa.null())
+    return LeafColumn(pa.string(), json_text)
 
 
 def _text(form: object) -> Column:
     if form == "date":
-        return Leaf(pa.date32(), _day)
+        return LeafColumn(pa.date32(), _day)
     if form == "date-time":
-        return Leaf(pa.timestamp("us", "UTC"), moment)
-    return Leaf(pa.string())
+        return LeafColumn(pa.timestamp("us", "UTC"), moment)
+    return LeafColumn(pa.string())
 
 
 def _day(value: str) -> date:
@@ -294,7 +294,7 @@ class JsonReader:
         self._top, self.is_record = JsonColumns(schema.text, used, depth).top()
         self.columns = pa.schema(list(self._top.kind))
 
-    def of(self, schema: Schema) -> Reading:
+    def of(self, schema: Schema) -> ValueReader:
         """See `Reader.of`."""
         check_type(schema, "JSON")
         return partial(one_by_one, self._top, _parsed)

@@ -15,7 +15,7 @@ from kafkalike.schemas.arrow.exact_cast import is_text
 from kafkalike.schemas.arrow.json_columns import JsonColumns, json_text
 from kafkalike.schemas.arrow.json_numbers import exact, nearest, parsed, whole
 from kafkalike.schemas.arrow.python_objects import at, check_kind, is_list, objects, without_doubles
-from kafkalike.schemas.arrow.value_arrays import Column, Leaf, Lists, Maps, Structs
+from kafkalike.schemas.arrow.value_arrays import Column, LeafColumn, Lists, Maps, Structs
 from kafkalike.schemas.codecs.codec import codec_for
 from kafkalike.schemas.schema_source import SchemaSource
 
@@ -57,7 +57,7 @@ def _plain(column: Column, kind: pa.DataType, path: str) -> Plain:
         return lambda entries: {
             key: None if value is None else inner(value) for key, value in without_doubles(entries, path).items()
         }
-    if isinstance(column, Leaf):
+    if isinstance(column, LeafColumn):
         check_kind(kind, path)
         known = _leaf(column, kind)
         if known is not None:
@@ -88,7 +88,7 @@ def _object(column: Structs, kind: pa.DataType, path: str) -> Plain:
     return plain
 
 
-def _leaf(column: Leaf, kind: pa.DataType) -> Plain | None:
+def _leaf(column: LeafColumn, kind: pa.DataType) -> Plain | None:
     """What writes values of a type into a leaf of the schema; None where none of them can mean the same."""
     if pa.types.is_null(kind):
         return _same
@@ -136,7 +136,7 @@ def _double(value: Any) -> Any:  # noqa: ANN401
     return exact(value)
 
 
-def _checked(column: Leaf) -> Plain:
+def _checked(column: LeafColumn) -> Plain:
     """A text that readers take for a time."""
     convert = column.convert or _same
 

@@ -18,8 +18,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import IllegalArgumentError, InvalidSchemaError
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.column_reader import Reading, check_type
-from kafkalike.schemas.arrow.value_arrays import Column, Leaf, Lists, Maps, Structs, one_by_one
+from kafkalike.schemas.arrow.column_reader import ValueReader, check_type
+from kafkalike.schemas.arrow.value_arrays import Column, LeafColumn, Lists, Maps, Structs, one_by_one
 from kafkalike.schemas.proto.field_changes import check_of
 from kafkalike.schemas.proto.proto_files import JSON_MESSAGES, WRAPPERS, build_file, message_at
 from kafkalike.schemas.schema_source import SchemaSource
@@ -107,12 +107,12 @@ def _value(field: FieldDescriptor, depth: int, around: tuple[str, ...]) -> Colum
     if field.message_type is not None:
         return _well_known(field.message_type) or _message(field.message_type, depth, around)
     if field.enum_type is not None:
-        return Leaf(pa.string(), _symbols(field.enum_type))
+        return LeafColumn(pa.string(), _symbols(field.enum_type))
     if field.type == _F.TYPE_BYTES:
-        return Leaf(pa.binary())
+        return LeafColumn(pa.binary())
     if field.type == _F.TYPE_STRING:
-        return Leaf(pa.string())
-    return Leaf(_SCALARS[field.cpp_type])
+        return LeafColumn(pa.string())
+    return LeafColumn(_SCALARS[field.cpp_type])
 
 
 def _symbols(enum: EnumDescriptor) -> Callable[[int], str]:
@@ -125,15 +125,15 @@ def _well_known(message: Descriptor) -> Column | None:
     """The column of one of Google's own messages, where it is more than its fields."""
     name = message.full_name
     if name == "google.protobuf.Timestamp":
-        return Leaf(pa.timestamp("us", "UTC"), _timestamp)
+        return LeafColumn(pa.timestamp("us", "UTC"), _timestamp)
     if name == "google.protobuf.Duration":
-        return Leaf(pa.duration("us"), _duration)
+        return LeafColumn(pa.duration("us"), _duration)
     if name in JSON_MESSAGES:
-        return Leaf(pa.string(), _json)
+        return LeafColumn(pa.string(), _json)
     if name in WRAPPERS:
         inner = _value(message.fields_by_name["value"], 1, ())
-        assert isinstance(inner, Leaf), "a wrapper has a scalar"
-        return Leaf(inner.kind, attrgetter("value"))
+        assert isinstance(inner, LeafColumn), "a wrapper has a scalar"
+        return LeafColumn(inner.kind, attrgetter("value"))
     return None
 
 
@@ -187,7 +187,7 @@ class ProtobufReader:
         self.columns = pa.schema(list(self._top.kind))
         self.is_record = True
 
-    def of(self, schema: Schema) -> Reading:
+    def of(self, schema: Schema) -> ValueReader:
         """See `Reader.of`."""
         check_type(schema, "PROTOBUF")
         file = build_file(schema, self._source.referenced(schema))

@@ -7,7 +7,7 @@ from typing import Final
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.avro_plan import AvroReader
-from kafkalike.schemas.arrow.column_reader import Reader
+from kafkalike.schemas.arrow.column_reader import ColumnReader
 from kafkalike.schemas.optional_imports import needed
 from kafkalike.schemas.schema_source import SchemaSource
 
@@ -15,7 +15,7 @@ DEPTH: Final = 3
 """How often a type may stand in itself, unless the caller says otherwise."""
 
 
-def reader_of(schema: Schema, source: SchemaSource, *, depth: int = DEPTH, message: str | None = None) -> Reader:
+def reader_of(schema: Schema, source: SchemaSource, *, depth: int = DEPTH, message: str | None = None) -> ColumnReader:
     """The columns that values are brought to.
 
     Args:

@@ -48,7 +48,7 @@ class Column(ABC):
         """
 
 
-class Leaf(Column):
+class LeafColumn(Column):
     """Values that Arrow takes as they are, or after a conversion."""
 
     def __init__(self, kind: pa.DataType, convert: Callable[[Any], Any] | None = None) -> None:

@@ -20,7 +20,7 @@ from kafkalike.schemas.compatibility.json_rules import (
     types_of,
     value_problems,
 )
-from kafkalike.schemas.json_documents import JsonSchema, Places
+from kafkalike.schemas.json_documents import DocumentReferences, JsonSchema
 from kafkalike.schemas.limits import MAX_COMPARISONS, no_deeper_than_the_stack
 
 Resolve = Callable[[Schema], Mapping[str, Schema]]
@@ -39,7 +39,7 @@ def problems(new: Schema, old: Schema, resolve: Resolve) -> list[str]:
         InvalidSchemaError: one of them is no JSON Schema, or has a `$ref` that leads nowhere.
     """
     with no_deeper_than_the_stack():
-        reader, writer = Places(new, resolve(new)), Places(old, resolve(old))
+        reader, writer = DocumentReferences(new, resolve(new)), DocumentReferences(old, resolve(old))
         return Comparison(reader, writer, count(1)).problems(reader.root, writer.root, "$")
 
 
@@ -52,7 +52,7 @@ class Comparison:
         steps: counts the comparisons; choices of choices could make more of them than anybody can wait for.
     """
 
-    def __init__(self, reader: Places, writer: Places, steps: Iterator[int]) -> None:
+    def __init__(self, reader: DocumentReferences, writer: DocumentReferences, steps: Iterator[int]) -> None:
         self._reader = reader
         self._writer = writer
         self._steps = steps

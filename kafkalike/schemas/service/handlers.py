@@ -11,10 +11,10 @@ from kafkalike.model.schemas.schema import BACKWARD, READWRITE, SCHEMA_TYPES, Re
 from kafkalike.model.schemas.schema_rows import EVERYWHERE, LIVE, Config
 from kafkalike.schemas.confluent_types import written
 from kafkalike.schemas.service.registry_request import Request, formatted
-from kafkalike.schemas.service.repository import Desk
+from kafkalike.schemas.service.repository import RegistryRepository
 
 
-def list_subjects(desk: Desk, request: Request) -> list[str]:
+def list_subjects(desk: RegistryRepository, request: Request) -> list[str]:
     """`GET /subjects`."""
     prefix = request.prefix
     found = [
@@ -23,7 +23,7 @@ def list_subjects(desk: Desk, request: Request) -> list[str]:
     return request.page(sorted(found))
 
 
-def list_versions(desk: Desk, request: Request) -> list[int]:
+def list_versions(desk: RegistryRepository, request: Request) -> list[int]:
     """`GET /subjects/{subject}/versions`."""
     subject = request.subject
     found = _versions(desk.now.subject(subject), request)
@@ -38,7 +38,7 @@ def _versions(subject: Subject, request: Request) -> tuple[int, ...]:
     return subject.kept if request.flag("deleted") else subject.live
 
 
-def register(desk: Desk, request: Request) -> dict[str, Any]:
+def register(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     """`POST /subjects/{subject}/versions`."""
     # Others wait while a plan is made under the table's lock, and it was made once before.
     wanted, checks = request.wanted(), remembered(desk.checks)
@@ -46,25 +46,25 @@ def register(desk: Desk, request: Request) -> dict[str, Any]:
     return version_answer(desk.known, made, request)
 
 
-def look_up(desk: Desk, request: Request) -> dict[str, Any]:
+def look_up(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     """`POST /subjects/{subject}`."""
     state = desk.now
     found = registration_rules.look_up(state, request.wanted(), desk.checks, deleted=request.flag("deleted"))
     return version_answer(state, found, request)
 
 
-def get_version(desk: Desk, request: Request) -> dict[str, Any]:
+def get_version(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     """`GET /subjects/{subject}/versions/{version}`."""
     state = desk.now
     return version_answer(state, _version(state, request), request)
 
 
-def get_version_text(desk: Desk, request: Request) -> Any:  # noqa: ANN401 - any JSON
+def get_version_text(desk: RegistryRepository, request: Request) -> Any:  # noqa: ANN401 - any JSON
     """`GET /subjects/{subject}/versions/{version}/schema`: the schema alone."""
     return raw(get_version(desk, request))
 
 
-def get_with_metadata(desk: Desk, request: Request) -> dict[str, Any]:
+def get_with_metadata(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     """`GET /subjects/{subject}/metadata`: no schema has metadata here, so only who asks for none finds one."""
     if request.query.get("key"):
         raise refusals.no_schema()
@@ -75,7 +75,7 @@ def get_with_metadata(desk: Desk, request: Request) -> dict[str, Any]:
     return version_answer(state, found, request)
 
 
-def referenced_by(desk: Desk, request: Request) -> list[int]:
+def referenced_by(desk: RegistryRepository, request: Request) -> list[int]:
     """`GET /subjects/{subject}/versions/{version}/referencedby`."""
     state = desk.now
     found = _version(state, request, deleted=True)
@@ -84,13 +84,13 @@ def referenced_by(desk: Desk, request: Request) -> list[int]:
     )
 
 
-def delete_subject(desk: Desk, request: Request) -> list[int]:
+def delete_subject(desk: RegistryRepository, request: Request) -> list[int]:
     """`DELETE /subjects/{subject}`."""
     subject, permanent = request.subject, request.flag("permanent")
     return desk.change(lambda state, now: subject_deletion.delete_subject(state, subject, now, permanent=permanent))
 
 
-def delete_version(desk: Desk, request: Request) -> int:
+def delete_version(desk: RegistryRepository, request: Request) -> int:
     """`DELETE /subjects/{subject}/versions/{version}`."""
     subject, version, permanent = request.subject, request.version, request.flag("permanent")
     return desk.change(
@@ -130,13 +130,13 @@ def raw(answer: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
     return answer["schema"] if answer.get("schemaType") == "PROTOBUF" else parsed_json(answer["schema"])
 
 
-def list_types(desk: Desk, request: Request) -> list[str]:
+def list_types(desk: RegistryRepository, request: Request) -> list[str]:
     """`GET /schemas/types`."""
     del desk, request
     return sorted(SCHEMA_TYPES)
 
 
-def list_schemas(desk: Desk, request: Request) -> list[dict[str, Any]]:
+def list_schemas(desk: RegistryRepository, request: Request) -> list[dict[str, Any]]:
     """`GET /schemas`."""
     state, deleted, latest_only = desk.now, request.flag("deleted"), request.flag("latestOnly")
     found = []
@@ -153,7 +153,7 @@ def list_schemas(desk: Desk, request: Request) -> list[dict[str, Any]]:
     return answers
 
 
-def get_schema(desk: Desk, request: Request) -> dict[str, Any]:
+def get_schema(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     """`GET /schemas/ids/{id}`."""
     state, known = _known(desk, request.id)
     assert known.named.schema is not None
@@ -168,12 +168,12 @@ def get_schema(desk: Desk, request: Request) -> dict[str, Any]:
     return answer
 
 
-def get_schema_text(desk: Desk, request: Request) -> Any:  # noqa: ANN401 - any JSON
+def get_schema_text(desk: RegistryRepository, request: Request) -> Any:  # noqa: ANN401 - any JSON
     """`GET /schemas/ids/{id}/schema`: the schema alone."""
     return raw(get_schema(desk, request))
 
 
-def get_by_guid(desk: Desk, request: Request) -> dict[str, Any]:
+def get_by_guid(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     """`GET /schemas/guids/{guid}`."""
     guid = request.names["guid"].lower()
     schema_id = desk.known.guids.get(guid) or desk.now.guids.get(guid)
@@ -185,22 +185,22 @@ def get_by_guid(desk: Desk, request: Request) -> dict[str, Any]:
     return {**answer, "guid": guid, "id": schema_id}
 
 
-def ids_of_guid(desk: Desk, request: Request) -> list[dict[str, Any]]:
+def ids_of_guid(desk: RegistryRepository, request: Request) -> list[dict[str, Any]]:
     """`GET /schemas/guids/{guid}/ids`."""
     return [{"context": ".", "id": get_by_guid(desk, request)["id"]}]
 
 
-def subjects_of_id(desk: Desk, request: Request) -> list[str]:
+def subjects_of_id(desk: RegistryRepository, request: Request) -> list[str]:
     """`GET /schemas/ids/{id}/subjects`."""
     return request.page(sorted({name for name, _ in _uses(desk, request)}))
 
 
-def versions_of_id(desk: Desk, request: Request) -> list[dict[str, Any]]:
+def versions_of_id(desk: RegistryRepository, request: Request) -> list[dict[str, Any]]:
     """`GET /schemas/ids/{id}/versions`."""
     return request.page([{"subject": name, "version": version} for name, version in _uses(desk, request)])
 
 
-def _uses(desk: Desk, request: Request) -> list[tuple[str, int]]:
+def _uses(desk: RegistryRepository, request: Request) -> list[tuple[str, int]]:
     known = desk.now.schemas.get(request.id)
     if known is None or not known.uses:
         raise refusals.no_schema(request.id)
@@ -212,7 +212,7 @@ def _uses(desk: Desk, request: Request) -> list[tuple[str, int]]:
     )
 
 
-def _known(desk: Desk, schema_id: int) -> tuple[RegistryState, Known]:
+def _known(desk: RegistryRepository, schema_id: int) -> tuple[RegistryState, Known]:
     """A schema that a version has; what an id is never changes, so what is known of it needs no look."""
     for state in (desk.known, desk.now):
         known = state.schemas.get(schema_id)
@@ -221,7 +221,7 @@ def _known(desk: Desk, schema_id: int) -> tuple[RegistryState, Known]:
     raise refusals.no_schema(schema_id)
 
 
-def check_compatibility(desk: Desk, request: Request) -> dict[str, Any]:
+def check_compatibility(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     """`POST /compatibility/subjects/{subject}/versions` and `…/versions/{version}`."""
     version = request.version if "version" in request.names else None
     problems = registration_rules.examined(desk.now, request.wanted(), desk.checks, version)
@@ -229,7 +229,7 @@ def check_compatibility(desk: Desk, request: Request) -> dict[str, Any]:
     return {**answer, "messages": problems} if request.flag("verbose") else answer
 
 
-def get_config(desk: Desk, request: Request) -> dict[str, Any]:
+def get_config(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     """`GET /config` and `GET /config/{subject}`."""
     state, subject = desk.now, request.subject
     own = state.configs.get(subject)
@@ -240,7 +240,7 @@ def get_config(desk: Desk, request: Request) -> dict[str, Any]:
     return _config_answer(own or registry_settings.NOTHING_SET, state.level(subject))
 
 
-def put_config(desk: Desk, request: Request) -> dict[str, Any]:
+def put_config(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     """`PUT /config` and `PUT /config/{subject}`."""
     subject, body = request.subject, request.object()
     refused = [name for name in registry_settings.NOT_KEPT if body.get(name)]
@@ -257,7 +257,7 @@ def put_config(desk: Desk, request: Request) -> dict[str, Any]:
     return answer if after.normalize is None else {**answer, "normalize": after.normalize}
 
 
-def delete_config(desk: Desk, request: Request) -> dict[str, Any]:
+def delete_config(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     """`DELETE /config` and `DELETE /config/{subject}`: answers what was set."""
     subject = request.subject
     before = desk.change(lambda state, now: registry_settings.delete_config(state, subject, now))
@@ -269,7 +269,7 @@ def _config_answer(config: Config, level: str) -> dict[str, Any]:
     return answer if config.normalize is None else {**answer, "normalize": config.normalize}
 
 
-def get_mode(desk: Desk, request: Request) -> dict[str, str]:
+def get_mode(desk: RegistryRepository, request: Request) -> dict[str, str]:
     """`GET /mode` and `GET /mode/{subject}`."""
     state, subject = desk.now, request.subject
     if subject != EVERYWHERE and subject not in state.modes and not request.flag("defaultToGlobal"):
@@ -277,14 +277,14 @@ def get_mode(desk: Desk, request: Request) -> dict[str, str]:
     return {"mode": state.mode(subject) if request.flag("defaultToGlobal") else state.modes.get(subject, READWRITE)}
 
 
-def put_mode(desk: Desk, request: Request) -> dict[str, str]:
+def put_mode(desk: RegistryRepository, request: Request) -> dict[str, str]:
     """`PUT /mode` and `PUT /mode/{subject}`."""
     subject, force = request.subject, request.flag("force")
     mode = registry_settings.check_mode_name(request.object().get("mode"))
     return {"mode": desk.change(lambda state, now: registry_settings.set_mode(state, subject, mode, now, force=force))}
 
 
-def delete_mode(desk: Desk, request: Request) -> dict[str, str]:
+def delete_mode(desk: RegistryRepository, request: Request) -> dict[str, str]:
     """`DELETE /mode` and `DELETE /mode/{subject}`: answers what was set."""
     subject = request.subject
     return {"mode": desk.change(lambda state, now: registry_settings.delete_mode(state, subject, now))}

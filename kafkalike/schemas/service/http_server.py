@@ -32,7 +32,7 @@ GRACE_SECONDS: Final = 30
 """How long requests that are being answered may take when the service ends."""
 
 
-class Door:
+class ListeningAddress:
     """An address that is listened at, from the moment that it is made.
 
     Args:
@@ -60,7 +60,7 @@ class Door:
 
 
 class HttpServer:
-    """An application behind a door.
+    """An application at a listening address.
 
     Args:
         app: answers; see ASGI.
@@ -69,7 +69,7 @@ class HttpServer:
         grace_seconds: how long requests that are being answered may take when it ends.
     """
 
-    def __init__(self, app: Any, door: Door, *, name: str, grace_seconds: int = GRACE_SECONDS) -> None:  # noqa: ANN401
+    def __init__(self, app: Any, door: ListeningAddress, *, name: str, grace_seconds: int = GRACE_SECONDS) -> None:  # noqa: ANN401
         self._door = door
         config = uvicorn.Config(
             app,

@@ -34,7 +34,7 @@ BODY_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RequestLimits:
     """What the service takes."""
 
     body_bytes: int = 4 * 1024 * 1024
@@ -50,7 +50,7 @@ class RegistryApp:
         limits: how much.
     """
 
-    def __init__(self, service: RegistryService, credentials: Credentials, limits: Limits) -> None:
+    def __init__(self, service: RegistryService, credentials: Credentials, limits: RequestLimits) -> None:
         self._service = service
         self._credentials = credentials
         self._limits = limits

@@ -37,11 +37,13 @@ class RegistryServer:
     ) -> None:
         app = needed("kafkalike.schemas.service.registry_app", "services of schemas", "registry")
         serving = needed("kafkalike.schemas.service.http_server", "services of schemas", "registry")
-        door = serving.Door(host=host, port=port, anyone=anyone or credentials.needed, certificate=certificate)
+        door = serving.ListeningAddress(
+            host=host, port=port, anyone=anyone or credentials.needed, certificate=certificate
+        )
         self.address: tuple[str, int] = door.address
         self.url: str = door.url
         """Where it listens."""
-        handler = app.RegistryApp(service, credentials, app.Limits(body_bytes=max_body))
+        handler = app.RegistryApp(service, credentials, app.RequestLimits(body_bytes=max_body))
         self._server = serving.HttpServer(handler, door, name="kafkalike-schema-registry")
 
     @property

@@ -14,7 +14,7 @@ from kafkalike.schemas.service import handlers as ids
 from kafkalike.schemas.service import handlers as settings
 from kafkalike.schemas.service import handlers as subjects
 from kafkalike.schemas.service.registry_request import Request
-from kafkalike.schemas.service.repository import Desk
+from kafkalike.schemas.service.repository import RegistryRepository
 from kafkalike.version import __version__
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class RegistryService:
         timeout_ms: float | None = 60_000,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.desk = Desk(cluster.schemas, CHECKS, clock, timeout_ms)
+        self.desk = RegistryRepository(cluster.schemas, CHECKS, clock, timeout_ms)
         self._read_only = read_only
 
     def ask(self, method: str, path: Sequence[str], query: Mapping[str, str] | None = None, body: object = None) -> Any:  # noqa: ANN401 - any JSON
@@ -56,7 +56,7 @@ class RegistryService:
 
         Raises:
             SchemaRegistryError: the registry says no.
-            KafkaError: the table cannot be read or written; see `Desk.change`.
+            KafkaError: the table cannot be read or written; see `RegistryRepository.change`.
         """
         route, names = found(method, path)
         if route.writes and self._read_only:
@@ -64,7 +64,7 @@ class RegistryService:
         return route.answer(self.desk, Request(names, query or {}, body))
 
 
-Answering = Callable[[Desk, Request], Any]
+Answering = Callable[[RegistryRepository, Request], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,27 +76,27 @@ class Route:
     """Whether it may change something."""
 
 
-def _nothing(desk: Desk, request: Request) -> dict[str, Any]:
+def _nothing(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     del desk, request
     return {}
 
 
-def _contexts(desk: Desk, request: Request) -> list[str]:
+def _contexts(desk: RegistryRepository, request: Request) -> list[str]:
     del desk
     return request.page(["."])
 
 
-def _no_associations(desk: Desk, request: Request) -> list[Any]:
+def _no_associations(desk: RegistryRepository, request: Request) -> list[Any]:
     del desk, request
     return []
 
 
-def _refuse_associations(desk: Desk, request: Request) -> Any:  # noqa: ANN401 - it has no answer
+def _refuse_associations(desk: RegistryRepository, request: Request) -> Any:  # noqa: ANN401 - it has no answer
     del desk, request
     raise refusals.no_associations()
 
 
-def _version(desk: Desk, request: Request) -> dict[str, str]:
+def _version(desk: RegistryRepository, request: Request) -> dict[str, str]:
     del desk, request
     return {"version": __version__, "commitId": ""}
 

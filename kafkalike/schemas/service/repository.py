@@ -1,4 +1,4 @@
-"""Desk: where handlers get the state of a registry, and change it."""
+"""Where handlers read the state of a registry, and change it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafkalike.model.schemas.schema_rows import SchemaRow
 T = TypeVar("T")
 
 
-class Desk:
+class RegistryRepository:
     """The schemas of a cluster. Thread-safe.
 
     Args:

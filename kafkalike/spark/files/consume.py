@@ -19,8 +19,8 @@ from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.spark.dead_letter_frames import ensure_topics
-from kafkalike.spark.files.file_formats import Target, save
-from kafkalike.spark.files.value_decoding import Decoding, decoded, decoded_and_letters
+from kafkalike.spark.files.file_formats import FileTarget, save
+from kafkalike.spark.files.value_decoder import Decoding, decoded, decoded_and_letters
 from kafkalike.spark.partition_offsets import EARLIEST, LATEST, Offsets, plan_ranges
 from kafkalike.spark.reads.conditions import within
 from kafkalike.spark.reads.frames import check_root, read
@@ -48,7 +48,7 @@ class Consumed:
 def consume(
     spark: SparkSession,
     topic: str,
-    target: Target,
+    target: FileTarget,
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     *,
     starting: Offsets | None = None,
@@ -191,7 +191,7 @@ def _copy(  # noqa: PLR0917
     spark: SparkSession,
     log: TopicLog,
     ranges: Mapping[int, range],
-    target: Target,
+    target: FileTarget,
     cluster: Any,  # noqa: ANN401
     decoding: Decoding,
     at: Snapshot | None,

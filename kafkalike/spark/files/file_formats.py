@@ -26,7 +26,7 @@ STRICT: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class FileSource:
     """Where rows come from."""
 
     format: str
@@ -40,7 +40,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class FileTarget:
     """Where rows go."""
 
     format: str
@@ -55,7 +55,7 @@ class Target:
     """Takes the lines of `console`: one JSON object for each row."""
 
 
-def load(spark: SparkSession, source: Source) -> DataFrame:
+def load(spark: SparkSession, source: FileSource) -> DataFrame:
     """Rows of a source. A line that cannot be parsed makes the job fail.
 
     Raises:
@@ -74,7 +74,7 @@ def load(spark: SparkSession, source: Source) -> DataFrame:
     return reader.format(source.format).load(list(source.paths) if len(source.paths) > 1 else source.paths[0])
 
 
-def save(frame: DataFrame, target: Target) -> int:
+def save(frame: DataFrame, target: FileTarget) -> int:
     """Write rows, and count them on the way.
 
     Returns:
@@ -100,7 +100,7 @@ def save(frame: DataFrame, target: Target) -> int:
     return int(counted.get["records"])
 
 
-def _writer_options(target: Target) -> dict[str, Any]:
+def _writer_options(target: FileTarget) -> dict[str, Any]:
     return {**({"header": True} if target.format == "csv" else {}), **target.options}
 
 

@@ -20,7 +20,7 @@ from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.files.consume import Consumed, ends_of
-from kafkalike.spark.files.file_formats import Source, Target, load, save
+from kafkalike.spark.files.file_formats import FileSource, FileTarget, load, save
 from kafkalike.spark.partition_offsets import EARLIEST, LATEST, Offsets, plan_ranges
 from kafkalike.spark.reads.conditions import within
 from kafkalike.spark.reads.frames import read
@@ -182,7 +182,7 @@ def export_topic(
     ranges = plan_ranges(log, starting, ending)
     frame = exported(read(spark, topic, cluster, at=at).where(within(ranges)), file_format)
     options = WRITER_OPTIONS.get(file_format, {})
-    records = save(frame, Target(format=file_format, path=path, mode=mode, options=options))
+    records = save(frame, FileTarget(format=file_format, path=path, mode=mode, options=options))
     wanted = sum(map(len, ranges.values()))
     if records != wanted and not log.config.compacted:
         raise DataLossError(f"{topic}: {wanted} offsets were to be read, but {records} records were found")
@@ -245,7 +245,7 @@ def import_topic(
     cluster = connect_to_write(bootstrap_servers)
     schema = TEXT_SCHEMA.get(file_format)
     options = READER_OPTIONS.get(file_format, {})
-    rows = load(spark, Source(format=file_format, paths=(path,), schema=schema, options=options))
+    rows = load(spark, FileSource(format=file_format, paths=(path,), schema=schema, options=options))
     found = rows.agg(F.max("partition").alias("last")).collect()[0]["last"]
     total = max(1 if found is None else found + 1, partitions or 1)
     known = cluster.topics().get(topic)

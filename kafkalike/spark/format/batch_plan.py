@@ -27,7 +27,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class OffsetRun:
     """Offsets of one partition: half-open."""
 
     tp: TopicPartition
@@ -65,7 +65,7 @@ def waits(minimum: int, start: Offsets, until: Offsets) -> bool:
     return sum(max(0, end - start[tp]) for tp, end in until.items()) < minimum
 
 
-def split(runs: Sequence[Run], min_parts: int | None = None, max_records: int | None = None) -> list[Run]:
+def split(runs: Sequence[OffsetRun], min_parts: int | None = None, max_records: int | None = None) -> list[OffsetRun]:
     """Cut runs into pieces, one for each task; empty ones are left out.
 
     Args:
@@ -84,7 +84,7 @@ def split(runs: Sequence[Run], min_parts: int | None = None, max_records: int | 
     return [piece for run, count in zip(full, counts, strict=True) for piece in _pieces(run, count)]
 
 
-def grouped(pieces: Sequence[Run], most: int | None) -> list[list[Run]]:
+def grouped(pieces: Sequence[OffsetRun], most: int | None) -> list[list[OffsetRun]]:
     """Give pieces to tasks, so that the largest task is about as small as can be.
 
     Args:
@@ -130,8 +130,8 @@ def _shares(sizes: Sequence[int], parts: int) -> list[int]:
     return shares
 
 
-def _pieces(run: Run, count: int) -> list[Run]:
+def _pieces(run: OffsetRun, count: int) -> list[OffsetRun]:
     """`count` pieces of nearly the same size."""
     begin, size = run.offsets.start, len(run)
     cuts = [begin + size * number // count for number in range(count + 1)]
-    return [Run(run.tp, range(low, high)) for low, high in pairwise(cuts)]
+    return [OffsetRun(run.tp, range(low, high)) for low, high in pairwise(cuts)]

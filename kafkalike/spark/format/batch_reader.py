@@ -9,12 +9,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.format.batch_plan import BATCH_TASKS, Run
+from kafkalike.spark.format.batch_plan import BATCH_TASKS, OffsetRun
 from kafkalike.spark.format.error_text import plain_rows, plainly
 from kafkalike.spark.format.input_partitions import parts, read_part
 from kafkalike.spark.format.positions import EARLIEST, Everywhere, Position, Settled, names, resolve
 from kafkalike.spark.format.source_options import SourceOptions, check_batch
-from kafkalike.spark.format.source_topics import Topics, report_loss, where_it_stands
+from kafkalike.spark.format.source_topics import SourceTopics, report_loss, where_it_stands
 from kafkalike.spark.jvm.python_worker import PromptAnswer
 
 
@@ -47,7 +47,7 @@ class BatchReader(DataSourceReader):
             NoOffsetForPartitionError: a group that has committed nothing, with `auto.offset.reset` none.
             DataLossError: offsets that are not in the log, with `failOnDataLoss`.
         """
-        topics = Topics(self._options)
+        topics = SourceTopics(self._options)
         return parts(topics, self._options, batch_runs(topics, self._options), scale=BATCH_TASKS)
 
     @plain_rows
@@ -56,7 +56,7 @@ class BatchReader(DataSourceReader):
         return read_part(partition)
 
 
-def batch_runs(topics: Topics, options: SourceOptions) -> list[Run]:
+def batch_runs(topics: SourceTopics, options: SourceOptions) -> list[OffsetRun]:
     """Offsets of each partition, as of now. See `BatchReader.partitions`."""
     found = topics.look()
     topics.require(found)
@@ -81,7 +81,7 @@ def batch_runs(topics: Topics, options: SourceOptions) -> list[Run]:
                 message = f"{names([tp])}: the {what} {at} is not in the log, which is [{live.start}, {live.stop}){why}"
                 report_loss("COULD_NOT_READ_OFFSET_RANGE", message, fail=options.fail_on_data_loss)
         begin = min(max(starts[tp], live.start), live.stop)
-        runs.append(Run(tp, range(begin, max(begin, min(ends[tp], live.stop)))))
+        runs.append(OffsetRun(tp, range(begin, max(begin, min(ends[tp], live.stop)))))
     return runs
 
 

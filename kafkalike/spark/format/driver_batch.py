@@ -23,7 +23,7 @@ from kafkalike.errors import CheckpointMismatchError
 from kafkalike.model import faults
 from kafkalike.model.offsets import MARK
 from kafkalike.spark.format.error_text import plainly
-from kafkalike.spark.format.input_partitions import Part, read_part
+from kafkalike.spark.format.input_partitions import OffsetPartition, read_part
 from kafkalike.spark.format.stream_reader import Json, StreamReader
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def read_small(partition: InputPartition) -> list[RecordBatch] | None:
 
     A task tells an error to the user as it always does.
     """
-    assert isinstance(partition, Part)
+    assert isinstance(partition, OffsetPartition)
     if sum(len(plan.offsets) for plan in partition.plans) > MOST_OFFSETS:
         return None
     try:

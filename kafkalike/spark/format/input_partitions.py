@@ -34,9 +34,9 @@ from kafkalike.errors import (
 from kafkalike.log.topic.data_file import ReadOptions
 from kafkalike.log.topic.segment_rows import MissingInsideError, SegmentRows
 from kafkalike.model.segments import Segment
-from kafkalike.spark.format.batch_plan import Run, grouped, split, tasks_for
+from kafkalike.spark.format.batch_plan import OffsetRun, grouped, split, tasks_for
 from kafkalike.spark.format.source_options import SourceOptions
-from kafkalike.spark.format.source_topics import Topics
+from kafkalike.spark.format.source_topics import SourceTopics
 from kafkalike.spark.record_columns import HEADERS
 from kafkalike.storage.arrays import repeated
 from kafkalike.storage.port import Storage
@@ -69,7 +69,7 @@ def schema_of(columns: Iterable[str]) -> StructType:
     return StructType([StructField(name, TYPES[name]) for name in columns])
 
 
-class Part(InputPartition):
+class OffsetPartition(InputPartition):
     """Runs of offsets for one task, which reads them one after another."""
 
     def __init__(self, plans: Sequence[RangePlan], columns: Sequence[str], *, fail_on_data_loss: bool) -> None:
@@ -79,7 +79,9 @@ class Part(InputPartition):
         self.fail_on_data_loss = fail_on_data_loss
 
 
-def parts(topics: Topics, options: SourceOptions, runs: Iterable[Run], *, scale: int = 1) -> list[InputPartition]:
+def parts(
+    topics: SourceTopics, options: SourceOptions, runs: Iterable[OffsetRun], *, scale: int = 1
+) -> list[InputPartition]:
     """Return input partitions: each has a run, a piece of one (`minPartitions`, `maxRecordsPerPartition`), or several.
 
     Small runs share a task where the options say nothing about the number of tasks.
@@ -96,7 +98,7 @@ def parts(topics: Topics, options: SourceOptions, runs: Iterable[Run], *, scale:
     if most is None and not options.given & {"minPartitions", "maxRecordsPerPartition"}:
         most = tasks_for(sum(map(len, pieces)), sum(_bytes(topics, piece) for piece in pieces), scale=scale)
     return [
-        Part(
+        OffsetPartition(
             [plan_range(topics.log(piece.tp.topic), root, piece.tp.partition, piece.offsets) for piece in task],
             columns,
             fail_on_data_loss=options.fail_on_data_loss,
@@ -105,7 +107,7 @@ def parts(topics: Topics, options: SourceOptions, runs: Iterable[Run], *, scale:
     ]
 
 
-def _bytes(topics: Topics, run: Run) -> float:
+def _bytes(topics: SourceTopics, run: OffsetRun) -> float:
     """About how many bytes of files a run is."""
     found = topics.log(run.tp.topic).segments_within(run.tp.partition, run.offsets)
     shares = ((s, min(s.stop, run.offsets.stop) - max(s.start, run.offsets.start)) for s in found)
@@ -114,7 +116,7 @@ def _bytes(topics: Topics, run: Run) -> float:
 
 def read_part(partition: InputPartition) -> Iterator[Any]:
     """The records of an input partition, in the offset order of each Kafka partition."""
-    if not isinstance(partition, Part):
+    if not isinstance(partition, OffsetPartition):
         # Spark's own, where a batch has none.
         return
     for plan in partition.plans:

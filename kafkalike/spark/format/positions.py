@@ -51,7 +51,7 @@ class AtTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedPosition:
     """Where a consumer group stands, in every partition; see `kafkalike.spark.format.source_topics`."""
 
     reset: str | None = None
@@ -59,7 +59,7 @@ class Committed:
 
 
 Settled: TypeAlias = Everywhere | AtOffsets | AtTime | AtTimes
-Position: TypeAlias = Settled | Committed
+Position: TypeAlias = Settled | CommittedPosition
 
 
 class Ends(Protocol):
@@ -302,7 +302,7 @@ def resolved_from_latest(
             return frozenset(tp for tp, mark in by_partition(position, offsets).items() if mark == LATEST)
         case AtTime() | AtTimes():
             return frozenset(tp for tp, at in offsets.items() if at == log(tp.topic).log_end(tp.partition))
-        case Committed():
+        case CommittedPosition():
             # The group may have moved, in either direction.
             return frozenset(offsets)
 

@@ -15,7 +15,7 @@ from kafkalike.spark.format.positions import names
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class RecordLoss:
     """Records that a query may not get."""
 
     kind: str
@@ -26,7 +26,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Live:
+class PartitionEnds:
     """A partition as a look has found it."""
 
     start: int
@@ -38,10 +38,10 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TopicsLook:
     """The topics of a query at one moment."""
 
-    partitions: Mapping[TopicPartition, Live]
+    partitions: Mapping[TopicPartition, PartitionEnds]
     ids: Mapping[str, str]
     """Topic ids by name."""
     unread: Collection[str] = ()
@@ -54,7 +54,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class BatchLimits:
     """How much a batch may be, and how long it waits for more."""
 
     most: int | None
@@ -66,7 +66,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class StreamState:
     """What the planner of one streaming query knows between two calls of Spark's."""
 
     ids: Mapping[str, str] = field(default_factory=dict)
@@ -85,29 +85,31 @@ class Query:
     last_trigger: float | None = None
     """When the last batch was planned, monotonic time in s; only with `minOffsetsPerTrigger`."""
 
-    def saw(self, look: Look) -> Query:
+    def saw(self, look: TopicsLook) -> StreamState:
         """It knows the topics that a look has found, each by the life that it was first seen in."""
         if look.ids.keys() <= self.ids.keys():
             return self
         return replace(self, ids={**look.ids, **self.ids})
 
-    def began_in(self, ids: Mapping[str, str]) -> Query:
+    def began_in(self, ids: Mapping[str, str]) -> StreamState:
         """It knows which lives of topics the offsets belong to at which it stands: a checkpoint says so."""
         return replace(self, ids={**self.ids, **ids})
 
-    def replaced(self, topic: str, look: Look) -> str | None:
+    def replaced(self, topic: str, look: TopicsLook) -> str | None:
         """How a topic was created again, for people; None when it is the one that is read."""
         known, now = self.ids.get(topic), look.ids.get(topic)
         return None if known is None or now is None or known == now else f"topic id {known} is now {now}"
 
-    def start_of(self, tp: TopicPartition, begun: Offsets, live: Live) -> int:
+    def start_of(self, tp: TopicPartition, begun: Offsets, live: PartitionEnds) -> int:
         """Where a partition is read from: a new one, or one of a topic that was created again, from its beginning."""
         if tp in begun and self.began_again.get(tp) != begun[tp]:
             return begun[tp]
         return live.start
 
 
-def begin(query: Query, look: Look, offsets: Offsets, movable: frozenset[TopicPartition]) -> tuple[Query, list[Loss]]:
+def begin(
+    query: StreamState, look: TopicsLook, offsets: Offsets, movable: frozenset[TopicPartition]
+) -> tuple[StreamState, list[RecordLoss]]:
     """A new query begins.
 
     Args:
@@ -119,17 +121,17 @@ def begin(query: Query, look: Look, offsets: Offsets, movable: frozenset[TopicPa
     Returns:
         The query, whose initial offsets are in the log, and what is lost by that.
     """
-    within, losses = dict(offsets), list[Loss]()
+    within, losses = dict(offsets), list[RecordLoss]()
     for tp, at in sorted(offsets.items()):
         live = look.partitions[tp]
         if not live.start <= at <= live.stop:
             message = f"{names([tp])}: the start {at} is not in the log, which is [{live.start}, {live.stop})"
-            losses.append(Loss("START_OFFSET_RESET", message))
+            losses.append(RecordLoss("START_OFFSET_RESET", message))
             within[tp] = min(max(at, live.start), live.stop)
     return replace(query.saw(look), initial=within, movable=movable), losses
 
 
-def out_of_reach(query: Query, look: Look) -> str | None:
+def out_of_reach(query: StreamState, look: TopicsLook) -> str | None:
     """Why the end of Trigger.AvailableNow cannot be reached any more; None when it can."""
     for tp, target in sorted((query.target or {}).items()):
         live = look.partitions.get(tp)
@@ -143,8 +145,8 @@ def out_of_reach(query: Query, look: Look) -> str | None:
 
 
 def next_end(
-    query: Query, look: Look, begun: Offsets, limits: Limits | None, now: float
-) -> tuple[Query, Offsets | None, list[Loss]]:
+    query: StreamState, look: TopicsLook, begun: Offsets, limits: BatchLimits | None, now: float
+) -> tuple[StreamState, Offsets | None, list[RecordLoss]]:
     """Where the next micro-batch ends.
 
     Args:
@@ -181,9 +183,11 @@ def next_end(
     return query, ends if limits.most is None else rate_limited(limits.most, starts, ends), losses
 
 
-def _checked(query: Query, look: Look, begun: Offsets, ends: dict[TopicPartition, int]) -> tuple[Query, list[Loss]]:
+def _checked(
+    query: StreamState, look: TopicsLook, begun: Offsets, ends: dict[TopicPartition, int]
+) -> tuple[StreamState, list[RecordLoss]]:
     """What has become of the partitions that the query has read so far; changes the ends of those that are others."""
-    losses, began_again = list[Loss](), dict(query.began_again)
+    losses, began_again = list[RecordLoss](), dict(query.began_again)
     gone = sorted(begun.keys() - ends.keys())
     unread = [tp for tp in gone if tp.topic in look.unread]
     if unread:
@@ -192,11 +196,11 @@ def _checked(query: Query, look: Look, begun: Offsets, ends: dict[TopicPartition
         hint = (
             "Name them again, or set failOnDataLoss to false for a run to leave them: their offsets are forgotten then"
         )
-        losses.append(Loss("PARTITIONS_DELETED", message, hint))
+        losses.append(RecordLoss("PARTITIONS_DELETED", message, hint))
     gone = [tp for tp in gone if tp.topic not in look.unread]
     if gone:
         offsets = ", ".join(f"{names([tp])} at offset {begun[tp]}" for tp in gone)
-        losses.append(Loss("PARTITIONS_DELETED", f"partitions of the query are gone: {offsets}"))
+        losses.append(RecordLoss("PARTITIONS_DELETED", f"partitions of the query are gone: {offsets}"))
     for tp in sorted(begun.keys() & ends.keys()):
         at, end = begun[tp], ends[tp]
         if began_again.get(tp) == at:
@@ -207,7 +211,7 @@ def _checked(query: Query, look: Look, begun: Offsets, ends: dict[TopicPartition
         if replaced is not None or end < at:
             why = replaced or "it was deleted and created again"
             message = f"{names([tp])}: its offset was changed from {at} to {end}: {why}"
-            losses.append(Loss("PARTITION_OFFSET_CHANGED", message))
+            losses.append(RecordLoss("PARTITION_OFFSET_CHANGED", message))
             began_again[tp] = at
             ends[tp] = _other_than(at, end)
     return replace(query, began_again=began_again, ids={**query.ids, **look.ids}), losses
@@ -219,14 +223,14 @@ def _other_than(old: int, end: int) -> int:
 
 
 def ranges(
-    query: Query,
-    look: Look,
+    query: StreamState,
+    look: TopicsLook,
     begun: Offsets,
     ends: Offsets,
     *,
     by_time: bool,
     begun_ids: Mapping[str, str] | None = None,
-) -> tuple[Query, dict[TopicPartition, range], list[Loss]]:
+) -> tuple[StreamState, dict[TopicPartition, range], list[RecordLoss]]:
     """What a micro-batch reads.
 
     Args:
@@ -240,7 +244,7 @@ def ranges(
     Returns:
         The query; offsets by partition, in order; what is lost.
     """
-    query, found, losses = query.saw(look), dict[TopicPartition, range](), list[Loss]()
+    query, found, losses = query.saw(look), dict[TopicPartition, range](), list[RecordLoss]()
     other = {
         topic
         for topic, began in (begun_ids or {}).items()
@@ -254,12 +258,12 @@ def ranges(
         live = look.partitions.get(tp)
         if live is None:
             message = f"{names([tp])}: it is gone; it was to be read up to offset {ends[tp]}"
-            losses.append(Loss("PARTITIONS_DELETED", message))
+            losses.append(RecordLoss("PARTITIONS_DELETED", message))
         elif query.replaced(tp.topic, look):
             # Since the batch was planned; the next one begins with the topic's new life.
             known, now = query.ids[tp.topic], look.ids[tp.topic]
             message = f"{names([tp])}: topic id {known}, to be read up to {ends[tp]}, is now {now}"
-            losses.append(Loss("PARTITION_OFFSET_CHANGED", message))
+            losses.append(RecordLoss("PARTITION_OFFSET_CHANGED", message))
         else:
             found[tp], lost = _readable(query, tp, begun, ends[tp], live, by_time=by_time)
             losses += lost
@@ -267,14 +271,14 @@ def ranges(
 
 
 def _readable(
-    query: Query, tp: TopicPartition, begun: Offsets, end: int, live: Live, *, by_time: bool
-) -> tuple[range, list[Loss]]:
+    query: StreamState, tp: TopicPartition, begun: Offsets, end: int, live: PartitionEnds, *, by_time: bool
+) -> tuple[range, list[RecordLoss]]:
     """The offsets of a partition that a batch reads."""
     losses = []
     begin_at = query.start_of(tp, begun, live)
     if tp not in begun and begin_at > 0:
         message = f"{names([tp])}: the added partition starts from {begin_at} instead of 0"
-        losses.append(Loss("ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO", message))
+        losses.append(RecordLoss("ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO", message))
     if tp in query.movable and end <= live.stop:
         # The first batch of the query again: it was logged as an empty one, where the log ended then or where a group
         # stood then.
@@ -285,15 +289,15 @@ def _readable(
             # record below its end was as late as the starting time.
             return range(end, end), losses
         message = f"{names([tp])}: its offset was changed from {begin_at} to {end}: it was deleted and created again"
-        losses.append(Loss("PARTITION_OFFSET_CHANGED", message))
+        losses.append(RecordLoss("PARTITION_OFFSET_CHANGED", message))
         begin_at = live.start
     if end > live.stop:
         message = f"{names([tp])}: offsets [{max(begin_at, live.stop)}, {end}) are gone: the log ends at {live.stop}"
-        losses.append(Loss("COULD_NOT_READ_OFFSET_RANGE", message))
+        losses.append(RecordLoss("COULD_NOT_READ_OFFSET_RANGE", message))
         end = live.stop
     if begin_at < live.start and begin_at < end:
         why = live.why_gone(begin_at) or "the log starts there"
         message = f"{names([tp])}: offsets [{begin_at}, {min(live.start, end)}) are gone: {why}"
-        losses.append(Loss("START_OFFSET_RESET", message))
+        losses.append(RecordLoss("START_OFFSET_RESET", message))
         begin_at = live.start
     return range(begin_at, max(begin_at, end)), losses

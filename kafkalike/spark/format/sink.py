@@ -26,7 +26,7 @@ from kafkalike.spark.format.error_text import plainly
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 from kafkalike.spark.jvm.python_worker import PromptAnswer, task_number
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, checkpoint_at
-from kafkalike.spark.writes.commit import Commit, begin, commit_results
+from kafkalike.spark.writes.commit import StagedCommit, begin, commit_results
 from kafkalike.spark.writes.staged_files import TaskResult, stage_topics
 from kafkalike.spark.writes.write_ids import Naming, StreamVersion, app_id, next_txn
 
@@ -123,7 +123,7 @@ def commit_messages(
         options.topic,
         [message.result for message in messages if isinstance(message, Message)],
         folder.files,
-        Commit(codec=options.codec, timeout_ms=options.timeout_ms, naming=naming, sources=sources),
+        StagedCommit(codec=options.codec, timeout_ms=options.timeout_ms, naming=naming, sources=sources),
     )
 
 

@@ -15,15 +15,7 @@ from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.config.topic_config import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import TxnId
-from kafkalike.spark.format.option_parsing import (
-    MAX_INT,
-    MAX_LONG,
-    by_known_name,
-    flag,
-    is_first,
-    number,
-    warn_of_names,
-)
+from kafkalike.spark.format.option_values import MAX_INT, MAX_LONG, by_known_name, flag, is_first, number, warn_of_names
 from kafkalike.spark.format.source_options import BOOTSTRAP, root_of
 from kafkalike.spark.format.source_options import KNOWN as SOURCE_OPTIONS
 from kafkalike.spark.jvm.stream_checkpoint import check_location

@@ -13,20 +13,12 @@ from kafkalike.model.brokers import ReadFrom
 from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.format.option_parsing import (
-    MAX_LONG,
-    by_known_name,
-    duration_ms,
-    flag,
-    number,
-    warn_of_names,
-    word,
-)
+from kafkalike.spark.format.option_values import MAX_LONG, by_known_name, duration_ms, flag, number, warn_of_names, word
 from kafkalike.spark.format.positions import (
     EARLIEST,
     LATEST,
     AtTime,
-    Committed,
+    CommittedPosition,
     Everywhere,
     Position,
     check_literals,
@@ -104,7 +96,7 @@ REFUSED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TopicChoice:
     """Which partitions are read: exactly one of the three; none of them for `assign` of nothing."""
 
     assign: frozenset[TopicPartition] = frozenset()
@@ -133,7 +125,7 @@ class SourceOptions:
     """The cluster's root, as given."""
     storage: SentOptions | None
     """Who asks an object store; None: the environment says it."""
-    choice: Choice
+    choice: TopicChoice
     starting: Position | None
     """None for the default: latest in a stream, earliest in a batch."""
     ending: Position
@@ -210,7 +202,7 @@ def check_batch(options: SourceOptions) -> None:
         refuse_mark("startingOffsets", options.starting, LATEST)
         check_literals(options.starting, options.ending)
     refuse_mark("endingOffsets", options.ending, EARLIEST)
-    place = any(isinstance(position, Committed) for position in (options.starting, options.ending))
+    place = any(isinstance(position, CommittedPosition) for position in (options.starting, options.ending))
     for name in (*LIMITS, GROUP, GROUP_TOO):
         if name in options.given and not (place and name not in LIMITS):
             _log.warning("option %s has no effect in a batch query", name)
@@ -245,11 +237,11 @@ def root_of(options: Mapping[str, str]) -> str:
     return options[BOOTSTRAP]
 
 
-def _choice(options: Mapping[str, str]) -> Choice:
+def _choice(options: Mapping[str, str]) -> TopicChoice:
     named = [name for name in STRATEGIES if name in options]
     if not named and TOPIC in options:
         # A table is both read and written, and the sink's name of its topic will do for both.
-        return Choice(topics=(check_topic_name(options[TOPIC].strip()),))
+        return TopicChoice(topics=(check_topic_name(options[TOPIC].strip()),))
     if len(named) != 1:
         which = "none is" if not named else f"{' and '.join(named)} are"
         raise IllegalArgumentError(
@@ -263,13 +255,13 @@ def _choice(options: Mapping[str, str]) -> Choice:
             raise IllegalArgumentError(f"option assign: no topic-partitions to assign in {text!r}")
         for tp in partitions:
             check_topic_name(tp.topic)
-        return Choice(assign=partitions)
+        return TopicChoice(assign=partitions)
     if named[0] == "subscribe":
         topics = tuple(sorted({part.strip() for part in text.split(",") if part.strip()}))
         if not topics:
             raise IllegalArgumentError(f"option subscribe: no topics to subscribe to in {text!r}")
-        return Choice(topics=tuple(map(check_topic_name, topics)))
-    return Choice(pattern=_pattern(text))
+        return TopicChoice(topics=tuple(map(check_topic_name, topics)))
+    return TopicChoice(pattern=_pattern(text))
 
 
 def _group(options: Mapping[str, str], *positions: Position | None) -> str | None:
@@ -279,7 +271,7 @@ def _group(options: Mapping[str, str], *positions: Position | None) -> str | Non
         raise IllegalArgumentError(
             f"options {GROUP} and {GROUP_TOO} are the same and name {' and '.join(sorted(named))}"
         )
-    place = any(isinstance(position, Committed) for position in positions)
+    place = any(isinstance(position, CommittedPosition) for position in positions)
     if place and not named:
         raise IllegalArgumentError(f"startingOffsets and endingOffsets {COMMITTED!r} need {GROUP}: whose offsets?")
     if RESET in options and not place:
@@ -311,7 +303,7 @@ def _position(options: Mapping[str, str], side: str) -> Position | None:
     # All of them must be right, also those that another one wins over.
     at_offsets: Position | None = None
     if options.get(offsets, "").strip().lower() == COMMITTED:
-        at_offsets = Committed(word(options, RESET, RESETS) if RESET in options else None)
+        at_offsets = CommittedPosition(word(options, RESET, RESETS) if RESET in options else None)
     elif offsets in options:
         at_offsets = parse_offsets(offsets, options[offsets])
     at_times = parse_timestamps(by_timestamp, options[by_timestamp]) if by_timestamp in options else None

@@ -14,7 +14,7 @@ from kafkalike.connect import check_founded, connect_delta
 from kafkalike.errors import DataLossError, NoOffsetForPartitionError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.format.positions import WORDS, AtOffsets, Committed, Position, Settled, names
+from kafkalike.spark.format.positions import WORDS, AtOffsets, CommittedPosition, Position, Settled, names
 from kafkalike.spark.format.source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ LOOKS: Final = 10
 """Looks in a row during which a topic may be deleted and created again before the look gives up."""
 
 
-class Topics:
+class SourceTopics:
     """The topics that a choice names, followed over time. Belongs to one thread.
 
     Args:
@@ -143,7 +143,7 @@ def where_it_stands(
     Raises:
         NoOffsetForPartitionError: nothing is committed for a partition, and `auto.offset.reset` is `none`.
     """
-    if not isinstance(position, Committed):
+    if not isinstance(position, CommittedPosition):
         return position
     # Only here: most queries begin elsewhere.
     from kafkalike.log.group.group_offsets import GroupOffsets

@@ -19,10 +19,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from kafkalike.errors import DataLossError, KafkaError
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.spark.format.batch_plan import Run
+from kafkalike.spark.format.batch_plan import OffsetRun
 from kafkalike.spark.format.error_text import plain_rows
 from kafkalike.spark.format.input_partitions import parts, read_part
-from kafkalike.spark.format.option_parsing import MAX_LONG
+from kafkalike.spark.format.option_values import MAX_LONG
 from kafkalike.spark.format.positions import (
     LATEST,
     AtTime,
@@ -32,10 +32,20 @@ from kafkalike.spark.format.positions import (
     resolve,
     resolved_from_latest,
 )
-from kafkalike.spark.format.query import Limits, Live, Look, Loss, Query, begin, next_end, out_of_reach, ranges
+from kafkalike.spark.format.query import (
+    BatchLimits,
+    PartitionEnds,
+    RecordLoss,
+    StreamState,
+    TopicsLook,
+    begin,
+    next_end,
+    out_of_reach,
+    ranges,
+)
 from kafkalike.spark.format.query_lag import commit_progress
 from kafkalike.spark.format.source_options import SourceOptions, check_stream
-from kafkalike.spark.format.source_topics import Topics, report_loss, where_it_stands
+from kafkalike.spark.format.source_topics import SourceTopics, report_loss, where_it_stands
 from kafkalike.spark.jvm.python_worker import PromptAnswer
 from kafkalike.spark.partition_offsets import offsets_json
 
@@ -62,10 +72,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_stream(options)
         self._options = options
         self._clock = clock
-        self._opened: Topics | None = None
+        self._opened: SourceTopics | None = None
         self._shown: tuple[Json, dict[str, str]] | None = None
         """What was last committed for the group, or could not be."""
-        self._query = Query()
+        self._query = StreamState()
         """What is known between two calls. Replaced when a call has come to its end, or left as it was."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -73,9 +83,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_prompt": PromptAnswer()}
 
     @property
-    def _topics(self) -> Topics:
+    def _topics(self) -> SourceTopics:
         if self._opened is None:
-            self._opened = Topics(self._options)
+            self._opened = SourceTopics(self._options)
         return self._opened
 
     # --- offsets -------------------------------------------------------------------------------
@@ -145,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if unreachable is not None:
             raise DataLossError(unreachable)
         options = self._options
-        limits = Limits(
+        limits = BatchLimits(
             most=options.max_offsets_per_trigger,
             least=options.min_offsets_per_trigger,
             delay_ms=options.max_trigger_delay_ms,
@@ -167,20 +177,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Log ends of the last look, for the query's progress."""
         return offsets_json(self._query.latest) if self._query.latest else None
 
-    def _look(self) -> Look:
+    def _look(self) -> TopicsLook:
         """The topics as of now."""
         topics = self._topics
-        return Look(
+        return TopicsLook(
             {tp: _live(topics.log(tp.topic), tp.partition) for tp in topics.look()}, topics.ids(), topics.unread
         )
 
-    def _ends(self) -> Look:
+    def _ends(self) -> TopicsLook:
         """The same; its log ends are the latest ones."""
         look = self._look()
         self._query = replace(self._query.saw(look), latest=look.ends)
         return look
 
-    def _report(self, losses: Iterable[Loss]) -> None:
+    def _report(self, losses: Iterable[RecordLoss]) -> None:
         for loss in losses:
             report_loss(loss.kind, loss.message, fail=self._options.fail_on_data_loss, hint=loss.hint)
 
@@ -212,7 +222,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begun_ids=start_ids,
         )
         self._report(losses)
-        made = parts(self._topics, self._options, [Run(tp, offsets) for tp, offsets in found.items()])
+        made = parts(self._topics, self._options, [OffsetRun(tp, offsets) for tp, offsets in found.items()])
         self._query = after
         return made
 
@@ -248,6 +258,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is held that the end of the process does not free."""
 
 
-def _live(log: TopicLog, partition: int) -> Live:
+def _live(log: TopicLog, partition: int) -> PartitionEnds:
     why = partial(log.info.why_gone, partition)
-    return Live(start=log.log_start(partition), stop=log.log_end(partition), why_gone=why)
+    return PartitionEnds(start=log.log_start(partition), stop=log.log_end(partition), why_gone=why)

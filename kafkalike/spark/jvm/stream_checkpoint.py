@@ -283,7 +283,7 @@ class LocalCheckpoint(CheckpointFiles):
             raise self._unreadable(cause) from cause
 
 
-class Checkpoint(CheckpointFiles):
+class StreamCheckpoint(CheckpointFiles):
     """A query's checkpoint, read through Hadoop's file systems, as Spark itself does."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:

@@ -28,7 +28,7 @@ from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.topic import TopicInfo
 from kafkalike.spark.format.batch_reader import batch_runs
 from kafkalike.spark.format.source_options import parse_options
-from kafkalike.spark.format.source_topics import Topics
+from kafkalike.spark.format.source_topics import SourceTopics
 from kafkalike.spark.jvm.job_errors import SPARK_FAILURES
 from kafkalike.spark.jvm.spark_session import tell_hadoop
 from kafkalike.spark.reads.conditions import readable, soundness, within
@@ -322,7 +322,7 @@ class Between:
         given = {name: value for name, value in said.items() if value is not None}
         options = parse_options({"kafka.bootstrap.servers": root, "subscribe": ",".join(names)} | given, storage)
         found: dict[str, dict[int, range]] = {name: {} for name in names}
-        for run in batch_runs(Topics(options), options):
+        for run in batch_runs(SourceTopics(options), options):
             found[run.tp.topic][run.tp.partition] = run.offsets
         return found
 

@@ -29,7 +29,7 @@ from kafkalike.errors.java_errors import innermost
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.topic_sql import SQL_RESERVED, own_tables, refusal, relations
 from kafkalike.spark.jvm.spark_session import answers, end_jobs
-from kafkalike.spark.sql.session_views import temporary_names
+from kafkalike.spark.sql.catalog_views import temporary_names
 from kafkalike.spark.sql.topic_views import register_sql
 from kafkalike.spark.sql_text import quoted
 
@@ -70,7 +70,7 @@ class Answer:
     """Whether there are rows that are not here."""
 
 
-class Query:
+class SqlQuery:
     """One statement, which may be cancelled while it runs.
 
     Args:
@@ -116,7 +116,7 @@ class Queries:
         self.left: threading.Thread | None = None
         """At work on a statement that was given up."""
 
-    def run(self, query: Query) -> Answer:
+    def run(self, query: SqlQuery) -> Answer:
         """The first rows of a statement.
 
         Raises:
@@ -138,7 +138,7 @@ class Queries:
         except Exception as cause:
             raise self._failure(cause, query, deadline) from cause
 
-    def _failure(self, cause: Exception, query: Query, deadline: Deadline) -> KafkaError:
+    def _failure(self, cause: Exception, query: SqlQuery, deadline: Deadline) -> KafkaError:
         """What a statement has failed of; what the JVM raises has no class of its own here."""
         if not answers(self._spark):
             return KafkaConnectionError("Spark's process has ended, most likely for want of memory: begin it anew")
@@ -148,7 +148,7 @@ class Queries:
             return IllegalArgumentError(_said(cause))
         return KafkaError(innermost(cause)[:2_000])
 
-    def _wait_for_left(self, query: Query) -> None:
+    def _wait_for_left(self, query: SqlQuery) -> None:
         """Wait for a statement that was given up, as long as one may take: two of them would take the memory of two."""
         left, deadline = self.left, Deadline(self._clock, self.seconds * 1000)
         while left is not None and left.is_alive():
@@ -156,11 +156,11 @@ class Queries:
                 raise KafkaTimeoutError("Spark is still at work on a statement whose time was over")
             left.join(_LOOK_SECONDS)
 
-    def _named(self, query: Query) -> None:
+    def _named(self, query: SqlQuery) -> None:
         """Give the jobs of this thread a name, by which they are ended."""
         self._spark.sparkContext.setJobGroup(query.group, query.text[:200], interruptOnCancel=True)
 
-    def _awaited(self, work: _Work, query: Query, deadline: Deadline) -> bool:
+    def _awaited(self, work: _Work, query: SqlQuery, deadline: Deadline) -> bool:
         """Whether a statement has ended, by itself or soon after its time."""
         while work.is_alive() and not query.cancelled.is_set():
             work.join(_LOOK_SECONDS)
@@ -172,7 +172,7 @@ class Queries:
             work.join(GRACE_SECONDS)
         return not work.is_alive()
 
-    def _end_jobs(self, work: _Work, query: Query) -> None:
+    def _end_jobs(self, work: _Work, query: SqlQuery) -> None:
         """End the jobs of a statement until it has ended, also when nobody waits for it any longer."""
         # Where there is no JVM any longer, the statement says so.
         with contextlib.suppress(Exception):
@@ -184,7 +184,7 @@ class Queries:
         over = f"it took longer than {self.seconds:g} seconds"
         return KafkaTimeoutError((over if deadline.expired() else "it was cancelled") + more)
 
-    def _answer(self, query: Query) -> Answer:
+    def _answer(self, query: SqlQuery) -> Answer:
         frame = self._frame(query.text)
         names = frame.columns
         if len(names) > MOST_COLUMNS:

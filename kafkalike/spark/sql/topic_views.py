@@ -30,10 +30,9 @@ from kafkalike.model.topic import TopicInfo
 from kafkalike.model.topic_sql import own_names, table_view, view_names
 from kafkalike.spark.jvm.spark_session import tell_hadoop
 from kafkalike.spark.reads.frames import as_of, check_root, refuse_reserved
+from kafkalike.spark.sql.catalog_views import DatabaseViews, SessionViews, select_of
 from kafkalike.spark.sql.cluster_tables import FORMAT, SCHEMAS
-from kafkalike.spark.sql.database_views import DatabaseViews, select_of
 from kafkalike.spark.sql.range_functions import range_functions
-from kafkalike.spark.sql.session_views import SessionViews
 from kafkalike.spark.sql_text import literal, quoted
 
 if TYPE_CHECKING:

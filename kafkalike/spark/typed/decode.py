@@ -17,7 +17,7 @@ from kafkalike.errors import IllegalArgumentError, SerializationError
 from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
 from kafkalike.schemas.arrow.reader_factory import DEPTH, reader_of
 from kafkalike.spark.typed.arrow_udf import over_arrays, spark_type, storable
-from kafkalike.spark.typed.reader_schema import Part, Reading, opened, reading_of, schema_of, subject_of
+from kafkalike.spark.typed.reader_schema import Part, ReaderSchema, opened, reading_of, schema_of, subject_of
 
 FOUND: Final = "found"
 WRONG: Final = "wrong"
@@ -36,7 +36,9 @@ class Decode:
         fail: whether a value that cannot be decoded ends the job.
     """
 
-    def __init__(self, reading: Reading, *, depth: int = DEPTH, message: str | None = None, fail: bool = False) -> None:
+    def __init__(
+        self, reading: ReaderSchema, *, depth: int = DEPTH, message: str | None = None, fail: bool = False
+    ) -> None:
         self._reading = reading
         self._depth = depth
         self._message = message

@@ -135,7 +135,7 @@ def to_topic(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schemas:
+class RecordSchemas:
     """The schemas that records of a DataFrame are written with."""
 
     value: object = None
@@ -150,7 +150,7 @@ class Schemas:
         return self.value is not None or self.key is not None
 
 
-def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: Schemas) -> DataFrame:
+def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: RecordSchemas) -> DataFrame:
     """A DataFrame of columns as the columns of records.
 
     Args:
@@ -183,12 +183,12 @@ def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: S
     return made
 
 
-def _part(frame: DataFrame, topic: str, part: Part, where: Where, schemas: Schemas) -> DataFrame:
+def _part(frame: DataFrame, topic: str, part: Part, where: Where, schemas: RecordSchemas) -> DataFrame:
     writing = writing_of(arrow_type(frame.schema[part].dataType), topic, part, where, schemas)
     return frame.withColumn(part, encoded(F.col(part), writing))
 
 
-def writing_of(kind: pa.DataType, topic: str, part: Part, where: Where, schemas: Schemas) -> Writing:
+def writing_of(kind: pa.DataType, topic: str, part: Part, where: Where, schemas: RecordSchemas) -> Writing:
     """How the values or keys of a DataFrame are written; their schema is registered now, if it is to be.
 
     Args:

@@ -67,7 +67,7 @@ def schema_of(given: object, kind: str | None = None) -> Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReaderSchema:
     """How the keys or values of a topic are read."""
 
     schema: Schema
@@ -77,7 +77,7 @@ class Reading:
     source: SentSchemas
 
 
-def reading_of(where: Where, subject: str, kind: str | None = None, schema: Schema | None = None) -> Reading:
+def reading_of(where: Where, subject: str, kind: str | None = None, schema: Schema | None = None) -> ReaderSchema:
     """What reads the records of a subject.
 
     Args:
@@ -98,7 +98,7 @@ def reading_of(where: Where, subject: str, kind: str | None = None, schema: Sche
         schema, number = found.schema, found.id
     if kind is not None and schema.type != FORMATS[kind]:
         raise IllegalArgumentError(f"the schemas of {subject} are of type {schema.type}, not {FORMATS[kind]}")
-    return Reading(schema, number, SentSchemas.of(where, subject, [schema]))
+    return ReaderSchema(schema, number, SentSchemas.of(where, subject, [schema]))
 
 
 def opened(bootstrap_servers: Any, storage_options: Any, registry: Any) -> tuple[Cluster, Where]:  # noqa: ANN401

@@ -108,11 +108,11 @@ def _costly(values: Column) -> Column:
     return F.coalesce(values, F.when(values.cast("string").rlike("."), values))
 
 
-def _columns(how: Typed, part: Part) -> tuple[Columns, int | None]:
+def _columns(how: Typed, part: Part) -> tuple[ValueColumns, int | None]:
     kind, schema = (how.value_format, how.schema) if part == "value" else (how.key_format, None)
     reading = reading_of(how.where, subject_of(how.topic, part), kind, schema)
     message = how.message if part == "value" else None
-    return Columns(Decode(reading, depth=how.depth, message=message)), reading.id
+    return ValueColumns(Decode(reading, depth=how.depth, message=message)), reading.id
 
 
 def _refuse_clashes(names: Sequence[str]) -> None:
@@ -187,7 +187,7 @@ Place = int | str
 """Of a column: its number among the fields, `FOUND` for all of them as a struct, `WRONG` for what is wrong."""
 
 
-class Columns:
+class ValueColumns:
     """The columns of decoded values.
 
     Args:

@@ -24,11 +24,11 @@ from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.record_columns import sink_columns
-from kafkalike.spark.typed.encode import Schemas, named_errors, record_columns
+from kafkalike.spark.typed.encode import RecordSchemas, named_errors, record_columns
 from kafkalike.spark.typed.reader_schema import where_of
-from kafkalike.spark.writes.commit import Commit, found_again, written_before
+from kafkalike.spark.writes.commit import StagedCommit, found_again, written_before
 from kafkalike.spark.writes.frame_append import append_staged
-from kafkalike.spark.writes.staged_files import Target
+from kafkalike.spark.writes.staged_files import StagingTarget
 from kafkalike.spark.writes.targets import target_of
 from kafkalike.spark.writes.write_ids import Naming
 
@@ -127,7 +127,9 @@ def write(
         UnknownOutcomeError: the outcome could not be found out.
     """
     txn = _txn(txn_id, txn_version)
-    schemas = Schemas(value=value_schema, key=key_schema, register=register_schemas, message=message, registry=registry)
+    schemas = RecordSchemas(
+        value=value_schema, key=key_schema, register=register_schemas, message=message, registry=registry
+    )
     if schemas:
         frame, bootstrap_servers = with_schemas(frame, topic, bootstrap_servers, storage_options, schemas)
         storage_options = None
@@ -159,7 +161,7 @@ def produce(
     has_state: bool = False,
     sources: Mapping[str, int] | None = None,
 ) -> Written:
-    """See `write` and `Commit`; `naming` is asked before anything is computed and again before it is written.
+    """See `write` and `StagedCommit`; `naming` is asked before anything is computed and again before it is written.
 
     With `has_state` the frame is computed even if its records were written before: a batch of a streaming query makes
     the state that the next batch needs, and Spark ends a query some of whose state was not made.
@@ -186,7 +188,7 @@ def produce(
                 _compute(frame)
     target = target_of(cluster, topic, codec=codec, written=written, names_partitions=names and partitioner is None)
     sent = with_partitioner(records, partitioner, target)
-    how = Commit(
+    how = StagedCommit(
         codec=codec,
         timeout_ms=delivery_timeout_ms,
         naming=naming,
@@ -217,7 +219,7 @@ def with_schemas(
     topic: str | None,
     bootstrap_servers: Any,  # noqa: ANN401
     storage_options: Any,  # noqa: ANN401
-    schemas: Schemas,
+    schemas: RecordSchemas,
 ) -> tuple[DataFrame, Cluster]:
     """A DataFrame of columns as one of records, and the cluster; see `write`."""
     cluster = connect_to_write(bootstrap_servers, storage_options)
@@ -238,7 +240,7 @@ def codec_of(compression_type: str | None) -> str:
     return codec
 
 
-def with_partitioner(records: DataFrame, partitioner: Partitioner | None, target: Target) -> DataFrame:
+def with_partitioner(records: DataFrame, partitioner: Partitioner | None, target: StagingTarget) -> DataFrame:
     """Records with the partitions that a partitioner chooses for them."""
     return records if partitioner is None else _chosen(records, _by_topic(records, partitioner, target))
 
@@ -276,7 +278,7 @@ def _chosen(records: DataFrame, by_key: Column) -> DataFrame:
     return records.withColumn("partition", given)
 
 
-def _by_topic(records: DataFrame, partitioner: Partitioner, target: Target) -> Column:
+def _by_topic(records: DataFrame, partitioner: Partitioner, target: StagingTarget) -> Column:
     """What a partitioner chooses for each record.
 
     Topics are many, numbers of partitions few: it is asked once for each number that occurs.

@@ -21,7 +21,7 @@ from kafkalike.maintenance.staging.folder import clear_staging
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.record_batch import Appended, TxnId
-from kafkalike.spark.writes.staged_files import MAX_TOPICS, TOO_MANY_TOPICS, Target, TaskResult, place_waiting
+from kafkalike.spark.writes.staged_files import MAX_TOPICS, TOO_MANY_TOPICS, StagingTarget, TaskResult, place_waiting
 from kafkalike.spark.writes.targets import open_logs, target_of
 from kafkalike.spark.writes.transactional_write import Together
 from kafkalike.spark.writes.write_ids import WHOLE, Naming
@@ -45,7 +45,7 @@ def begin(
     codec: str,
     timestamps: bool = True,
     names_partitions: bool = False,
-) -> Target:
+) -> StagingTarget:
     """`target_of` for a job that writes through the format; removes what jobs that were killed have left.
 
     Args:
@@ -73,7 +73,7 @@ def begin(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class StagedCommit:
     """How the results of a job are to be committed."""
 
     codec: str
@@ -95,7 +95,7 @@ def commit_results(  # noqa: PLR0917
     target_topic: str | None,
     results: Sequence[TaskResult],
     staged: Storage,
-    how: Commit,
+    how: StagedCommit,
     write_all: Writing = in_threads,
     write_kept: Writing | None = None,
 ) -> Mapping[str, Appended]:
@@ -109,7 +109,7 @@ def commit_results(  # noqa: PLR0917
         target_topic: the topic of all records; None: what the tasks say.
         results: one of each task.
         staged: the job's folder.
-        how: see `Commit`.
+        how: see `StagedCommit`.
         write_all: writes the segments, and may use the staged files up.
         write_kept: writes the segments, and changes no staged file; None: threads of this process.
 
@@ -161,7 +161,7 @@ def open_targets(
         target_topic: the topic of all records; None: what the tasks say.
         results: one of each task.
         staged: the job's folder.
-        sources: see `Commit`.
+        sources: see `StagedCommit`.
 
     Raises: see `commit_results`.
     """
@@ -203,7 +203,7 @@ def _commit_together(  # noqa: PLR0917
     runs: Mapping[str, Sequence[StagedRun | LargeRun]],
     left_out: Collection[str],
     staged: Storage,
-    how: Commit,
+    how: StagedCommit,
     deadline: Deadline,
     write_kept: Writing | None,
 ) -> Mapping[str, Appended]:

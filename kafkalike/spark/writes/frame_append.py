@@ -28,8 +28,8 @@ from kafkalike.spark.jvm.job_errors import SPARK_FAILURES, raise_refusal
 from kafkalike.spark.jvm.python_worker import PromptAnswer, task_number
 from kafkalike.spark.jvm.spark_connect import check_same_root, is_remote, tasks_here
 from kafkalike.spark.record_columns import arrow_columns
-from kafkalike.spark.writes.commit import Commit, commit_results
-from kafkalike.spark.writes.staged_files import Target, TaskResult, left_out, stage_topics
+from kafkalike.spark.writes.commit import StagedCommit, commit_results
+from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, left_out, stage_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,14 +43,16 @@ FAR_SPREAD_BYTES: Final = 64 * 1024 * 1024
 in an object store, where all bytes would else go to this machine and back."""
 
 
-def append_staged(cluster: Cluster, frame: DataFrame, target: Target, how: Commit) -> Mapping[str, Appended]:
+def append_staged(
+    cluster: Cluster, frame: DataFrame, target: StagingTarget, how: StagedCommit
+) -> Mapping[str, Appended]:
     """Append a DataFrame: one table commit where it has one topic, else one transaction.
 
     Args:
         cluster: where the topics are.
         frame: columns as `expr.sink.sink_columns` gives them.
         target: where the rows go; of a rerun that it knows, nothing is computed.
-        how: see `Commit`; its time counts from when the DataFrame has been computed.
+        how: see `StagedCommit`; its time counts from when the DataFrame has been computed.
 
     Returns:
         What was written, by topic.
@@ -68,7 +70,9 @@ def append_staged(cluster: Cluster, frame: DataFrame, target: Target, how: Commi
         )
 
 
-def _place(cluster: Cluster, spark: SparkSession, target: Target, how: Commit) -> AbstractContextManager[Folder]:
+def _place(
+    cluster: Cluster, spark: SparkSession, target: StagingTarget, how: StagedCommit
+) -> AbstractContextManager[Folder]:
     """Where a write stages its records. What is decided for several topics others must find, who may be elsewhere."""
     if cluster.store.reach == "everywhere" and target.topic is not None and not how.offsets:
         near = tasks_here(spark)
@@ -82,7 +86,7 @@ def keeping(spark: SparkSession) -> Writing:
     return partial(write_all, spark, keep=True)
 
 
-def run_job(frame: DataFrame, target: Target, folder: Folder) -> list[TaskResult]:
+def run_job(frame: DataFrame, target: StagingTarget, folder: Folder) -> list[TaskResult]:
     """Compute the DataFrame and stage its records."""
     try:
         rows = (
@@ -94,7 +98,7 @@ def run_job(frame: DataFrame, target: Target, folder: Folder) -> list[TaskResult
 
 
 def _stage(
-    _: PromptAnswer, target: Target, folder: Folder, batches: Iterable[pa.RecordBatch]
+    _: PromptAnswer, target: StagingTarget, folder: Folder, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """One task of the job; Spark takes results only as rows."""
     yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(stage_topics(target, folder, batches, task_number()))]})

@@ -46,7 +46,7 @@ class KnownTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class StagingTarget:
     """Where the rows of a job go; travels to its tasks."""
 
     topic: str | None
@@ -94,7 +94,7 @@ class TopicRuns:
     """None: the topic did not exist when the job began."""
     runs: Sequence[StagedRun | LargeRun]
     left_out: bool = False
-    """The rows were not looked at, as the topic had the job's records before; see `Target.written`."""
+    """The rows were not looked at, as the topic had the job's records before; see `StagingTarget.written`."""
     assumed: Rules | None = None
     """The rules that a topic which did not exist must have for these records."""
     highest: int = WAITING
@@ -114,14 +114,14 @@ class TaskResult:
     """The topic it is about, where there is one."""
 
 
-def left_out(target: Target) -> TaskResult:
+def left_out(target: StagingTarget) -> TaskResult:
     """The result of a task of a rerun: its rows are not looked at."""
     return TaskResult(
         topics={name: TopicRuns(known.topic_id, [], left_out=True) for name, known in target.known.items()}
     )
 
 
-def stage_topics(target: Target, folder: Folder, batches: Iterable[pa.RecordBatch], task: int) -> TaskResult:
+def stage_topics(target: StagingTarget, folder: Folder, batches: Iterable[pa.RecordBatch], task: int) -> TaskResult:
     """Stage the rows of one Spark task, sorted by topic and partition.
 
     Args:
@@ -199,14 +199,14 @@ def place_waiting(
     return found
 
 
-def _router(target: Target, topic: str, others: int, task: int) -> ColumnRouter:
+def _router(target: StagingTarget, topic: str, others: int, task: int) -> ColumnRouter:
     """What gives the records of a topic their partitions."""
     if others == MAX_TOPICS:
         raise IllegalArgumentError(TOO_MANY_TOPICS)
     return ColumnRouter(target.rules(topic), task)
 
 
-def _runs_of(target: Target, topic: str, runs: Sequence[StagedRun | LargeRun], highest: int) -> TopicRuns:
+def _runs_of(target: StagingTarget, topic: str, runs: Sequence[StagedRun | LargeRun], highest: int) -> TopicRuns:
     known = target.known.get(topic)
     if known is None:
         return TopicRuns(None, runs, assumed=target.rules(topic), highest=highest)

@@ -30,9 +30,9 @@ from kafkalike.model.record_batch import TxnId
 from kafkalike.spark.checkpoint_progress import GroupProgress
 from kafkalike.spark.dead_letter_frames import ensure_topics, with_letters
 from kafkalike.spark.jvm.spark_connect import check_same_root, is_remote
-from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, Checkpoint, CheckpointFiles, checkpoint_at
+from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, CheckpointFiles, StreamCheckpoint, checkpoint_at
 from kafkalike.spark.record_columns import sink_columns
-from kafkalike.spark.typed.encode import Schemas
+from kafkalike.spark.typed.encode import RecordSchemas
 from kafkalike.spark.writes.batch_write import Partitioner, Written, produce, with_schemas
 from kafkalike.spark.writes.transactional_write import Together
 from kafkalike.spark.writes.write_ids import Naming, StreamVersion, app_id, next_txn
@@ -206,7 +206,7 @@ class StreamWriter:
         files = (
             checkpoint_at(self._checkpoint, self._cluster.store.sent_options())
             if remote
-            else Checkpoint(spark, self._checkpoint)
+            else StreamCheckpoint(spark, self._checkpoint)
         )
         owner = files.query_id()
         if remote:
@@ -355,7 +355,9 @@ def write_stream(
         raise IllegalArgumentError(f"output_mode must be one of {', '.join(OUTPUT_MODES)}, not {output_mode!r}")
     if available_now and processing_time is not None:
         raise IllegalArgumentError("available_now and processing_time exclude each other")
-    schemas = Schemas(value=value_schema, key=key_schema, register=register_schemas, message=message, registry=registry)
+    schemas = RecordSchemas(
+        value=value_schema, key=key_schema, register=register_schemas, message=message, registry=registry
+    )
     if schemas:
         frame, bootstrap_servers = with_schemas(frame, topic, bootstrap_servers, storage_options, schemas)
         storage_options = None

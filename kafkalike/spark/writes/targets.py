@@ -15,7 +15,7 @@ from kafkalike.model.config.dead_letter_config import topic_settings
 from kafkalike.model.config.topic_config import NO_CHECKS, TopicConfig
 from kafkalike.model.dead_letter import SUFFIX, default_topic
 from kafkalike.model.names import check_topic_name
-from kafkalike.spark.writes.staged_files import KnownTopic, Target, TaskResult, TopicRuns
+from kafkalike.spark.writes.staged_files import KnownTopic, StagingTarget, TaskResult, TopicRuns
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -31,7 +31,7 @@ def target_of(
     written: bool = False,
     timestamps: bool = True,
     names_partitions: bool = False,
-) -> Target:
+) -> StagingTarget:
     """Where the records of a job go; creates the topic of all of them unless they say how many partitions it needs.
 
     Args:
@@ -55,11 +55,11 @@ def target_of(
         infos = {} if info is None else {topic: info}
     known = {name: _known(cluster, info, codec) for name, info in infos.items()}
     if known.keys() == {topic} or not creates:
-        return Target(topic=topic, known=known, missing=None, written=written, timestamps=timestamps)
+        return StagingTarget(topic=topic, known=known, missing=None, written=written, timestamps=timestamps)
     config = _config(cluster, {})
     missing = replace(_rules(cluster, None, cluster.server.num_partitions, config), grows=names_partitions)
     named = {**_with_schemas(cluster, missing, config, known), **_of_letters(cluster, infos, grows=names_partitions)}
-    return Target(
+    return StagingTarget(
         topic=topic,
         known=known,
         missing=missing,

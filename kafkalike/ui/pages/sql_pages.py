@@ -32,7 +32,7 @@ def statement(request: Request) -> Response:
 
 def run(request: Request) -> Response:
     """Begin a statement."""
-    from kafkalike.spark.sql.queries import Query
+    from kafkalike.spark.sql.queries import SqlQuery
 
     desk = site(request).desk
     text = form(request).get("sql", "").strip().removesuffix(";").strip()
@@ -41,7 +41,7 @@ def run(request: Request) -> Response:
         raise IllegalArgumentError(WITHOUT)
     if not text:
         raise IllegalArgumentError("sql: a statement is needed")
-    query = Query(text)
+    query = SqlQuery(text)
     job = desk.running.start(text, lambda _: queries.run(query), query.cancel)
     _log.info("a statement was begun: %s", text[:500])
     return moved("/sql", "", id=job.id)

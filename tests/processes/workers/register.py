@@ -11,7 +11,7 @@ import pyarrow as pa
 from kafkalike.errors import SchemaRegistryError, SerializationError, UnknownOutcomeError
 from kafkalike.schemas import Registry, Schema
 from kafkalike.schemas.picklable_registry import Where
-from kafkalike.spark.typed.encode import Schemas, writing_of
+from kafkalike.spark.typed.encode import RecordSchemas, writing_of
 from tests.processes.workers.common import cluster, orders, wait_for_go
 
 
@@ -26,7 +26,7 @@ def main() -> None:
             if "columns" in asked:
                 kind = pa.struct([(name, pa.int64()) for name in asked["columns"]])
                 where = Where((("url", asked["root"]),))
-                made = writing_of(kind, subject.removesuffix("-value"), "value", where, Schemas(value="protobuf"))
+                made = writing_of(kind, subject.removesuffix("-value"), "value", where, RecordSchemas(value="protobuf"))
                 found[subject] = made.id
             else:
                 found[subject] = registry.register_schema(subject, Schema(asked["schema"]))
