@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from benchmarks.harness import Report
 from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 

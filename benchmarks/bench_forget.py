@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from kafkalike import ForgetReport, KafkaProducer, forget, fork, undo
 from kafkalike.connect import connect, connect_delta
-from kafkalike.maintenance.retention import maintain
-from kafkalike.maintenance.verify.certificate import check_certificate
-from kafkalike.maintenance.verify.history import topic_history
+from kafkalike.maintenance.maintenance_run import maintain
+from kafkalike.maintenance.verify.certificate_check import check_certificate
+from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK
 
 ROWS = int(os.environ.get("BENCH_ROWS", "10000000"))

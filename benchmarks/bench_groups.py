@@ -24,7 +24,7 @@ from kafkalike import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership
-from kafkalike.maintenance.retention.run import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata

@@ -19,8 +19,8 @@ from kafkalike.delta.actions import Add
 from kafkalike.log.cluster.cluster import Cluster, open_cluster
 from kafkalike.log.topic.batch_payload import iso_time
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.retention import MaintenanceReport, maintain
-from kafkalike.maintenance.upkeep.change import Change, publish
+from kafkalike.maintenance.maintenance_commit import MaintenanceCommit, publish
+from kafkalike.maintenance.maintenance_run import MaintenanceReport, maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 
@@ -140,7 +140,7 @@ def retention(report: Report, scratch: Path, count: int) -> None:
             stats=stats,
         )
 
-    publish(cluster.log("t"), Change(work="merge", adds=[planted(n) for n in range(count)]), "planted")
+    publish(cluster.log("t"), MaintenanceCommit(work="merge", adds=[planted(n) for n in range(count)]), "planted")
     begun = time.perf_counter()
     done = upkeep(root, works=["retention"]).topics[0]
     taken = time.perf_counter() - begun

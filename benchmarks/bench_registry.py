@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from benchmarks.harness import Report, percentile
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.schemas import Registry, RemoteRegistry, Schema
 from kafkalike.schemas.service.credentials import Credentials

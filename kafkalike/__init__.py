@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from kafkalike.log.group.assignors import PartitionAssignor as PartitionAssignor
     from kafkalike.log.snapshots import Snapshot as Snapshot
     from kafkalike.log.snapshots import TopicSnapshot as TopicSnapshot
-    from kafkalike.maintenance.corrections.forget import forget as forget
-    from kafkalike.maintenance.corrections.fork import Forked as Forked
-    from kafkalike.maintenance.corrections.fork import fork as fork
-    from kafkalike.maintenance.corrections.report import ForgetReport as ForgetReport
-    from kafkalike.maintenance.corrections.report import UndoReport as UndoReport
-    from kafkalike.maintenance.corrections.undo import undo as undo
-    from kafkalike.maintenance.take_cut import snapshot as snapshot
+    from kafkalike.maintenance.correction_report import ForgetReport as ForgetReport
+    from kafkalike.maintenance.correction_report import UndoReport as UndoReport
+    from kafkalike.maintenance.forget import forget as forget
+    from kafkalike.maintenance.fork import Forked as Forked
+    from kafkalike.maintenance.fork import fork as fork
+    from kafkalike.maintenance.topic_snapshots import snapshot as snapshot
+    from kafkalike.maintenance.undo import undo as undo
     from kafkalike.model.config.setting_types import AdminSettings as AdminSettings
     from kafkalike.model.config.setting_types import ConsumerSettings as ConsumerSettings
     from kafkalike.model.config.setting_types import ProducerSettings as ProducerSettings
@@ -84,15 +84,15 @@ _HOME = {
     "Serializer": "kafkalike.schemas.serialization",
     "Transaction": "kafkalike.producer",
     "transaction": "kafkalike.producer",
-    "ForgetReport": "kafkalike.maintenance.corrections.report",
-    "Forked": "kafkalike.maintenance.corrections.fork",
-    "UndoReport": "kafkalike.maintenance.corrections.report",
-    "fork": "kafkalike.maintenance.corrections.fork",
-    "forget": "kafkalike.maintenance.corrections.forget",
-    "undo": "kafkalike.maintenance.corrections.undo",
+    "ForgetReport": "kafkalike.maintenance.correction_report",
+    "Forked": "kafkalike.maintenance.fork",
+    "UndoReport": "kafkalike.maintenance.correction_report",
+    "fork": "kafkalike.maintenance.fork",
+    "forget": "kafkalike.maintenance.forget",
+    "undo": "kafkalike.maintenance.undo",
     "Snapshot": "kafkalike.log.snapshots",
     "TopicSnapshot": "kafkalike.log.snapshots",
-    "snapshot": "kafkalike.maintenance.take_cut",
+    "snapshot": "kafkalike.maintenance.topic_snapshots",
     "KeyRecords": "kafkalike.admin.record_lookup",
     "find_records": "kafkalike.admin.record_lookup",
 }
@@ -111,7 +111,7 @@ serve_public_paths(
         "kafkalike.metrics": "kafkalike.admin.metrics",
         "kafkalike.mirror": "kafkalike.admin.cluster_mirror",
         "kafkalike.partitioner": "kafkalike.model.partitioner",
-        "kafkalike.retention": "kafkalike.maintenance.retention",
+        "kafkalike.retention": "kafkalike.maintenance.maintenance_run",
         "kafkalike.serialization": "kafkalike.schemas.serialization",
         "kafkalike.testing": "kafkalike.admin.testing",
     }

@@ -1,4 +1,4 @@
-from kafkalike.maintenance.retention import WORKS as WORKS
-from kafkalike.maintenance.retention import MaintenanceReport as MaintenanceReport
-from kafkalike.maintenance.retention import TopicReport as TopicReport
-from kafkalike.maintenance.retention import maintain as maintain
+from kafkalike.maintenance.maintenance_run import WORKS as WORKS
+from kafkalike.maintenance.maintenance_run import MaintenanceReport as MaintenanceReport
+from kafkalike.maintenance.maintenance_run import TopicReport as TopicReport
+from kafkalike.maintenance.maintenance_run import maintain as maintain

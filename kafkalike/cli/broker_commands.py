@@ -176,8 +176,8 @@ def replicate(
     if every is None:
         sound = _once(cluster, topic, timeout_ms, as_json=as_json)
         click.get_current_context().exit(0 if sound else 1)
-    from kafkalike.maintenance.retention.schedule import every as repeat
-    from kafkalike.maintenance.retention.schedule import parse_duration_ms
+    from kafkalike.maintenance.schedule import every as repeat
+    from kafkalike.maintenance.schedule import parse_duration_ms
 
     def again() -> None:
         try:

@@ -158,8 +158,8 @@ def mirror(
         if topics is not None and not passed.topics:
             raise UnknownTopicOrPartitionError(f"Topic '{topics}' does not exist as expected")
         context.exit(0 if passed.sound else 1)
-    from kafkalike.maintenance.retention.schedule import every as repeat
-    from kafkalike.maintenance.retention.schedule import parse_duration_ms
+    from kafkalike.maintenance.schedule import every as repeat
+    from kafkalike.maintenance.schedule import parse_duration_ms
 
     def again() -> None:
         try:

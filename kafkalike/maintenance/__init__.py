@@ -1,1 +1,1 @@
-"""Maintenance: retention, compaction, vacuum, verify and repair of topics; forget, undo and fork of records."""
+"""Maintenance: retention, compaction, merging, vacuum; verify and repair; forget, undo, fork and restore."""

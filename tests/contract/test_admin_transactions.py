@@ -24,7 +24,7 @@ from kafkalike.log.runs.run_manifest import LAYOUT, RunManifest, StagedRun, dump
 from kafkalike.log.topic.staged_append import pack, partitions_in
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.log.transactions.transaction_files import FilesToStage
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer

@@ -13,10 +13,10 @@ from kafkalike.cli import main
 from kafkalike.delta.actions import log_name
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.corrections import forget as forgetting
-from kafkalike.maintenance.upkeep.remove import without_maintenance
-from kafkalike.maintenance.upkeep.vacuum import ORPHAN_MS
-from kafkalike.maintenance.verify.certificate import check_certificate
+from kafkalike.maintenance import forget as forgetting
+from kafkalike.maintenance.deletion import without_maintenance
+from kafkalike.maintenance.vacuum import ORPHAN_MS
+from kafkalike.maintenance.verify.certificate_check import check_certificate
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.maintenance.purge_certificate import Certificate, parse_certificate
 from kafkalike.model.record_batch import RecordBatch

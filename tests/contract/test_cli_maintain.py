@@ -12,9 +12,9 @@ from kafkalike.cli import main
 from kafkalike.errors import IllegalArgumentError, InvalidConfigurationError
 from kafkalike.jobs import retention as job
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.retention import maintain
-from kafkalike.maintenance.retention.schedule import every, parse_duration_ms
-from kafkalike.maintenance.verify.history import topic_history
+from kafkalike.maintenance.maintenance_run import maintain
+from kafkalike.maintenance.schedule import every, parse_duration_ms
+from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.clusters import on_disk
 from tests.tools.kinds import only_on_disk

@@ -6,7 +6,7 @@ import pytest
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.snapshots import Snapshot
-from kafkalike.maintenance.take_cut import snapshot
+from kafkalike.maintenance.topic_snapshots import snapshot
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata
 from kafkalike.producer import KafkaProducer

@@ -19,7 +19,7 @@ from kafkalike.admin.testing import MemoryCluster
 from kafkalike.connect import connect, connect_delta
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.commit_file import creation, topic_creation
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.config.server_config import SERVER_PROPERTIES_VARIABLE

@@ -24,7 +24,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.brokers import DEFAULTS
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import AlterConfigOp, ConfigResource, ConfigResourceType

@@ -37,7 +37,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic import topic_group_commit as combined
 from kafkalike.log.topic.staged_append import pack, unpack
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.verify.commits import list_commits
+from kafkalike.maintenance.verify.topic_history import list_commits
 from kafkalike.model.group_commit import course
 from kafkalike.model.group_commit.acts import ForgottenError
 from kafkalike.model.group_commit.waiting_appends import MOST_PARTS, Taken, Waiting

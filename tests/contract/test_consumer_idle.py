@@ -15,7 +15,7 @@ from kafkalike.consumer import KafkaConsumer
 from kafkalike.delta.layout import CLUSTER_METADATA
 from kafkalike.errors import KafkaConnectionError, OffsetOutOfRangeError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model import clock
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch

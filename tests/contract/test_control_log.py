@@ -15,7 +15,7 @@ from kafkalike.delta.checkpoint import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.delta.row_table import MERGE_INTERVAL
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.upkeep.control_tables import compact_control, vacuum_control
+from kafkalike.maintenance.control_maintenance import compact_control, vacuum_control
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
 from kafkalike.model.metadata_rows import topic_row

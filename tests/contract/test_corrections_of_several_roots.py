@@ -10,9 +10,9 @@ import pytest
 
 from kafkalike import forget, fork, undo
 from kafkalike.errors import BrokerNotAvailableError, KafkaStorageError
-from kafkalike.maintenance.verify.certificate import check_certificate
-from kafkalike.maintenance.verify.history import topic_history
-from kafkalike.maintenance.verify.key_bytes import _Search
+from kafkalike.maintenance.verify.certificate_check import check_certificate
+from kafkalike.maintenance.verify.key_traces import _Search
+from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.maintenance.purge_certificate import Certificate

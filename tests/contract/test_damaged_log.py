@@ -22,7 +22,7 @@ from kafkalike.log.topic.data_file import open_files as kept_open
 from kafkalike.log.topic.reader import PartitionReader
 from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndTimestamp

@@ -12,8 +12,8 @@ from kafkalike.delta.layout import DELETED
 from kafkalike.errors import KafkaStorageError, TopicDeletedError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.cluster.topic_folders import UNDER_WAY_MS
-from kafkalike.maintenance.retention import maintain
-from kafkalike.maintenance.upkeep.dead_tables import clear_dead_tables
+from kafkalike.maintenance.maintenance_run import maintain
+from kafkalike.maintenance.vacuum import clear_dead_tables
 from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.names import TopicId, TopicName

@@ -12,7 +12,7 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.records import all_records, batch, open_log
 from tests.tools.upkeep import AT_ONCE

@@ -24,7 +24,7 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.parquet import open_parquet
 from tests.tools.clusters import on_disk

@@ -16,8 +16,8 @@ from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError
 from kafkalike.log.topic import offset_order as unsorted_file
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.retention import maintain
-from kafkalike.maintenance.retention.report import FAILED
+from kafkalike.maintenance.maintenance_report import FAILED
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition

@@ -14,7 +14,7 @@ from kafkalike.delta.actions import log_name
 from kafkalike.delta.commit_file import lines_of
 from kafkalike.delta.layout import TOPIC_SCHEMA, TOPIC_TABLE_PROPERTIES
 from kafkalike.errors import PolicyViolationError, UnsupportedVersionError
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.tools.damage import checkpointed
 from tests.tools.findings import errors_of

@@ -25,13 +25,13 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from kafkalike.maintenance.corrections.paper import Paper
-from kafkalike.maintenance.upkeep.change import publish_or_discard
-from kafkalike.maintenance.upkeep.merge import merge
-from kafkalike.maintenance.upkeep.remove import Remover
-from kafkalike.maintenance.verify.certificate import check_certificate
-from kafkalike.maintenance.verify.history import topic_history
-from kafkalike.maintenance.verify.key_bytes import keys_left
+from kafkalike.maintenance.certificate_file import CertificateFile
+from kafkalike.maintenance.deletion import Remover
+from kafkalike.maintenance.maintenance_commit import publish_or_discard
+from kafkalike.maintenance.merge import merge
+from kafkalike.maintenance.verify.certificate_check import check_certificate
+from kafkalike.maintenance.verify.key_traces import keys_left
+from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.dead_letter import OFFSET, PARTITION, TOPIC
 from kafkalike.model.maintenance.purge_certificate import Certificate, parse_certificate
@@ -310,7 +310,7 @@ def test_what_is_appended_meanwhile_stays_and_is_no_part_of_the_certificate(
         open_cluster(root).log("t").append(made)
         return publish_or_discard(*args)
 
-    monkeypatch.setattr("kafkalike.maintenance.upkeep.remove.publish_or_discard", late)
+    monkeypatch.setattr("kafkalike.maintenance.deletion.publish_or_discard", late)
 
     report = forget("t", root, keys=KEY, execute=True)
 
@@ -336,7 +336,7 @@ def test_files_that_another_run_replaces_meanwhile_cost_a_second_look(
             assert len(list(merge(other, other.files, [run], "other", [], budget=Deadline(SYSTEM_CLOCK, None)))) == 1
         return publish_or_discard(*args)
 
-    monkeypatch.setattr("kafkalike.maintenance.upkeep.remove.publish_or_discard", beside)
+    monkeypatch.setattr("kafkalike.maintenance.deletion.publish_or_discard", beside)
 
     report = forget("t", root, keys=KEY, execute=True)
 
@@ -517,15 +517,15 @@ def test_an_unfinished_run_is_gone_on_with_and_its_certificate_has_all(
     log = filled(root, 3)
     before = rows(log)
     paper = tmp_path / "certificate.json"
-    put, calls = Paper.put, []
+    put, calls = CertificateFile.put, []
 
-    def cut_off(self: Paper, certificate: Certificate) -> None:
+    def cut_off(self: CertificateFile, certificate: Certificate) -> None:
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
         put(self, certificate)
 
-    monkeypatch.setattr(Paper, "put", cut_off)
+    monkeypatch.setattr(CertificateFile, "put", cut_off)
     with pytest.raises(KeyboardInterrupt):
         forget("t", root, keys=[KEY, b"a"], execute=True, certificate=paper)
     monkeypatch.undo()

@@ -20,7 +20,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.topic_lineage import origins_of
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.verify.history import topic_history
+from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.local import LocalStorage
 from tests.tools.findings import errors_of

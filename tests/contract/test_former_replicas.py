@@ -19,9 +19,9 @@ from kafkalike.delta.actions import log_name
 from kafkalike.delta.layout import CLUSTER_METADATA
 from kafkalike.delta.version_file import seal
 from kafkalike.errors import KafkaStorageError
-from kafkalike.maintenance.retention import maintain
-from kafkalike.maintenance.verify.certificate import check_certificate
-from kafkalike.maintenance.verify.replica_check import check_replicas
+from kafkalike.maintenance.maintenance_run import maintain
+from kafkalike.maintenance.verify.certificate_check import check_certificate
+from kafkalike.maintenance.verify.replica_repair import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.config.server_config import ServerConfig

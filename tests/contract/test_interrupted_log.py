@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.cluster import Cluster, open_cluster
-from kafkalike.maintenance.retention.run import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState

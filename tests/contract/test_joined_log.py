@@ -10,8 +10,8 @@ from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles, joined_name, la
 from kafkalike.delta.log_retention import HOUR_MS, clean_log
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.verify.flaws import damaged_tables
 from kafkalike.maintenance.verify.repair import repair
+from kafkalike.maintenance.verify.table_damage import damaged_tables
 from tests.tools.far import FarStore, tag_of
 from tests.tools.groups import commit
 from tests.tools.records import batch, everything

@@ -21,9 +21,8 @@ from kafkalike.delta.version_file import VersionFile
 from kafkalike.errors import UnknownOutcomeError
 from kafkalike.log.cluster.as_of import ends_at
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.verify.commits import list_commits
-from kafkalike.maintenance.verify.replica_check import check_replicas
-from kafkalike.maintenance.verify.replica_repair import repair_replicas
+from kafkalike.maintenance.verify.replica_repair import check_replicas, repair_replicas
+from kafkalike.maintenance.verify.topic_history import list_commits
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK

@@ -12,7 +12,7 @@ from kafkalike.admin.testing import ManualClock, MemoryCluster
 from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.storage.parquet import FILTER_ROWS

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kafkalike.errors import CorruptRecordError
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from tests.tools.effort import examples
 from tests.tools.findings import errors_of
 from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, ShiftedClock, keyed, open_cluster, pairs_of

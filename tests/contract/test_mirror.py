@@ -21,7 +21,7 @@ from kafkalike.delta.log_files import LogFiles
 from kafkalike.errors import MirrorError, MirrorTopicError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.replication.mirrors.mirror_sync import MirrorSync

@@ -20,7 +20,7 @@ from kafkalike.cli import main
 from kafkalike.connect import connect, connect_delta
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.schemas import Registry, Schema, open_registry
 from kafkalike.ui.access_control import Guard

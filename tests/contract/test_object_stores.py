@@ -24,7 +24,7 @@ from kafkalike.errors import (
     TopicAuthorizationFailedError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.metadata_rows import topic_row
 from kafkalike.storage.object_files import PART_BYTES

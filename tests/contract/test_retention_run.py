@@ -7,9 +7,9 @@ from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.topic_history import maintenance_of
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.retention import maintain
-from kafkalike.maintenance.retention.report import BUSY, NOTHING, UNFINISHED
-from kafkalike.maintenance.upkeep.change import only_run
+from kafkalike.maintenance.maintenance_commit import only_run
+from kafkalike.maintenance.maintenance_report import BUSY, NOTHING, UNFINISHED
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import TopicPartition
 from tests.tools.findings import kinds_of
@@ -330,7 +330,7 @@ def plant(log: TopicLog, count: int, expired: int) -> None:
     """Segments of one record that only the table's log knows."""
     from kafkalike.delta.actions import Add
     from kafkalike.log.topic.batch_payload import iso_time
-    from kafkalike.maintenance.upkeep.change import Change, publish
+    from kafkalike.maintenance.maintenance_commit import MaintenanceCommit, publish
 
     def add(offset: int) -> Add:
         time = iso_time(NOW - (2 * HOUR_MS if offset < expired else 0))
@@ -349,4 +349,4 @@ def plant(log: TopicLog, count: int, expired: int) -> None:
             stats=stats,
         )
 
-    publish(log, Change(work="merge", adds=[add(offset) for offset in range(count)]), "planted")
+    publish(log, MaintenanceCommit(work="merge", adds=[add(offset) for offset in range(count)]), "planted")

@@ -12,9 +12,9 @@ from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicParti
 from kafkalike.cli import main
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, UnsupportedVersionError
-from kafkalike.maintenance.retention.run import maintain
-from kafkalike.maintenance.verify.certificate import check_certificate
-from kafkalike.maintenance.verify.replica_check import check_replicas
+from kafkalike.maintenance.maintenance_run import maintain
+from kafkalike.maintenance.verify.certificate_check import check_certificate
+from kafkalike.maintenance.verify.replica_repair import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.config.server_config import ServerConfig

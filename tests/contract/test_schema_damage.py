@@ -10,7 +10,7 @@ import pytest
 from kafkalike.connect import connect
 from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.errors import LogCorruptError, SchemaRegistryError
-from kafkalike.maintenance.verify.flaws import find_flaws
+from kafkalike.maintenance.verify.table_damage import find_flaws
 from kafkalike.schemas import Registry, Schema
 from kafkalike.storage.memory import MemoryStorage
 from kafkalike.storage.port import Entry

@@ -23,7 +23,7 @@ from kafkalike.errors import (
     NotEnoughReplicasError,
     UnsafeStorageError,
 )
-from kafkalike.maintenance.retention.run import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch

@@ -17,9 +17,9 @@ from kafkalike.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.runs import run_files as files
 from kafkalike.maintenance.staging import scratch
-from kafkalike.maintenance.staging.folder import clear_staging, staging_place
-from kafkalike.maintenance.staging.prefix import IDLE_MS, Prefix, left_behind
 from kafkalike.maintenance.staging.scratch import scratch_folder
+from kafkalike.maintenance.staging.staging_folder import clear_staging, staging_place
+from kafkalike.maintenance.staging.staging_prefix import IDLE_MS, Prefix, left_behind
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.spark.writes.commit import StagedCommit, commit_results

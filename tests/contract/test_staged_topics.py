@@ -20,7 +20,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.dead_letters.dead_letter_topic import ensure
-from kafkalike.maintenance.staging.lease import HeldFolder
+from kafkalike.maintenance.staging.staging_lease import HeldFolder
 from kafkalike.model.config.server_config import ServerConfig
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
 from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, stage_topics
@@ -144,7 +144,7 @@ def test_a_topic_is_created_however_long_the_tasks_took(root: str, tmp_path: Pat
     assert dict(written["a"].ranges) == {0: range(1)}
 
 
-LETTERS = {"kafkalike.maintenance.retention.clock": "append", "cleanup.policy": "delete"}
+LETTERS = {"kafkalike.maintenance.maintenance_run.clock": "append", "cleanup.policy": "delete"}
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["missing", "made meanwhile"])

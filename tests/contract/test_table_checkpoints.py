@@ -30,7 +30,7 @@ from kafkalike.delta.table_loader import load_table
 from kafkalike.delta.table_state import TableState, end_app
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.maintenance.verify.flaws import find_flaws
+from kafkalike.maintenance.verify.table_damage import find_flaws
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.storage.local import LocalStorage

@@ -24,8 +24,8 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.retention import maintain
-from kafkalike.maintenance.upkeep.restore import restore_as
+from kafkalike.maintenance.maintenance_run import maintain
+from kafkalike.maintenance.restore import restore_as
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.clock import SYSTEM_CLOCK

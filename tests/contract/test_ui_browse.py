@@ -13,7 +13,7 @@ from kafkalike.connect import connect
 from kafkalike.errors import UnknownTopicOrPartitionError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.reader import PartitionReader
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.producer import KafkaProducer
 from kafkalike.ui.record_query import Page, Question, at_time, browse, record_at
 from tests.tools.upkeep import EAGER, ShiftedClock

@@ -17,7 +17,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.verify.history import topic_history
+from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch, TxnId
 from tests.tools.findings import errors_of

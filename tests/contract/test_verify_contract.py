@@ -12,8 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.connect import connect
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.verify.findings import Finding, Report
 from kafkalike.maintenance.verify.verify import total_bytes, verify
+from kafkalike.maintenance.verify.verify_report import Finding, Report
 from kafkalike.model.group_state import OFFSET, GroupRow
 from kafkalike.model.partitioner.murmur2 import partition_for_key
 from kafkalike.model.record_batch import RecordBatch

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kafkalike.log.cluster.cluster import open_cluster
-from kafkalike.maintenance.verify.young import is_young
+from kafkalike.maintenance.verify.untouched_log import is_young
 from tests.tools.records import batch, make_topic
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.maintenance.retention.report import DONE, NOTHING
+from kafkalike.maintenance.maintenance_report import DONE, NOTHING
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 from tests.e2e.conftest import Run

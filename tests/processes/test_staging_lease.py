@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 
 from kafkalike.admin.testing import ManualClock
-from kafkalike.maintenance.staging.folder import clear_staging
-from kafkalike.maintenance.staging.lease import LEASE_MS, OWNER, RENEWAL_SECONDS, START_MS, Driver, JobFolder, Lease
+from kafkalike.maintenance.staging.staging_folder import clear_staging
+from kafkalike.maintenance.staging.staging_lease import (
+    LEASE_MS,
+    OWNER,
+    RENEWAL_SECONDS,
+    START_MS,
+    DriverProcess,
+    JobFolder,
+    Lease,
+)
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.storage.local import LocalStorage
 
@@ -26,7 +34,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         child.kill()
 
 
-def folder(root: Path, driver: Driver | None) -> JobFolder:
+def folder(root: Path, driver: DriverProcess | None) -> JobFolder:
     made = JobFolder(str(root), "job", driver)
     made.make()
     made.enter()
@@ -42,7 +50,7 @@ def test_the_folder_of_a_live_driver_stays_however_long_it_is_silent(
     tmp_path: Path, process: subprocess.Popen[bytes]
 ) -> None:
     """Its tasks may wait for a machine for days."""
-    job = folder(tmp_path, Driver.of(process.pid))
+    job = folder(tmp_path, DriverProcess.of(process.pid))
 
     assert clear_staging(LocalStorage(str(tmp_path)), SOON, after(10 * LEASE_MS)) == 0
     assert Path(job.path, "run.arrow").exists()
@@ -50,7 +58,10 @@ def test_the_folder_of_a_live_driver_stays_however_long_it_is_silent(
 
 def test_the_folder_of_a_killed_driver_goes_at_once(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     """Before its parent has taken note of its death, and afterwards."""
-    killed, gone = folder(tmp_path / "a", Driver.of(process.pid)), folder(tmp_path / "b", Driver.of(process.pid))
+    killed, gone = (
+        folder(tmp_path / "a", DriverProcess.of(process.pid)),
+        folder(tmp_path / "b", DriverProcess.of(process.pid)),
+    )
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
@@ -63,7 +74,7 @@ def test_the_folder_of_a_killed_driver_goes_at_once(tmp_path: Path, process: sub
 
 def test_another_process_under_the_number_of_the_driver_is_not_the_driver(tmp_path: Path) -> None:
     """Numbers of processes are given out again."""
-    own = Driver.of(os.getpid())
+    own = DriverProcess.of(os.getpid())
     assert own is not None
     folder(tmp_path, replace(own, started=own.started - 1))
 
@@ -73,7 +84,7 @@ def test_another_process_under_the_number_of_the_driver_is_not_the_driver(tmp_pa
 @pytest.mark.parametrize("known", [True, False])
 def test_a_driver_that_cannot_be_looked_for_has_a_lease(tmp_path: Path, *, known: bool) -> None:
     """It runs on another machine, or has no `/proc`."""
-    own = Driver.of(os.getpid())
+    own = DriverProcess.of(os.getpid())
     assert own is not None
     folder(tmp_path, replace(own, machine="another") if known else None)
 
@@ -119,4 +130,4 @@ def test_a_task_at_work_renews_the_lease(tmp_path: Path) -> None:
 
 def test_this_python_has_no_jvm_above_it() -> None:
     """Only Spark's workers have."""
-    assert Driver.above() is None
+    assert DriverProcess.above() is None

@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 from kafkalike.errors import KafkaStorageError
 from kafkalike.jobs import retention as job
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.retention import TopicReport, maintain
-from kafkalike.maintenance.retention.report import FAILED
-from kafkalike.maintenance.tasks_spark import SparkTasks
-from kafkalike.maintenance.upkeep.compact import Compacted, DuePass, checkpoints_of, compact
-from kafkalike.maintenance.upkeep.tasks import Tasks
+from kafkalike.maintenance.file_tasks import Tasks
+from kafkalike.maintenance.maintenance_report import FAILED
+from kafkalike.maintenance.maintenance_run import TopicReport, maintain
+from kafkalike.maintenance.spark_tasks import SparkTasks
+from kafkalike.maintenance.topic_compaction import Compacted, DuePass, checkpoints_of, compact
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.maintenance.compaction import Cleaned, CompactionPlan
 from tests.tools.children import run as run_worker

@@ -20,7 +20,7 @@ from kafkalike.delta.commit_bundles import CommitBundle
 from kafkalike.delta.log_files import joined_name
 from kafkalike.errors import IllegalArgumentError, KafkaConfigurationError, KafkaError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.spark.jvm.jars import delta_jar_conf

@@ -16,7 +16,7 @@ from kafkalike import KafkaProducer
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import GroupsState
 from tests.jepsen.checker import check, load

@@ -28,7 +28,7 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition

@@ -8,8 +8,8 @@ from typing import Final
 
 import kafkalike
 from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError
-from kafkalike.maintenance.verify.certificate import check_certificate
-from kafkalike.maintenance.verify.history import topic_history
+from kafkalike.maintenance.verify.certificate_check import check_certificate
+from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.model.maintenance.purge_certificate import parse_certificate
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition

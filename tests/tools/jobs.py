@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.staging.folder import staging_place
+from kafkalike.maintenance.staging.staging_folder import staging_place
 from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
 from kafkalike.spark.writes.staged_files import Folder, StagingTarget, TaskResult, stage_topics

@@ -20,7 +20,7 @@ from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer

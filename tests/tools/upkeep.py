@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.retention import MaintenanceReport, TopicReport, maintain
+from kafkalike.maintenance.maintenance_run import MaintenanceReport, TopicReport, maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch
 from tests.tools.clusters import on_disk

@@ -43,7 +43,7 @@ LOADED: Final = (
     "kafkalike.maintenance.verify.verify",
     "kafkalike.log.topic.topic_log",
     "kafkalike.producer.kafka_producer",
-    "kafkalike.maintenance.retention",
+    "kafkalike.maintenance.maintenance_run",
     "kafkalike.schemas.cluster_registry",
     "pandas",
     "pyarrow.compute",

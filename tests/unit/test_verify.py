@@ -8,17 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.maintenance.verify.commits import CommitInfo
-from kafkalike.maintenance.verify.file_rules import SegmentCheck, misplaced_keys
-from kafkalike.maintenance.verify.findings import Finding
-from kafkalike.maintenance.verify.group_rules import check_committed, check_group_rows
-from kafkalike.maintenance.verify.table_rules import (
+from kafkalike.maintenance.verify.file_check import SegmentCheck, misplaced_keys
+from kafkalike.maintenance.verify.log_rules import (
     check_commits,
+    check_committed,
     check_coverage,
+    check_group_rows,
     check_partitions,
     check_place,
     check_schema,
 )
+from kafkalike.maintenance.verify.topic_history import CommitInfo
+from kafkalike.maintenance.verify.verify_report import Finding
 from kafkalike.model.group_state import MEMBER, OFFSET, GroupRow, GroupsState
 from kafkalike.model.partitioner.murmur2 import partition_for_key
 from kafkalike.model.segments import Segment

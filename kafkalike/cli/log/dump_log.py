@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.chunk import RecordColumns
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.maintenance.verify.commits import CommitInfo
+    from kafkalike.maintenance.verify.topic_history import CommitInfo
 
 
 READ_BYTES: Final = 1_048_576
@@ -153,7 +153,7 @@ class Dump:
 
     def topic(self, name: str) -> Iterator[str]:
         """Lines of one topic: its commits, then live segments whose commits have left the log."""
-        from kafkalike.maintenance.verify.commits import list_commits
+        from kafkalike.maintenance.verify.topic_history import list_commits
 
         log = self._cluster.log(name)
         log.refresh()

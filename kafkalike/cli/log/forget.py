@@ -16,7 +16,7 @@ from kafkalike.model.clock import utc_text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kafkalike.maintenance.corrections.report import ForgetReport, PartitionPart
+    from kafkalike.maintenance.correction_report import ForgetReport, PartitionPart
 
 HEADS: Final = ("TOPIC", "PARTITION", "RECORDS", "SEGMENTS", "BYTES")
 NO_EXECUTE: Final = "Dry run, nothing was changed: --execute does it."
@@ -96,7 +96,7 @@ def forget(environment: Environment, options: ForgetOptions) -> None:
     Only what is in the topic when the run begins goes. Producers, consumers and streams go on. The files that held the
     records are removed by maintenance after kafkalike.replaced.file.delay.ms.
     """
-    from kafkalike.maintenance.corrections.forget import forget as run
+    from kafkalike.maintenance.forget import forget as run
 
     keys = keys_of(options.keys, options.key_files, options.key_format)
     if not keys:

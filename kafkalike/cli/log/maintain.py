@@ -18,7 +18,7 @@ from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.maintenance.retention import MaintenanceReport, TopicReport
+    from kafkalike.maintenance.maintenance_run import MaintenanceReport, TopicReport
 
 WORKS: Final = ("retention", "compaction", "merge", "vacuum", "control")
 HEADS: Final = ("TOPIC", "WORK", "SEGMENTS", "RECORDS", "BYTES", "DETAILS")
@@ -96,7 +96,7 @@ def maintain(environment: Environment, options: MaintainOptions) -> None:
     if options.every is None:
         code = _once(environment, cluster, options)
         click.get_current_context().exit(code)
-    from kafkalike.maintenance.retention.schedule import every, parse_duration_ms
+    from kafkalike.maintenance.schedule import every, parse_duration_ms
 
     text = options.every
     check = cluster.server.get("log.retention.check.interval.ms")
@@ -117,15 +117,15 @@ def _again(environment: Environment, cluster: Cluster, options: MaintainOptions)
 
 
 def _once(environment: Environment, cluster: Cluster, options: MaintainOptions) -> int:
-    from kafkalike.maintenance import retention
-    from kafkalike.maintenance.retention.metrics import write_metrics
+    from kafkalike.maintenance.maintenance_report import write_metrics
+    from kafkalike.maintenance.maintenance_run import maintain
 
     allowed = topic_filter(options.topic)
     names = sorted(name for name in cluster.topics() if allowed(name))
     if options.topic is not None and not names:
         raise UnknownTopicOrPartitionError(f"Topic '{options.topic}' does not exist as expected")
     with _progress(len(names)) as progress:
-        report = retention.maintain(
+        report = maintain(
             cluster,
             names,
             clock=environment.clock,

@@ -16,7 +16,7 @@ from kafkalike.model.clock import utc_text
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.maintenance.corrections.report import UndoReport
+    from kafkalike.maintenance.correction_report import UndoReport
 
 
 @click.command(epilog="Example: kafkalike history orders --kind retention --kind 'log start'")
@@ -53,7 +53,7 @@ def history(
     Read from the table's own history, as far as its log reaches back (delta.logRetentionDuration), and from the
     cluster's metadata.
     """
-    from kafkalike.maintenance.verify.history import topic_history
+    from kafkalike.maintenance.verify.topic_history import topic_history
 
     cluster = environment.existing(bootstrap_server, command_config)
     if restore_as is not None or table_version is not None:
@@ -73,7 +73,7 @@ def history(
 
 
 def _restore(cluster: Cluster, topic: str, new: str | None, version: int | None) -> None:
-    from kafkalike.maintenance.upkeep.restore import restore_as
+    from kafkalike.maintenance.restore import restore_as
 
     if new is None or version is None:
         raise click.UsageError("--restore-as and --table-version belong together")
@@ -119,7 +119,7 @@ def fork(
     On a disk the files are shared by hard links and take no room; an object store copies them by itself. From then on
     the two have nothing in common: neither's maintenance or deletion touches the other.
     """
-    from kafkalike.maintenance.corrections.fork import fork as fork_topic
+    from kafkalike.maintenance.fork import fork as fork_topic
 
     moment = None if as_of is None else whole_or_time(as_of, "--as-of", "a version")
     cluster = environment.cluster_of(bootstrap_server, command_config)
@@ -167,7 +167,7 @@ def undo(
     An append that is part of a transaction is undone with all that the transaction has written, or not at all. Groups
     that have read such records are named, and stay where they are.
     """
-    from kafkalike.maintenance.corrections.undo import undo as undo_append
+    from kafkalike.maintenance.undo import undo as undo_append
 
     cluster = environment.cluster_of(bootstrap_server, command_config)
     report = undo_append(

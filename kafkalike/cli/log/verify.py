@@ -26,8 +26,8 @@ from kafkalike.model.clock import Deadline
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.maintenance.verify.findings import Report
-    from kafkalike.maintenance.verify.flaws import DamagedTable
+    from kafkalike.maintenance.verify.table_damage import DamagedTable
+    from kafkalike.maintenance.verify.verify_report import Report
     from kafkalike.model.transactions.transaction_views import LostPart
 
 
@@ -108,7 +108,7 @@ def verify(
     with _progress(cluster, names, verify_run.total_bytes) as advance:
         report = verify_run.verify(cluster, names, advance)
     if replicas:
-        from kafkalike.maintenance.verify.replica_check import check_replicas
+        from kafkalike.maintenance.verify.replica_repair import check_replicas
 
         report.findings += check_replicas(cluster, allowed)
     _print(report, as_json=as_json, strict=strict)
@@ -131,7 +131,7 @@ def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> Report:
     Raises:
         click.ClickException: it cannot be read, or the cluster has no tables.
     """
-    from kafkalike.maintenance.verify.certificate import check_certificate
+    from kafkalike.maintenance.verify.certificate_check import check_certificate
     from kafkalike.model.maintenance.purge_certificate import parse_certificate
 
     try:
@@ -242,7 +242,7 @@ def _whole_replicas(
 def _damaged(
     cluster: Cluster, allowed: Callable[[str], bool], *, control: bool, say: Callable[[str], None]
 ) -> Iterator[DamagedTable]:
-    from kafkalike.maintenance.verify.flaws import damaged_tables
+    from kafkalike.maintenance.verify.table_damage import damaged_tables
 
     if control:
         yield from damaged_tables(cluster, [])

@@ -19,7 +19,7 @@ from kafkalike.cli.options import (
     whole_or_time,
 )
 from kafkalike.errors import BrokerResponseError, IllegalArgumentError
-from kafkalike.maintenance.take_cut import snapshot
+from kafkalike.maintenance.topic_snapshots import snapshot
 from kafkalike.model.structs import OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Staging: folders in which a Spark write lies before its commit, and who may delete them."""
+"""Staging: places where Spark writes lie before their commit, and who may delete them."""

@@ -1,8 +1,8 @@
-"""Scratch: a job whose tasks all run on this machine in, its records on this machine's disk out, for an object store.
+"""Scratch: keeps what a job of this machine stages for an object store on this machine's disk.
 
 Staged in the store, the records would go over the network three times: there, back to the process that numbers them,
-and there again as segments. Where the tasks and that process share a disk, only the last of these is left
-(decision 076). When the disk is nearly full, the rest goes to the store after all.
+and there again as segments. Where the tasks and that process share a disk, only the last of these is left (decision
+076). When the disk is nearly full, the rest goes to the store after all.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Final
 import pyarrow as pa
 
 from kafkalike.errors import KafkaStorageError
-from kafkalike.maintenance.staging.lease import remove_folder
-from kafkalike.maintenance.staging.prefix import Prefix
+from kafkalike.maintenance.staging.staging_lease import remove_folder
+from kafkalike.maintenance.staging.staging_prefix import Prefix
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import Storage
 

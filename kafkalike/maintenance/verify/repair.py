@@ -1,4 +1,4 @@
-"""Repair: a damaged table in; the same table, readable and writable again, out.
+"""Repair: makes a damaged table readable and writable again.
 
 Only what is damaged is touched, and nothing of it is thrown away: it goes to `__damaged/<table>/<time>/`. An empty
 commit takes the place of a damaged or missing version, and a last commit makes everybody load the table again.
@@ -26,8 +26,7 @@ from kafkalike.delta.table_state import REPAIR, TableState, end_app
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.topic_history import WORK_KEY
-from kafkalike.maintenance.verify.flaws import DamagedTable, Flaw, control_flaws, find_flaws, run
-from kafkalike.maintenance.verify.lost_records import LostRecords
+from kafkalike.maintenance.verify.table_damage import DamagedTable, Flaw, LostRecords, control_flaws, find_flaws, run
 from kafkalike.model.clock import Deadline
 from kafkalike.storage.parquet import open_parquet, put_parquet
 

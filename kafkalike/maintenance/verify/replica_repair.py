@@ -1,7 +1,8 @@
-"""Replica repair: files that a replica in sync has damaged, or lacks, in; the same files, as another one has them, out.
+"""Replica repair: finds replicas in sync that are not the same, and copies their files from a sound one.
 
-Files of a table never change once they are there, and replicas in sync have the same ones, so nothing is lost, and
-nobody has to be kept out meanwhile.
+All replicas in sync have the same versions and the same data files, byte by byte, up to what the leader has published.
+What a replica has beyond that was not acknowledged, and what lies at or below its checkpoint counts no more. Files of a
+table never change once they are there, so a repair loses nothing, and nobody has to be kept out meanwhile.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from kafkalike.delta.version_file import is_whole
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.segment_rows import read_segment
+from kafkalike.maintenance.verify.verify_report import Finding
 from kafkalike.storage.parquet import UNREADABLE, open_parquet
 
 if TYPE_CHECKING:
     from kafkalike.delta.table_state import TableState
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.segments import Segment
+    from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
     from kafkalike.storage.port import Storage
+
 
 Stores = Mapping[int, "Storage"]
 """Replicas in sync that answer, by broker."""
@@ -124,3 +128,90 @@ def _put(stores: Stores, wrong: Collection[int], path: str, content: bytes, *, e
             store.replace(path, content)
             store.sync(path)
         yield f"{path} of broker {broker} is damaged, or missing, and another replica has it"
+
+
+def check_replicas(
+    cluster: Cluster, wanted: Callable[[str], bool] = lambda _: True, progress: Callable[[int], None] = lambda _: None
+) -> Iterator[Finding]:
+    """Compare the replicas of tables, file by file.
+
+    Args:
+        cluster: where they are; one of one root has nothing to compare.
+        wanted: names of topics and control tables to look at.
+        progress: called with the bytes of each file after it was compared.
+    """
+    from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
+
+    if not isinstance(cluster, ReplicatedCluster):
+        return
+    state = cluster.metadata.refresh()
+    for name in cluster.replication.tables():
+        if wanted(name):
+            topic = name if name in state.topics else None
+            yield from _table(cluster, name, topic, progress)
+
+
+def _table(
+    cluster: ReplicatedCluster, name: str, topic: str | None, progress: Callable[[int], None]
+) -> Iterator[Finding]:
+    described = cluster.replication.replicas(name)
+    for broker in described.replicas:
+        if broker in described.offline:
+            yield Finding(
+                kind="replica-behind",
+                message=_said(name, f"broker {broker} gives no answer"),
+                topic=topic,
+                warning=True,
+            )
+        elif broker not in described.isr:
+            yield Finding(
+                kind="replica-behind", message=_said(name, f"broker {broker} is not in sync"), topic=topic, warning=True
+            )
+    if described.leader < 0:
+        yield Finding(kind="replica-differs", message=_said(name, "its leader gives no answer"), topic=topic)
+        return
+    info = cluster.metadata.state.topics.get(name)
+    replicas = cluster.store.replicas(name if info is None else info.location)
+    members = {replica.broker: replica for replica in replicas.in_sync() if replica.broker not in described.offline}
+    leader = replicas.store_of(members.pop(described.leader))
+    try:
+        logged = LogFiles.listed(leader)
+        published = max((*logged.commits, *logged.checkpoints), default=-1)
+        live = {segment.path for segment in load_table(leader, segment_of, published).index} if topic else set()
+        for _, replica in sorted(members.items()):
+            for message in _different(leader, replicas.store_of(replica), published, live, progress):
+                said = _said(name, f"broker {replica.broker}: {message}")
+                yield Finding(kind="replica-differs", message=said, topic=topic)
+    except (KafkaError, OSError) as error:
+        yield Finding(kind="replica-differs", message=_said(name, str(error)), topic=topic)
+
+
+def _said(name: str, what: str) -> str:
+    return f"replicas of {name}: {what}"
+
+
+def _different(
+    leader: Storage, other: Storage, published: int, live: Collection[str], progress: Callable[[int], None]
+) -> Iterator[str]:
+    mine, theirs = LogFiles.listed(leader), LogFiles.listed(other)
+    covered = max((version for version in theirs.checkpoints if version <= published), default=-1)
+    for version in mine.commits:
+        if version > published:
+            continue
+        here, there = leader.look(log_name(version)), other.look(log_name(version))
+        if here is None or (there is None and version <= covered):
+            # Cleaned up.
+            continue
+        if there is None:
+            yield f"{log_name(version)} is missing"
+        elif here != there and version > covered:
+            yield f"{log_name(version)} is not that of the leader"
+    for path in sorted(live):
+        try:
+            content = other.read(path)
+        except FileNotFoundError:
+            yield f"{path} is missing"
+            continue
+        if content != leader.read(path):
+            yield f"{path} is not that of the leader"
+        progress(len(content))

@@ -1,4 +1,4 @@
-"""Verify: a cluster in, a report out; reads what the rules beside it judge.
+"""Verify: reads a cluster and reports what is not as it should be.
 
 Files are read in batches of about 16 MiB. What is appended while the run goes on is not looked at.
 """
@@ -15,20 +15,22 @@ from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.table_loader import load_table
 from kafkalike.errors import BrokerResponseError, KafkaError, KafkaStorageError, LogCorruptError
 from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.maintenance.verify.commits import list_commits
-from kafkalike.maintenance.verify.file_check import check_segment, files_of
-from kafkalike.maintenance.verify.file_rules import misplaced_keys
-from kafkalike.maintenance.verify.findings import Finding, Report
-from kafkalike.maintenance.verify.group_rules import check_committed, check_group_rows
-from kafkalike.maintenance.verify.schema_rules import check_schema_rows
-from kafkalike.maintenance.verify.table_rules import (
+from kafkalike.maintenance.verify.file_check import check_segment, files_of, misplaced_keys
+from kafkalike.maintenance.verify.log_rules import (
+    check_ahead,
     check_commits,
+    check_committed,
     check_coverage,
+    check_group_rows,
+    check_lost,
     check_partitions,
     check_place,
     check_schema,
+    check_schema_rows,
+    check_transaction_rows,
 )
-from kafkalike.maintenance.verify.transaction_rules import check_ahead, check_lost, check_transaction_rows
+from kafkalike.maintenance.verify.topic_history import list_commits
+from kafkalike.maintenance.verify.verify_report import Finding, Report
 from kafkalike.model.topic import TopicInfo
 
 if TYPE_CHECKING:
@@ -181,7 +183,7 @@ def verify_schemas(cluster: Cluster, report: Report) -> None:
 
 def _damaged(cluster: Cluster, info: TopicInfo | None) -> list[Finding]:
     """Damaged files of a topic's table log, or of the control tables."""
-    from kafkalike.maintenance.verify.flaws import damaged_tables
+    from kafkalike.maintenance.verify.table_damage import damaged_tables
 
     tables = damaged_tables(cluster, [] if info is None else [info], control=info is None)
     return [finding for table in tables for finding in table.findings()]

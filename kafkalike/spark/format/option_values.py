@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.maintenance.staging.lease import Driver
+from kafkalike.maintenance.staging.staging_lease import DriverProcess
 from kafkalike.model.config.properties import nearest
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def is_first(what: str) -> bool:
     The answer is a file in Spark's folder for temporary files, which goes with the driver, or in the machine's.
     """
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or tempfile.gettempdir()
-    name = hashlib.sha256(f"{what} {Driver.above()}".encode()).hexdigest()[:32]
+    name = hashlib.sha256(f"{what} {DriverProcess.above()}".encode()).hexdigest()[:32]
     try:
         Path(folder, f"kafkalike-said-{name}").touch(exist_ok=False)
     except FileExistsError:

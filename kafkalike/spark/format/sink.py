@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 
 from kafkalike.connect import connect_delta, connect_to_write, open_named
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.maintenance.staging.folder import JobPlace, job_place
-from kafkalike.maintenance.staging.lease import Driver
+from kafkalike.maintenance.staging.staging_folder import JobPlace, job_place
+from kafkalike.maintenance.staging.staging_lease import DriverProcess
 from kafkalike.model import faults
 from kafkalike.spark.format.error_text import plainly
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
@@ -225,5 +225,5 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 def _folder(cluster: Cluster, options: SinkOptions) -> JobPlace:
     """The query's folder: the same in all processes of a driver, another one after its restart."""
-    name = hashlib.sha256(f"{options.checkpoint or ''}\0{Driver.above()}".encode()).hexdigest()[:NAME_LENGTH]
+    name = hashlib.sha256(f"{options.checkpoint or ''}\0{DriverProcess.above()}".encode()).hexdigest()[:NAME_LENGTH]
     return job_place(cluster.store, name, options.scratch)

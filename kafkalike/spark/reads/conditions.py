@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from kafkalike.connect import connect_delta
-from kafkalike.maintenance.verify.readable import check_readable
+from kafkalike.maintenance.verify.untouched_log import check_readable
 from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.spark.format.format import with_storage
 

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.connect import check_founded, connect_delta
 from kafkalike.errors import IllegalArgumentError, LogCorruptError, UnknownTopicOrPartitionError
 from kafkalike.log.snapshots import Snapshot
-from kafkalike.maintenance.verify.readable import check_readable
+from kafkalike.maintenance.verify.untouched_log import check_readable
 from kafkalike.model.brokers import ReadFrom
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.partitioner import partition_for_key

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.maintenance.verify.readable import check_readable
-from kafkalike.maintenance.verify.young import is_young
+from kafkalike.maintenance.verify.untouched_log import check_readable, is_young
 from kafkalike.model.names import check_topic_name
 from kafkalike.schemas.arrow.reader_factory import DEPTH
 from kafkalike.spark.format.format import FORMAT, register_format

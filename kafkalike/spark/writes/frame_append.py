@@ -20,9 +20,9 @@ from kafkalike.errors.java_errors import innermost
 from kafkalike.log.runs.run_files import Numbering, WrittenSegment
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
 from kafkalike.log.runs.run_payload import Job, Writing, in_threads, write_anew
-from kafkalike.maintenance.staging.folder import staging_place
-from kafkalike.maintenance.staging.folder_port import Folder
 from kafkalike.maintenance.staging.scratch import scratch_folder
+from kafkalike.maintenance.staging.staging_folder import staging_place
+from kafkalike.maintenance.staging.staging_prefix import StagingFolder
 from kafkalike.model.record_batch import Appended
 from kafkalike.spark.jvm.job_errors import SPARK_FAILURES, raise_refusal
 from kafkalike.spark.jvm.python_worker import PromptAnswer, task_number
@@ -72,7 +72,7 @@ def append_staged(
 
 def _place(
     cluster: Cluster, spark: SparkSession, target: StagingTarget, how: StagedCommit
-) -> AbstractContextManager[Folder]:
+) -> AbstractContextManager[StagingFolder]:
     """Where a write stages its records. What is decided for several topics others must find, who may be elsewhere."""
     if cluster.store.reach == "everywhere" and target.topic is not None and not how.offsets:
         near = tasks_here(spark)
@@ -86,7 +86,7 @@ def keeping(spark: SparkSession) -> Writing:
     return partial(write_all, spark, keep=True)
 
 
-def run_job(frame: DataFrame, target: StagingTarget, folder: Folder) -> list[TaskResult]:
+def run_job(frame: DataFrame, target: StagingTarget, folder: StagingFolder) -> list[TaskResult]:
     """Compute the DataFrame and stage its records."""
     try:
         rows = (
@@ -98,7 +98,7 @@ def run_job(frame: DataFrame, target: StagingTarget, folder: Folder) -> list[Tas
 
 
 def _stage(
-    _: PromptAnswer, target: StagingTarget, folder: Folder, batches: Iterable[pa.RecordBatch]
+    _: PromptAnswer, target: StagingTarget, folder: StagingFolder, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """One task of the job; Spark takes results only as rows."""
     yield pa.RecordBatch.from_pydict({"result": [pickle.dumps(stage_topics(target, folder, batches, task_number()))]})

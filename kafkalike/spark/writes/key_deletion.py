@@ -8,7 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, StringType
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.maintenance.corrections.forget import forget as forget_keys
+from kafkalike.maintenance.forget import forget as forget_keys
 from kafkalike.spark.jvm.spark_connect import is_remote
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from kafkalike.maintenance.corrections.report import ForgetReport
+    from kafkalike.maintenance.correction_report import ForgetReport
 
 MOST_KEYS: Final = 1_000_000
 """Keys that a run takes at most: the driver holds them, and each task has them all at worst."""

@@ -17,7 +17,7 @@ from kafkalike.errors import IllegalArgumentError, InvalidTopicError, KafkaError
 from kafkalike.log.runs.run_files import RunFile, read_runs
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
 from kafkalike.log.topic.column_rules import WAITING, ColumnRouter, Rules
-from kafkalike.maintenance.staging.folder_port import Folder
+from kafkalike.maintenance.staging.staging_prefix import StagingFolder
 from kafkalike.model import faults
 from kafkalike.model.names import check_topic_name
 from kafkalike.storage.port import Storage
@@ -121,7 +121,9 @@ def left_out(target: StagingTarget) -> TaskResult:
     )
 
 
-def stage_topics(target: StagingTarget, folder: Folder, batches: Iterable[pa.RecordBatch], task: int) -> TaskResult:
+def stage_topics(
+    target: StagingTarget, folder: StagingFolder, batches: Iterable[pa.RecordBatch], task: int
+) -> TaskResult:
     """Stage the rows of one Spark task, sorted by topic and partition.
 
     Args:

@@ -217,7 +217,7 @@ def _verify(request: Request, job: Job, names: list[str] | None) -> Any:  # noqa
 
 
 def _maintain(request: Request, job: Job, names: list[str] | None) -> Any:  # noqa: ANN401
-    from kafkalike.maintenance.retention import maintain
+    from kafkalike.maintenance.maintenance_run import maintain
 
     desk = site(request).desk
     job.total = float(len(desk.topics()) if names is None else len(names))

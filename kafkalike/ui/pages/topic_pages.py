@@ -175,7 +175,7 @@ def delete_records(request: Request) -> Response:
 
 def history(request: Request) -> Response:
     """Who did what to a topic."""
-    from kafkalike.maintenance.verify.history import topic_history
+    from kafkalike.maintenance.verify.topic_history import topic_history
 
     name = request.path_params["name"]
     events = topic_history(site(request).desk.cluster, name)

@@ -3,11 +3,11 @@
 from typing import Any
 
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.corrections.forget import forget
-from kafkalike.maintenance.corrections.fork import fork
-from kafkalike.maintenance.corrections.undo import undo
-from kafkalike.maintenance.verify.certificate import check_certificate
-from kafkalike.maintenance.verify.history import topic_history
+from kafkalike.maintenance.forget import forget
+from kafkalike.maintenance.fork import fork
+from kafkalike.maintenance.undo import undo
+from kafkalike.maintenance.verify.certificate_check import check_certificate
+from kafkalike.maintenance.verify.topic_history import topic_history
 from tests.processes.workers import sweep
 
 KEYS = [b"forget-me-0123456789", b"forget-me-too-012345"]

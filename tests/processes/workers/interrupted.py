@@ -20,7 +20,7 @@ from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.topic_log import TopicLog
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import NewTopic
 from kafkalike.producer import KafkaProducer

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkalike.connect import connect
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from tests.processes.workers.common import orders

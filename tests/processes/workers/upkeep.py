@@ -7,7 +7,7 @@ from typing import Any
 
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.maintenance.retention import maintain
+from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.producer import KafkaProducer
 from tests.jepsen.history import REFUSED

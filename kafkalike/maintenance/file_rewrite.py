@@ -1,0 +1,266 @@
+"""File rewrite: writes one file with the records, or some of them, of adjacent data files, in bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafkalike.delta.actions import Add
+from kafkalike.errors import CorruptRecordError, KafkaError, KafkaStorageError
+from kafkalike.log.topic.batch_payload import PARQUET_CODECS, segment_name, segment_stats
+from kafkalike.log.topic.chunk import CHUNK_SCHEMA
+from kafkalike.log.topic.segment_rows import read_segment
+from kafkalike.model import faults
+from kafkalike.model.segments import Segment
+from kafkalike.storage.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, key_filter, open_parquet, parquet_writer
+
+if TYPE_CHECKING:
+    from kafkalike.storage.port import Storage
+
+
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Keep = Callable[[Segment], Mask | None]
+"""Which rows of a segment stay: a mask in offset order, or None for all of them."""
+
+
+def rewrite(
+    files: Storage, run: Sequence[Segment], codec: str, keep: Keep = lambda _: None, *, data_change: bool = False
+) -> Add | None:
+    """Write the records of adjacent segments of one partition into a new file, which no commit names yet.
+
+    Args:
+        files: the topic's table.
+        run: the segments, in offset order.
+        codec: a name of pyarrow's.
+        keep: which rows stay.
+        data_change: what the commit that adds the file will say.
+
+    Returns:
+        The file; None when no row stays. Its modification time is that of its newest part, so that it is as old as they
+        are.
+
+    Raises:
+        CorruptRecordError: a segment cannot be read, or does not hold what the log says.
+        KafkaStorageError: the storage refused; nothing is left behind.
+    """
+    partition = run[0].partition
+    name = segment_name(partition, run[0].start)
+    faults.point("rewrite.before_file")
+    written = _Written()
+    try:
+        with _Writer(files, name, codec, sum(s.num_records for s in run)) as writer:
+            for segment in run:
+                for table in _kept(files, segment, keep(segment)):
+                    written.take(table, segment)
+                    writer.write(table)
+        if not written.rows:
+            files.discard(name)
+            return None
+        size = files.size(name)
+    except KafkaError:
+        files.discard(name)
+        raise
+    except (OSError, pa.ArrowException) as cause:
+        files.discard(name)
+        raise KafkaStorageError(f"{files.uri}/{name} cannot be written: {cause}") from cause
+    return Add(
+        path=name,
+        partition=partition,
+        size=size,
+        modification_ms=max(s.modification_ms for s in run),
+        data_change=data_change,
+        stats=written.stats(),
+    )
+
+
+def _kept(files: Storage, segment: Segment, mask: Mask | None) -> Iterator[pa.Table]:
+    at = 0
+    for table in read_segment(files, segment):
+        rows = table.num_rows
+        if mask is None:
+            yield table
+        else:
+            kept = mask[at : at + rows]
+            if kept.any():
+                yield table if kept.all() else table.filter(pa.array(kept))
+        at += rows
+
+
+def codec_of(files: Storage, compression: str, segment: Segment) -> str:
+    """Codec, in pyarrow's words, for a file that takes the place of a segment.
+
+    Args:
+        files: the topic's table.
+        compression: the topic's `compression.type`; `producer` takes the segment's own.
+        segment: a live one.
+    """
+    if compression != "producer":
+        return PARQUET_CODECS[compression]
+    try:
+        with open_parquet(files, segment.path) as file:
+            found = str(file.metadata.row_group(0).column(0).compression).lower()
+    except (OSError, pa.ArrowException, IndexError):
+        return "none"
+    return {"uncompressed": "none", "lz4_raw": "lz4"}.get(found, found)
+
+
+class _Writer:
+    """A Parquet file that is made of row groups of bounded size; there is none when no row is written."""
+
+    def __init__(self, files: Storage, name: str, codec: str, expected: int) -> None:
+        self._expected = expected
+        self._files = files
+        self._name = name
+        self._codec = codec
+        self._parts: list[pa.Table] = []
+        self._rows = self._bytes = 0
+        self._open = contextlib.ExitStack()
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, table: pa.Table) -> None:
+        """Take in the next rows."""
+        self._parts.append(table)
+        self._rows += table.num_rows
+        self._bytes += table.nbytes
+        if self._rows >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        if self._writer is None:
+            sink = self._open.enter_context(self._files.open_output(self._name))
+            # Row groups come out about as large as the first one, which is one batch too large at most.
+            bloom = key_filter(self._parts[0], self._rows, self._expected)
+            self._writer = self._open.enter_context(parquet_writer(CHUNK_SCHEMA, sink, self._codec, bloom=bloom))
+        self._writer.write_table(pa.concat_tables(self._parts), row_group_size=self._rows)
+        self._parts, self._rows, self._bytes = [], 0, 0
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._open:
+            if kind is None:
+                self._flush()
+
+
+class _Written:
+    """What the rows written so far come to."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._first = self._last = -1
+        self._times: tuple[int, int] | None = None
+
+    def take(self, table: pa.Table, segment: Segment) -> None:
+        """Count rows in; they must go on in offset order."""
+        offsets = table.column("offset")
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        if first <= self._last:
+            raise CorruptRecordError(f"{segment.path} holds offset {first}, and so does a file before it")
+        self._last = last
+        times = table.column("timestamp").cast(pa.int64()).to_numpy()
+        low, high = int(times.min()) // 1000, int(times.max()) // 1000
+        self._times = (low, high) if self._times is None else (min(low, self._times[0]), max(high, self._times[1]))
+        self._first = first if not self.rows else self._first
+        self.rows += table.num_rows
+
+    def stats(self) -> dict[str, object]:
+        """Delta's file statistics."""
+        return segment_stats(self.rows, (self._first, self._last), self._times or (0, 0))
+
+
+GROUP_ROWS: Final = 1_000_000
+GROUP_BYTES: Final = 128 * 1024 * 1024
+"""Records, and bytes, of files that one table version replaces at most, and so roughly the size of a compacted file."""
+
+Masks = Mapping[str, Mask]
+"""By file: which of its rows stay, in offset order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """Neighbouring segments that lose records, and the file that is to take their place."""
+
+    partition: int
+    removes: tuple[Segment, ...]
+    add: Add | None
+    """None when no record stays, and in a dry run."""
+    records_after: int
+    end: int
+    """Offset below which records are taken."""
+
+
+def check_apart(segments: Sequence[Segment]) -> None:
+    """Refuse segments of a partition that hold an offset twice: it is not clear which records are the log's.
+
+    Raises:
+        CorruptRecordError: naming two of them.
+    """
+    for before, after in pairwise(segments):
+        if after.start < before.stop:
+            raise CorruptRecordError(
+                f"two files hold offsets in [{after.start}, {min(before.stop, after.stop)}): {before.path} and "
+                f"{after.path}; partition {after.partition} is left as it is"
+            )
+
+
+def groups(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    """Neighbouring segments, as many as one table version replaces at most."""
+    group: list[Segment] = []
+    size = rows = 0
+    for segment in segments:
+        if group and (size + segment.size_bytes > GROUP_BYTES or rows + segment.num_records > GROUP_ROWS):
+            yield group
+            group, size, rows = [], 0, 0
+        group.append(segment)
+        size += segment.size_bytes
+        rows += segment.num_records
+    if group:
+        yield group
+
+
+def losing(group: Sequence[Segment], masks: Masks) -> Iterator[list[Segment]]:
+    """Runs of neighbouring segments that lose records; one without a mask loses none."""
+    run: list[Segment] = []
+    for segment in group:
+        if segment.path not in masks or masks[segment.path].all():
+            if run:
+                yield run
+            run = []
+        else:
+            run.append(segment)
+    if run:
+        yield run
+
+
+def replaced(
+    files: Storage, run: Sequence[Segment], masks: Masks, compression: str, *, end: int, dry_run: bool
+) -> Replacement:
+    """Put what stays of a run of segments into one file.
+
+    Args:
+        files: the topic's table.
+        run: neighbours, in offset order.
+        masks: which rows stay.
+        compression: the topic's `compression.type`.
+        end: see `Replacement`.
+        dry_run: only count.
+
+    Raises:
+        CorruptRecordError, KafkaStorageError: see `rewrite`.
+    """
+    kept = sum(int(masks[s.path].sum()) for s in run)
+    added: Add | None = None
+    if kept and not dry_run:
+        codec = codec_of(files, compression, run[-1])
+        added = rewrite(files, run, codec, lambda s: masks[s.path], data_change=True)
+    return Replacement(partition=run[0].partition, removes=tuple(run), add=added, records_after=kept, end=end)

@@ -1,0 +1,343 @@
+"""Forget: takes the records of keys out of topics, with a certificate that can be checked later."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
+from kafkalike.log.cluster.topic_lineage import Relatives, relatives_of
+from kafkalike.maintenance.certificate_file import CertificateFile, open_certificate_file, versions_of_run
+from kafkalike.maintenance.correction_report import ForgetReport, Parts
+from kafkalike.maintenance.deletion import Remover, ready_to_remove, remove_files, without_maintenance
+from kafkalike.maintenance.deletion_task import merged_keys
+from kafkalike.maintenance.handles import check_in_sync, opened, tasks_of
+from kafkalike.maintenance.lineage_check import KeySelection, list_open_transactions, still_held, wait_for_open
+from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS
+from kafkalike.maintenance.vacuum import ORPHAN_MS, WAITING_MS
+from kafkalike.maintenance.verify.key_traces import untracked_files_with
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.config.maintenance_config import MaintenanceConfig
+from kafkalike.model.dead_letter import SUFFIX
+from kafkalike.model.maintenance.purge_certificate import Certificate, TopicForgotten, VersionMade
+from kafkalike.model.maintenance.record_removal import KeyFound, Taking, joined, runs_of, tombstones_wanted
+from kafkalike.model.names import check_topic_name
+from kafkalike.model.record_batch import RecordBatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
+
+
+def forget(
+    topic: str,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    keys: bytes | str | Iterable[bytes | str],
+    execute: bool = False,
+    all_partitions: bool = False,
+    tombstone: bool = False,
+    dead_letters: Iterable[str] | None = None,
+    reason: str = "",
+    now: bool = False,
+    certificate: str | os.PathLike[str] | None = None,
+    wait_ms: float = 0,
+    timeout_ms: float | None = None,
+    spark: SparkSession | None = None,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    clock: Clock = SYSTEM_CLOCK,
+) -> ForgetReport:
+    """Take all records of some keys out of a topic, and out of its dead letters. A dry run unless `execute`.
+
+    The offsets of all other records stay: what goes leaves holes, as compaction does. Producers, consumers, groups and
+    streams go on meanwhile. The files that held the records are removed by maintenance when
+    `kafkalike.replaced.file.delay.ms` is over.
+
+    Only what was in the topic when the run began goes. A run that was cut off, or raised an error, may be made again.
+
+    Args:
+        topic: its topic.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        keys: one key or several, as bytes or text, whose UTF-8 is taken.
+        execute: do it.
+        all_partitions: look at all partitions. By default only at those that murmur2 names, now and for the numbers of
+            partitions that the cluster's metadata still name; a record that was sent to a partition of its sender's
+            choice, or by another partitioner, may be elsewhere.
+        tombstone: write a record with the key and without value first, to each partition where a key is found, so that
+            readers forget it too. It has the key, and stays until compaction or another run takes it.
+        dead_letters: dead-letter topics to look at as well, for letters of this topic. None for `<topic>.dlq`, if there
+            is one.
+        reason: why, for the table's history.
+        now: remove the files at once. Our own readers go on; queries of other engines that began before may fail.
+        certificate: a file for the certificate, outside of the root; written on the way. One that an unfinished run
+            with the same keys has left is gone on with.
+        wait_ms: wait so long, ms, for transactions with records for the topics that are open when the run begins, so
+            that what they commit goes too; where one goes on, nothing is done. By default they are only named.
+        timeout_ms: begin nothing new after so long, ms; None goes on to the end.
+        spark: files are read and written in tasks of this session; None does it here.
+        storage_options: who asks an object store; see `kafkalike.connect.connect`.
+        clock: time.
+
+    Returns:
+        What was done, or would be.
+
+    Raises:
+        IllegalArgumentError: no key, one that is no bytes or text, or a certificate that is
+            finished, is of another run, or lies below the root.
+        UnknownTopicOrPartitionError, InvalidTopicError: no such topic.
+        BrokerNotAvailableError: one of several roots is away and has a replica, or its replica is not in sync: it would
+            keep the records. Nothing was done.
+        PolicyViolationError: the table is append-only.
+        UnsupportedVersionError, LogCorruptError: foreign writers have made a table of it that we do not write to.
+        CorruptRecordError: a data file is damaged; says which. What was done before stays.
+        KafkaTimeoutError: transactions are open still after `wait_ms`, and nothing was done; time ran out; or another
+            maintenance run held the topic for a minute.
+        KafkaStorageError, UnknownOutcomeError: the storage refused, or gave no answer. Run it again.
+    """
+    wanted = _checked(keys)
+    cluster = opened(bootstrap_servers, storage_options, writes=execute)
+    known = cluster.topics()
+    names = [check_topic_name(topic), *_letter_topics(topic, known, dead_letters)]
+    for name in names:
+        if name not in known:
+            raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
+    if execute:
+        check_in_sync(cluster, names)
+    if execute and wait_ms:
+        wait_for_open(cluster, names, Deadline(clock, wait_ms), clock)
+    paper = (
+        open_certificate_file(cluster, certificate, keys=wanted, topic=topic, reason=reason, clock=clock)
+        if execute
+        else None
+    )
+    run = _Run(
+        cluster=cluster,
+        choice=KeySelection(keys=wanted, source=topic, all_partitions=all_partitions),
+        tombstone=tombstone,
+        paper=paper,
+        id=uuid.uuid4().hex if paper is None else paper.certificate.run,
+        budget=Deadline(clock, timeout_ms),
+        spark=spark,
+        reason=reason,
+        now=now,
+    )
+    return run.go(names)
+
+
+def _checked(keys: object) -> frozenset[bytes]:
+    several = [keys] if isinstance(keys, bytes | str) else keys
+    if not isinstance(several, Iterable):
+        raise IllegalArgumentError(f"keys are needed, as bytes or text, not {keys!r}")
+    found = set[bytes]()
+    for key in several:
+        if not isinstance(key, bytes | str):
+            raise IllegalArgumentError(f"a key must be bytes or text, not {key!r}")
+        found.add(key.encode() if isinstance(key, str) else key)
+    if not found:
+        raise IllegalArgumentError("at least one key is needed")
+    return frozenset(found)
+
+
+def _letter_topics(topic: str, known: Mapping[str, Any], named: Iterable[str] | None) -> list[str]:
+    if named is None:
+        return [f"{topic}{SUFFIX}"] if f"{topic}{SUFFIX}" in known else []
+    several = [named] if isinstance(named, str) else list(named)
+    return [check_topic_name(name) for name in dict.fromkeys(several) if name != topic]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One run."""
+
+    cluster: Cluster
+    choice: KeySelection
+    tombstone: bool
+    paper: CertificateFile | None
+    """None in a dry run."""
+    id: str
+    budget: Deadline
+    spark: SparkSession | None
+    reason: str
+    now: bool
+
+    parts: Parts = field(default_factory=Parts)
+    looked_at: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    not_looked_at: tuple[int, ...] = ()
+    tombstones: int = 0
+    files_removed: int = 0
+    gone_after_ms: int = 0
+
+    def go(self, names: Sequence[str]) -> ForgetReport:
+        """All topics."""
+        logs = [self.cluster.log(name) for name in names]
+        for log in logs:
+            if self.paper is not None:
+                ready_to_remove(log)
+            log.refresh()
+        if self.paper is not None:
+            # What is decided belongs to the topic, whether its producer has brought it there or not.
+            self.cluster.transactions.cut(names, Deadline(self.cluster.clock, COMMIT_TIMEOUT_MS))
+        for log in logs:
+            if self.paper is None:
+                self._plan(log)
+                continue
+            with without_maintenance(self.cluster, log.info.name):
+                self._forget(log, self.paper)
+        # Afterwards: one that was made meanwhile has what was there before.
+        relatives = relatives_of(self.cluster, [str(log.info.table_id) for log in logs])
+        letters = [str(log.info.table_id) for log in logs if log.info.name != self.choice.source]
+        of_letters = relatives_of(self.cluster, letters).names if letters else ()
+        held = {
+            name: still_held(self.cluster, name, self.choice, self.budget, of_letters=name in of_letters)
+            for name in relatives.names
+        }
+        return self._report(
+            relatives, held, tuple(sorted({one.id for one in list_open_transactions(self.cluster, names)}))
+        )
+
+    def _report(self, relatives: Relatives, held: Mapping[str, int | None], waiting: tuple[str, ...]) -> ForgetReport:
+        finished: Certificate | None = None
+        if self.paper is not None:
+            finished = replace(
+                self.paper.certificate,
+                finished=True,
+                ended_ms=self.cluster.clock.now_ms(),
+                gone_after_ms=self.gone_after_ms,
+                open_transactions=waiting,
+                copies=relatives.copies,
+                origins=relatives.origins,
+                held=held,
+            )
+            self.paper.put(finished)
+        done = () if finished is None else finished.topics
+        return ForgetReport(
+            topic=self.choice.source,
+            run=self.id,
+            executed=finished is not None,
+            keys=len(self.choice.keys),
+            parts=self.parts.all(),
+            looked_at=self.looked_at,
+            not_looked_at=self.not_looked_at,
+            versions={one.topic: tuple(sorted({v.version for v in one.versions})) for one in done if one.versions},
+            tombstones=self.tombstones,
+            gone_after_ms=self.gone_after_ms,
+            files_removed=self.files_removed,
+            open_transactions=waiting,
+            copies=relatives.copies,
+            origins=relatives.origins,
+            held=held,
+            certificate=finished,
+        )
+
+    # --- one topic -----------------------------------------------------------------------------
+
+    def _takings(self, log: TopicLog) -> dict[int, Taking]:
+        """What is to go, by partition, of what is there now."""
+        name, choice = log.info.name, self.choice
+        found = choice.takings(self.cluster, log, of_letters=name != choice.source)
+        if name == choice.source:
+            self.not_looked_at = tuple(p for p in log.info.partitions if p not in found)
+        self.looked_at[name] = tuple(sorted(found))
+        return {p: taking for p, taking in found.items() if taking.below}
+
+    def _remover(self, log: TopicLog) -> Remover:
+        facts: dict[str, Any] = {"keys": len(self.choice.keys)}
+        if self.paper is not None:
+            # No key, nor anything that one could be guessed from: the salt is in the certificate alone.
+            facts["digest"] = self.paper.certificate.digest
+        if self.reason:
+            facts["reason"] = self.reason
+        return Remover(log, self.id, work="forget", facts=facts, budget=self.budget, tasks=tasks_of(self.spark))
+
+    def _plan(self, log: TopicLog) -> None:
+        by_key: dict[int, dict[bytes, KeyFound]] = {}
+        for piece in self._remover(log).found(self._takings(log), by_key=self._writes_tombstones(log)):
+            self.parts.count(log.info.name, piece)
+            p = piece.replacement.partition
+            by_key[p] = merged_keys(by_key.get(p, {}), piece.keys)
+        self.tombstones += sum(sum(tombstones_wanted(found).values()) for found in by_key.values())
+
+    def _writes_tombstones(self, log: TopicLog) -> bool:
+        return self.tombstone and log.info.name == self.choice.source
+
+    def _forget(self, log: TopicLog, paper: CertificateFile) -> None:
+        log.refresh()
+        # Refused where another run has the file, before anything is done.
+        paper.put(paper.certificate)
+        takings = self._takings(log)
+        about = self._begun(log, paper)
+        about = replace(about, looked_at=dict(about.looked_at) | {p: taking.below for p, taking in takings.items()})
+        remover = self._remover(log)
+        if self._writes_tombstones(log):
+            takings, about = self._with_tombstones(log, remover, takings, about)
+        paper.put(paper.certificate.with_topic(about))
+        for version, piece in remover.removed(takings):
+            self.parts.count(log.info.name, piece)
+            made = VersionMade(
+                version=version,
+                partition=piece.replacement.partition,
+                removed=piece.before,
+                added=piece.after,
+                offsets=piece.offsets,
+            )
+            about = replace(about, versions=(*about.versions, made))
+            paper.put(paper.certificate.with_topic(about))
+        config = MaintenanceConfig.from_properties(self.cluster.server.effective(log.info.configs))
+        usual = max(config.replaced_delay_ms, config.file_delete_delay_ms)
+        delay = 0 if self.now else usual
+        if delay < ORPHAN_MS:
+            before, unnamed = untracked_files_with(log, self.choice.keys, self.cluster.clock.now_ms())
+            if self.now:
+                taken = {file.path for made in about.versions for file in made.removed}
+                self.files_removed += len(remove_files(log, sorted(taken | before)))
+            if unnamed:
+                # A writer may be about to commit one of them, as far as anybody can tell.
+                delay = max(usual, ORPHAN_MS)
+        if self.cluster.store.far:
+            # What waited beside the table, and was never removed by who took it.
+            delay = max(delay, WAITING_MS)
+        self.gone_after_ms = max(self.gone_after_ms, self.cluster.clock.now_ms() + delay)
+        log.clean_log()
+
+    def _begun(self, log: TopicLog, paper: CertificateFile) -> TopicForgotten:
+        """What the certificate says of a topic, with what a run that was killed could not write down."""
+        info = log.info
+        known = paper.certificate.topic(info.table_id)
+        if known is None:
+            return TopicForgotten(
+                topic=info.name,
+                topic_id=str(info.table_id),
+                location=info.location,
+                source=self.choice.source if info.name != self.choice.source else None,
+            )
+        more = versions_of_run(log, self.id, {made.version for made in known.versions})
+        return replace(known, versions=(*known.versions, *more))
+
+    def _with_tombstones(
+        self, log: TopicLog, remover: Remover, takings: Mapping[int, Taking], about: TopicForgotten
+    ) -> tuple[dict[int, Taking], TopicForgotten]:
+        """Write the tombstones, before anything goes: a run that is cut off must not leave readers untold."""
+        by_key: dict[int, dict[bytes, KeyFound]] = {}
+        for piece in remover.found(takings, by_key=True):
+            p = piece.replacement.partition
+            by_key[p] = merged_keys(by_key.get(p, {}), piece.keys)
+        batch, kept, now = RecordBatch(), dict[int, list[int]](), self.cluster.clock.now_ms()
+        for p, found in sorted(by_key.items()):
+            for key, new in sorted(tombstones_wanted(found).items()):
+                if new:
+                    batch.add(p, key, None, now)
+                else:
+                    kept.setdefault(p, []).append(found[key].last)
+        runs = {p: runs_of(offsets) for p, offsets in kept.items()}
+        if len(batch):
+            for p, run in log.append(batch).ranges.items():
+                runs[p] = joined(runs.get(p, ()), [run])
+        self.tombstones += len(batch)
+        tombstones = {p: joined(about.tombstones.get(p, ()), run) for p, run in runs.items()}
+        spared = {p: replace(one, spared=frozenset(kept.get(p, ()))) for p, one in takings.items()}
+        return spared, replace(about, tombstones={**about.tombstones, **tombstones})

@@ -1,0 +1,61 @@
+"""Handles: the cluster that a correction works on, and the tasks that read and write its data files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafkalike.connect import check_there, connect
+from kafkalike.errors import BrokerNotAvailableError
+from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafkalike.log.cluster.cluster import Cluster
+
+
+def opened(bootstrap_servers: Any, storage_options: Any, *, writes: bool) -> Cluster:  # noqa: ANN401 - see `connect`
+    """The cluster.
+
+    Raises:
+        UnsafeStorageError: it can only be read and is to be written.
+    """
+    cluster = connect(bootstrap_servers, storage_options)
+    check_there(cluster)
+    if writes:
+        cluster.store.check_writable()
+    return cluster
+
+
+def lies_below(path: Path, cluster: Cluster) -> bool:
+    """Whether a file of this machine lies below one of the cluster's roots."""
+    folders = [root for root in cluster.root.split(",") if "://" not in root]
+    return any(path.resolve().is_relative_to(Path(root).resolve()) for root in folders)
+
+
+def check_in_sync(cluster: Cluster, topics: Iterable[str]) -> None:
+    """Refuse topics of which a root may have more than is known: what is taken out would stay there.
+
+    Raises:
+        BrokerNotAvailableError: a replica is out of sync, or its root gives no answer.
+    """
+    for topic in topics:
+        found = cluster.replication.replicas(topic)
+        away = sorted({*found.replicas, *found.isr} - (set(found.isr) - set(found.offline)))
+        if away:
+            raise BrokerNotAvailableError(
+                f"{topic}: broker {', '.join(map(str, away))} gives no answer or is not in sync, and would keep the "
+                "records. Bring it back and run `kafkalike replicate`, or have its replica elsewhere "
+                "(`kafkalike reassign-partitions`), then try again; nothing was done"
+            )
+
+
+def tasks_of(spark: SparkSession | None) -> Tasks:
+    """Where files are read and written."""
+    if spark is None:
+        return IN_PROCESS
+    from kafkalike.maintenance.spark_tasks import SparkTasks
+
+    return SparkTasks(spark)

@@ -1,0 +1,209 @@
+"""Maintenance commit: one table version that drops or replaces segments, as retention, merging and others make it.
+
+These are commits of this process in its turn among the topic's writers, milliseconds each and without a JVM; data files
+are read and written before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalike.delta import table_change
+from kafkalike.delta.actions import Add
+from kafkalike.delta.table_change import Unchanged
+from kafkalike.delta.table_state import EndsAt, FilesLive, LastOf, Requirement, TableState, end_app
+from kafkalike.delta.write_queue import maintenance_turn
+from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedError
+from kafkalike.log.topic.topic_history import OPERATIONS, RUN_KEY, WORK_KEY
+from kafkalike.model import faults
+from kafkalike.model.clock import Deadline
+from kafkalike.model.maintenance.compaction import CLEANER_APP, HOLES, cleaner_app
+from kafkalike.model.segments import Segment
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.storage.port import Storage
+
+COMMIT_TIMEOUT_MS: Final = 60_000
+"""How long a commit waits for producers that hold the topic, ms."""
+
+DELETE_AT_ONCE: Final = 250
+"""Segments that one table version takes out at most: producers wait while it is written, and while they read it."""
+
+NOT_COMMITTED: Final = (KafkaStorageError, KafkaTimeoutError, TopicDeletedError)
+"""Errors of `publish` after which the files of the change are surely in no table version, and may be removed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceCommit:
+    """One table version that maintenance makes."""
+
+    work: str
+    """A key of `OPERATIONS`."""
+    removes: Sequence[Segment] = ()
+    adds: Sequence[Add] = ()
+    txns: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """For people, in the commit's user metadata."""
+    holes: Mapping[int, int] = field(default_factory=dict)
+    """By partition: the offset below which it takes records, where others stay above and below."""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    """Log ends that it rests on, by partition, as the table has them."""
+    fenced: int | None = None
+    """`TopicLog.fenced` as it was before the first added file was written; None when none is added."""
+    data_change: bool = True
+    """False when the added files hold the same records as the removed ones."""
+
+
+@contextlib.contextmanager
+def only_run(cluster: Cluster, name: str) -> Iterator[bool]:
+    """Be the only maintenance run of a topic (or of what else `name` stands for), where the root has locks.
+
+    Yields:
+        False at once when another process is at it. The kernel drops the lock of a process that is killed.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(cluster.store.turn(maintenance_turn(name), Deadline(cluster.clock, 0)))
+        except KafkaTimeoutError:
+            yield False
+            return
+        yield True
+
+
+def publish(log: TopicLog, change: MaintenanceCommit, run: str) -> int | None:
+    """Make the table version, unless a file that it removes is gone already, or a log end is not the one it rests on.
+
+    Safe beside producers: their files are never touched, and a concurrent writer's version only means a second try.
+
+    Args:
+        log: the topic.
+        change: what to do.
+        run: id of the maintenance run, for the table's history.
+
+    Returns:
+        The version; None when another run has been at these files, or may have removed new ones, or somebody has
+        appended to a partition that must not have grown; then nothing was done.
+
+    Raises:
+        KafkaTimeoutError: producers held the topic for a minute; nothing was done.
+        KafkaStorageError, UnknownOutcomeError, LogCorruptError, TopicDeletedError: see `TopicLog.append`.
+    """
+    deadline = Deadline(log.clock, COMMIT_TIMEOUT_MS)
+    rests_on: list[Requirement] = [
+        FilesLive([segment.path for segment in change.removes]),
+        *(EndsAt(partition, end) for partition, end in change.ends.items()),
+    ]
+
+    tries = iter([change])
+
+    def plan(state: TableState) -> table_change.Change | Unchanged[None]:
+        # Files that were written before a fence may be gone. Who has to plan anew has met one.
+        late = next(tries, None) is None or change.fenced not in {None, state.fenced}
+        if late or not all(one.holds(state) for one in rests_on):
+            return Unchanged(None)
+        faults.point(f"{change.work}.before_commit")
+        lasting, requires = _lasting(change, state, log.clock.now_ms())
+        return table_change.Change(
+            operation=OPERATIONS[change.work],
+            time_ms=log.clock.now_ms(),
+            adds=change.adds,
+            removes=[_remove(s, data_change=change.data_change) for s in change.removes],
+            txns={**lasting, **change.txns},
+            note={WORK_KEY: change.work, RUN_KEY: run, **change.facts},
+            requires=[*rests_on, *requires],
+        )
+
+    # What was committed since the work began is read before producers have to wait.
+    log.refresh()
+    with log.exclusive(deadline):
+        # Who has written the files removes them, if they are of no use.
+        landed = log.change(plan, deadline, discard=lambda _: None)
+        faults.point(f"{change.work}.after_commit")
+    return None if isinstance(landed, Unchanged) else landed.version
+
+
+def publish_or_discard(log: TopicLog, change: MaintenanceCommit, run: str) -> int | None:
+    """The same; the files that the change adds are removed where they are surely in no version.
+
+    After an unknown outcome they must stay.
+    """
+    try:
+        landed = publish(log, change, run)
+    except NOT_COMMITTED:
+        discard_all(log.files, change.adds)
+        raise
+    if landed is None:
+        discard_all(log.files, change.adds)
+    return landed
+
+
+def discard_all(files: Storage, adds: Iterable[Add]) -> None:
+    """Try to remove files that no version names."""
+    for add in adds:
+        files.discard(add.path)
+
+
+def _lasting(change: MaintenanceCommit, state: TableState, now_ms: int) -> tuple[dict[str, int], list[Requirement]]:
+    """What must outlive the records that a change takes, and what it rests on.
+
+    That is where holes are no loss, which another run may have moved up meanwhile; and the log ends of partitions that
+    the table has not recorded, as foreign writers have appended to them.
+    """
+    txns: dict[str, int] = {CLEANER_APP: now_ms} if change.holes else {}
+    requires: list[Requirement] = []
+    for partition, below in change.holes.items():
+        app = cleaner_app(partition, HOLES)
+        known = state.txns.get(app)
+        txns[app] = max(below, known or 0)
+        requires.append(LastOf(app, known))
+    for partition in sorted(state.unrecorded.intersection(old.partition for old in change.removes)):
+        end = state.end(partition)
+        txns[end_app(partition)] = end
+        requires.append(EndsAt(partition, end))
+    return txns, requires
+
+
+def still_live(log: TopicLog, segments: Iterable[Segment]) -> bool:
+    """Whether all these files are part of the table now: else another run may have replaced and removed them."""
+    log.refresh()
+    return all(log.is_live(segment) for segment in segments)
+
+
+def _remove(segment: Segment, *, data_change: bool) -> Add:
+    return Add(
+        path=segment.path,
+        partition=segment.partition,
+        size=segment.size_bytes,
+        modification_ms=segment.modification_ms,
+        data_change=data_change,
+        stats={},
+    )
+
+
+def dead_segments(log: TopicLog) -> list[Segment]:
+    """Data files that lie wholly below the log start, as of the last `refresh`."""
+    return [s for p in log.info.partitions for s in log.table_segments(p) if s.stop <= log.log_start(p)]
+
+
+def delete_dead(log: TopicLog, run: str) -> list[Segment]:
+    """Take what lies wholly below the log start out of the table, without reading a data file.
+
+    Finishes what a run that was cut off, or `delete_records`, has left. Files stay on disk until `vacuum`.
+
+    Returns:
+        What was taken out; empty when there was nothing, or another run was faster.
+    """
+    log.refresh()
+    dead = dead_segments(log)
+    gone: list[Segment] = []
+    for at in range(0, len(dead), DELETE_AT_ONCE):
+        part = dead[at : at + DELETE_AT_ONCE]
+        facts = {"segments": len(part), "records": sum(s.num_records for s in part)}
+        if publish(log, MaintenanceCommit(work="retention", removes=part, facts=facts), run) is not None:
+            gone += part
+    return gone

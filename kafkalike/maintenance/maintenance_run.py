@@ -1,0 +1,181 @@
+"""Maintenance run: brings topics into the shape that their settings ask for, step by step, and reports what was done.
+
+For each topic, one after another: the log start moves (a row of `__cluster_metadata`), segments below it leave the
+table (one table version, no data file is read), the dirty part is compacted, small files are merged, files nobody needs
+are removed. Each step is right by itself and finds in the tables what an earlier run has left, so a run may be killed
+at any moment. One run at a time works on a topic. Plans are the model's (`kafkalike.model.retention`, `compaction`,
+`merging`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.errors import IllegalArgumentError, KafkaError, TopicDeletedError, UnknownTopicOrPartitionError
+from kafkalike.maintenance.control_maintenance import maintain_control
+from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks
+from kafkalike.maintenance.maintenance_commit import only_run
+from kafkalike.maintenance.maintenance_report import (
+    BUSY,
+    DONE,
+    FAILED,
+    GONE,
+    UNFINISHED,
+    MaintenanceReport,
+    TopicReport,
+)
+from kafkalike.maintenance.topic_maintenance import RunSettings, TopicMaintenance
+from kafkalike.model.clock import Clock, Deadline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafkalike.log.cluster.cluster import Cluster
+
+
+__all__ = ["WORKS", "MaintenanceReport", "TopicReport", "maintain"]
+
+WORKS: Final = ("retention", "compaction", "merge", "vacuum", "control")
+"""What a run does: `control` are transactions, the control tables, expired offsets of groups, and what killed deletions
+and Spark writes have left."""
+
+Progress = Callable[[str, str], None]
+"""Called with a topic's name and what begins on it; the last call for a topic says `finished`."""
+
+
+def maintain(
+    cluster: Cluster,
+    topics: Iterable[str] | None = None,
+    *,
+    clock: Clock,
+    works: Iterable[str] = WORKS,
+    dry_run: bool = False,
+    max_minutes: float | None = None,
+    buffer_bytes: int | None = None,
+    spark: SparkSession | None = None,
+    run: str | None = None,
+    progress: Progress = lambda _topic, _what: None,
+) -> MaintenanceReport:
+    """Bring topics into the shape that their settings ask for.
+
+    Safe at any time, beside producers, consumers and streams, twice at once, and after a run that was killed.
+
+    Args:
+        cluster: where the topics are.
+        topics: names; None takes all.
+        clock: the time that ages count from, and time and waiting.
+        works: some of `WORKS`.
+        dry_run: say what is due, change nothing.
+        max_minutes: begin nothing new after so many minutes; None goes on to the end.
+        buffer_bytes: memory for the keys of one compaction pass; None takes the server's
+            `log.cleaner.dedupe.buffer.size`. With `spark`, each task has as much.
+        spark: compaction and merging read and write data files in tasks of this session, several partitions at a time;
+            table versions are made by this process all the same. None does all of it here, one after another.
+        run: id of the run; a random one by default.
+        progress: called with the topic and the piece of work that begins.
+
+    Returns:
+        What was done, topic by topic. A topic that fails does not keep the others back.
+
+    Raises:
+        UnsafeStorageError: `spark` with a root that can only be read.
+        IllegalArgumentError: an unknown kind of work, `max_minutes` that is not above 0, or a session of Spark Connect.
+        UnknownTopicOrPartitionError: a topic that is named does not exist; nothing was done.
+    """
+    wanted = _checked(works, max_minutes)
+    known = cluster.topics()
+    names = sorted(known) if topics is None else list(dict.fromkeys(topics))
+    for name in names:
+        if name not in known:
+            raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
+    started = clock.monotonic()
+    report = MaintenanceReport(
+        run=run or uuid.uuid4().hex, root=cluster.root, started_ms=clock.now_ms(), dry_run=dry_run
+    )
+    budget = Deadline(clock, None if max_minutes is None else max_minutes * 60_000)
+    settings = RunSettings(
+        run=report.run,
+        works=wanted,
+        dry_run=dry_run,
+        clock=clock,
+        budget=budget,
+        buffer_bytes=buffer_bytes or int(cluster.server.get("log.cleaner.dedupe.buffer.size")),
+        tasks=_tasks(cluster, spark),
+    )
+    for name in names:
+        topic = TopicReport(topic=name)
+        report.topics.append(topic)
+        if budget.expired():
+            topic.status = UNFINISHED
+            continue
+        begun = clock.monotonic()
+        _one_topic(cluster, settings, topic, partial(progress, name))
+        topic.seconds = round(clock.monotonic() - begun, 3)
+        progress(name, "finished")
+    if "control" in wanted and not budget.expired():
+        maintain_control(cluster, report, clock)
+    report.seconds = round(clock.monotonic() - started, 3)
+    return report
+
+
+def _tasks(cluster: Cluster, spark: SparkSession | None) -> Tasks:
+    if spark is None:
+        return IN_PROCESS
+    cluster.store.check_writable()
+    from kafkalike.maintenance.spark_tasks import SparkTasks
+
+    return SparkTasks(spark)
+
+
+def _one_topic(cluster: Cluster, settings: RunSettings, report: TopicReport, progress: Callable[[str], None]) -> None:
+    try:
+        work = TopicMaintenance(cluster, settings, report, progress)
+    except UnknownTopicOrPartitionError:
+        report.status = GONE
+        return
+    try:
+        if settings.dry_run:
+            work.go()
+        else:
+            with only_run(cluster, report.topic) as mine:
+                if not mine:
+                    report.status = BUSY
+                    return
+                work.go()
+    except (TopicDeletedError, UnknownTopicOrPartitionError):
+        report.status = GONE
+        return
+    except (KafkaError, OSError) as error:
+        if _is_gone(cluster, report.topic, work.topic_id):
+            # A step stumbled over files that went with the topic.
+            report.status = GONE
+            return
+        report.status = FAILED
+        report.problems.append(f"{type(error).__name__}: {error}")
+        return
+    if report.status not in {UNFINISHED, FAILED} and report.changed:
+        report.status = DONE
+
+
+def _is_gone(cluster: Cluster, topic: str, topic_id: str) -> bool:
+    """Whether a topic was deleted since its work began, whatever has its name now."""
+    try:
+        now = cluster.topics().get(topic)
+    except (KafkaError, OSError):
+        return False
+    return now is None or now.topic_id != topic_id
+
+
+def _checked(works: Iterable[str], max_minutes: float | None) -> frozenset[str]:
+    wanted = frozenset(works)
+    unknown = sorted(wanted - set(WORKS))
+    if unknown or not wanted:
+        raise IllegalArgumentError(
+            f"unknown kind of maintenance {', '.join(map(repr, unknown))}; known are {', '.join(WORKS)}"
+        )
+    if max_minutes is not None and not max_minutes > 0:
+        raise IllegalArgumentError(f"max_minutes must be above 0, not {max_minutes}")
+    return wanted

@@ -1,0 +1,118 @@
+"""Spark tasks: runs jobs on data files in tasks of a Spark session.
+
+A task may be run again, run twice at a time, or be stopped half-way: files have names of their own in each attempt, and
+only those whose names come back to the driver are ever committed. The others are removed by VACUUM.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from kafkalike.errors import CorruptRecordError, IllegalArgumentError, KafkaStorageError
+from kafkalike.errors.java_errors import innermost
+from kafkalike.maintenance.file_tasks import Job, Piece, Work
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+AT_ONCE: Final = 64
+"""Jobs at a time at most, on a cluster however large: the driver has a thread for each."""
+
+_PYTHON_ERROR: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", re.MULTILINE)
+"""The end of a Python traceback that a task has left in the text of Spark's error."""
+
+
+class SparkTasks:
+    """Each job is a Spark job of one task, as many at a time as the session has cores.
+
+    So the caller has the pieces of a job as soon as it is done, and what it commits of them stays, whatever becomes of
+    the others.
+
+    Args:
+        spark: the session. Where it runs on other machines, these must reach the root as the driver does, and have this
+            package.
+
+    Raises:
+        IllegalArgumentError: a session of Spark Connect, which has no tasks to give.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        try:
+            self._context = spark.sparkContext
+        except PySparkException as cause:
+            raise IllegalArgumentError(
+                "maintenance runs tasks in a session with a SparkContext; a session of Spark Connect has none"
+            ) from cause
+
+    def run(self, work: Work[Job, Piece], jobs: Iterable[Job], budget: Deadline) -> Iterator[Piece]:
+        """See `Tasks`; a task that fails is tried again as often as the session says.
+
+        Raises:
+            CorruptRecordError: the work found a damaged file.
+            KafkaStorageError: a task failed too often.
+        """
+        tag = f"kafkalike-{uuid.uuid4().hex}"
+        width = max(1, min(AT_ONCE, self._context.defaultParallelism))
+        waiting = iter(jobs)
+        running: set[Future[_Outcome[Piece]]] = set()
+        pool = ThreadPoolExecutor(width, thread_name_prefix="kafkalike-tasks")
+        try:
+            while True:
+                running |= {pool.submit(self._one, tag, work, j, budget) for j in islice(waiting, width - len(running))}
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield from _unpacked(future.result())
+        finally:
+            if running:
+                with suppress(Py4JError, OSError):
+                    self._context.cancelJobsWithTag(tag)
+            pool.shutdown(cancel_futures=True)
+
+    def _one(self, tag: str, work: Work[Job, Piece], job: Job, budget: Deadline) -> _Outcome[Piece]:
+        left = budget.remaining()
+        # The job goes with the function: what is parallelized is written to a file first, and a job has a store.
+        task = partial(_attempt, work, None if math.isinf(left) else left * 1000, job)
+        self._context.addJobTag(tag)
+        try:
+            (outcome,) = self._context.parallelize([0], 1).map(task).collect()
+        except (*(PySparkException, Py4JError), OSError) as cause:
+            said = _PYTHON_ERROR.findall(str(cause))
+            raise KafkaStorageError(
+                f"a Spark task of maintenance failed: {said[-1] if said else innermost(cause)}"
+            ) from cause
+        return outcome
+
+
+_Outcome = tuple[list[Piece], str | None]
+"""The pieces of a job, and what is damaged: that is no reason to try again."""
+
+
+def _attempt(work: Work[Job, Piece], left_ms: float | None, job: Job, _: int) -> _Outcome[Piece]:
+    """In the task: do the job to its end."""
+    pieces: list[Piece] = []
+    try:
+        pieces.extend(work(job, Deadline(SYSTEM_CLOCK, left_ms)))
+    except CorruptRecordError as error:
+        return pieces, str(error)
+    return pieces, None
+
+
+def _unpacked(outcome: _Outcome[Piece]) -> Iterator[Piece]:
+    pieces, damage = outcome
+    yield from pieces
+    if damage is not None:
+        raise CorruptRecordError(damage)

@@ -1,0 +1,313 @@
+"""Topic maintenance: plans and applies the steps of one topic in one run, and fills its report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from kafkalike.errors import TopicDeletedError
+from kafkalike.maintenance.file_tasks import Tasks
+from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, delete_dead
+from kafkalike.maintenance.maintenance_report import FAILED, UNFINISHED, TopicReport
+from kafkalike.maintenance.merge import merge
+from kafkalike.maintenance.topic_compaction import Compacted, DuePass, checkpoints_of, compact
+from kafkalike.maintenance.vacuum import ORPHAN_MS, Delays, leftovers, log_reach_ms, vacuum
+from kafkalike.model import faults
+from kafkalike.model.clock import Clock, Deadline
+from kafkalike.model.config.maintenance_config import MaintenanceConfig
+from kafkalike.model.maintenance.compaction import plan_compaction
+from kafkalike.model.maintenance.retention import Hold, RetentionPlan, plan_retention
+from kafkalike.model.maintenance.small_files import Run, plan_merges
+from kafkalike.model.structs import TopicPartition
+from kafkalike.replication.mirrors.data_file_copy import LEFT_MS
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.model.segments import Segment
+
+
+RETENTION: Final = "retention"
+"""Reason that is noted at each log start that a run moves."""
+
+DAY_MS: Final = 86_400_000
+"""How far back a topic table's log reaches unless somebody has changed that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What a maintenance run is to do, the same for all its topics."""
+
+    run: str
+    """Id of the run."""
+    works: frozenset[str]
+    """Kinds of work to do."""
+    dry_run: bool
+    """Change nothing."""
+    clock: Clock
+    budget: Deadline
+    """When it has run out nothing new is begun."""
+    buffer_bytes: int
+    """Memory for the keys of a compaction pass."""
+    tasks: Tasks
+    """Where files are read and written anew."""
+
+
+class TopicMaintenance:
+    """The maintenance of one topic in one run.
+
+    Args:
+        cluster: where it is.
+        settings: of the run.
+        report: of the topic, which it names; filled on the way.
+        progress: called with the name of each piece of work that begins.
+    """
+
+    def __init__(
+        self, cluster: Cluster, settings: RunSettings, report: TopicReport, progress: Callable[[str], None]
+    ) -> None:
+        self.topic_id = str(cluster.topic(report.topic).topic_id)
+        """Which topic this is about: another one may get its name meanwhile."""
+        self._cluster = cluster
+        self._settings = settings
+        self._report = report
+        self._progress = progress
+
+    def go(self) -> None:
+        """All steps, in their order.
+
+        Raises:
+            KafkaError: a step failed; the steps before it are done.
+        """
+        log = self._cluster.log(self._report.topic)
+        if log.info.topic_id != self.topic_id:
+            raise TopicDeletedError(self._report.topic, self.topic_id, log.info.topic_id)
+        self._go_over_table(log)
+
+    def _config(self, log: TopicLog) -> MaintenanceConfig:
+        return MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs))
+
+    def _go_over_table(self, log: TopicLog) -> None:
+        if log.info.mirror is not None:
+            # Its source's maintenance is mirrored; what that takes out of the table is removed here.
+            if "vacuum" in self._settings.works:
+                self._progress("vacuum")
+                self._vacuum(log, self._config(log))
+            return
+        # In a table that a foreign writer has rewound, files that look dead may be all that is left of its records.
+        log.ready_to_append()
+        log.check_removable()
+        # Nor is anything written beside a table that no version can be added to.
+        log.check_sound()
+        if not self._settings.dry_run:
+            # Of a topic that an earlier release made, or of a change of the setting that was cut off.
+            log.apply_foreign_writes(Deadline(self._settings.clock, COMMIT_TIMEOUT_MS))
+        config = self._config(log)
+        if "retention" in self._settings.works:
+            self._retain(log, config, log.table_segments, lambda _: delete_dead(log, self._settings.run))
+        steps: list[tuple[str, Callable[[TopicLog, MaintenanceConfig], None]]] = [
+            ("compaction", self._compact),
+            ("merge", self._merge),
+            ("vacuum", self._vacuum),
+        ]
+        for work, step in steps:
+            if work in self._settings.works:
+                if self._stop():
+                    return
+                self._progress(work)
+                step(log, config)
+
+    def _stop(self) -> bool:
+        if not self._settings.budget.expired():
+            return False
+        self._report.status = UNFINISHED
+        return True
+
+    # --- retention -----------------------------------------------------------------------------
+
+    def _retain(
+        self,
+        log: TopicLog,
+        config: MaintenanceConfig,
+        segments: Callable[[int], Sequence[Segment]],
+        delete: Callable[[list[Segment]], list[Segment]],
+    ) -> None:
+        """Move log starts up, and take out what is below them.
+
+        Args:
+            log: of the topic.
+            config: its settings.
+            segments: a partition → those that retention looks at.
+            delete: those that are due → those that it has taken out.
+        """
+        self._progress("retention")
+        plans = self._retention_plans(log, config, segments)
+        starts = {p.partition: p.new_log_start for p in plans if p.moves}
+        report = self._report
+        report.log_starts = {p.partition: (p.log_start, p.new_log_start) for p in plans if p.moves}
+        report.held_segments = sum(len(p.held) for p in plans)
+        report.held_by = sorted({group for p in plans for group in p.held_by})
+        gone = [segment for p in plans for segment in p.goes]
+        if not self._settings.dry_run:
+            if starts:
+                self._cluster.move_log_start(
+                    log.info.name, starts, RETENTION, self._settings.run, log.info.topic_id, log=log
+                )
+                faults.point("retention.after_log_start")
+            gone = delete(gone)
+        report.deleted_segments = len(gone)
+        report.deleted_records = sum(s.num_records for s in gone)
+        report.deleted_bytes = sum(s.size_bytes for s in gone)
+
+    def _retention_plans(
+        self, log: TopicLog, config: MaintenanceConfig, segments: Callable[[int], Sequence[Segment]]
+    ) -> list[RetentionPlan]:
+        waiting = holds(self._cluster, log, config)
+        now = self._settings.clock.now_ms()
+        return [
+            plan_retention(
+                p,
+                segments(p),
+                log_start=log.log_start(p),
+                now_ms=now,
+                policy=config.retention,
+                hold=waiting.get(p),
+            )
+            for p in log.info.partitions
+        ]
+
+    # --- compaction ----------------------------------------------------------------------------
+
+    def _compact(self, log: TopicLog, config: MaintenanceConfig) -> None:
+        if not config.compaction.compact:
+            return
+        for done in compact(
+            log,
+            log.files,
+            self._due_passes(log, config),
+            self._settings.run,
+            clock=self._settings.clock,
+            buffer_bytes=self._settings.buffer_bytes,
+            budget=self._settings.budget,
+            tasks=self._settings.tasks,
+            dry_run=self._settings.dry_run,
+        ):
+            self._count(done)
+
+    def _due_passes(self, log: TopicLog, config: MaintenanceConfig) -> Iterator[DuePass]:
+        """Drawn one by one: a pass is planned when it can begin."""
+        log.refresh()
+        checkpoints = checkpoints_of(log)
+        for partition in log.info.partitions:
+            if self._stop():
+                return
+            log.refresh()
+            cleaned = checkpoints[partition]
+            plan = plan_compaction(
+                partition, log.segments(partition), cleaned, self._settings.clock.now_ms(), config.compaction
+            )
+            if plan.due:
+                self._report.compaction_reasons[partition] = plan.reason
+                yield DuePass(plan=plan, cleaned=cleaned)
+
+    def _count(self, done: Compacted) -> None:
+        report = self._report
+        report.compacted_segments += done.segments
+        report.compacted_records += done.gone
+        report.compacted_tombstones += done.tombstones
+        report.compacted_bytes += done.bytes_before - done.bytes_after
+        if done.keyless:
+            report.problems.append(f"{done.keyless} records without key went: compaction cannot keep them")
+        if not done.complete:
+            report.status = UNFINISHED
+
+    # --- merging -------------------------------------------------------------------------------
+
+    def _merge(self, log: TopicLog, config: MaintenanceConfig) -> None:
+        report = self._report
+        log.refresh()
+        now = self._settings.clock.now_ms()
+        runs: list[Run] = []
+        for partition in log.info.partitions:
+            # In a dry run the log start has not moved yet.
+            start = report.log_starts.get(partition, (0, 0))[1]
+            live = [s for s in log.segments(partition) if s.stop > start]
+            # Asking may cost a look into the table: only where there are holes.
+            dense = all(after.start == before.stop for before, after in pairwise(live))
+            runs += plan_merges(live, now, config.merging, 0 if dense else log.holes_below(partition))
+        if self._settings.dry_run:
+            report.merged_segments = sum(map(len, runs))
+            report.merged_files = len(runs)
+            report.merged_bytes = sum(s.size_bytes for run in runs for s in run)
+            return
+        settings, told = self._settings, len(report.problems)
+        merged = merge(
+            log, log.files, runs, settings.run, report.problems, budget=settings.budget, tasks=settings.tasks
+        )
+        for done in merged:
+            report.merged_segments += done.segments
+            report.merged_files += done.files
+            report.merged_bytes += done.bytes_before
+        if runs:
+            self._stop()
+        if len(report.problems) > told:  # segments that cannot be read
+            report.status = FAILED
+
+    # --- files that nobody needs ---------------------------------------------------------------
+
+    def _vacuum(self, log: TopicLog, config: MaintenanceConfig) -> None:
+        report, files = self._report, log.files
+        delays = Delays(deleted_ms=config.file_delete_delay_ms, replaced_ms=config.replaced_delay_ms)
+
+        def live() -> KeysView[str]:
+            log.refresh()
+            return log.live_paths()
+
+        def exclusive() -> AbstractContextManager[None]:
+            return log.exclusive(Deadline(self._settings.clock, COMMIT_TIMEOUT_MS))
+
+        longest = max(delays.deleted_ms, delays.replaced_ms)
+        if longest > DAY_MS and longest > (reach := log_reach_ms(files)):
+            report.problems.append(
+                f"files stay for {reach} ms and not for {longest} ms after they left the table: its log goes no "
+                "further back (delta.logRetentionDuration)"
+            )
+        mirror = log.info.mirror
+        # What no version of a mirror names is most probably what its next one will name.
+        orphan_ms = ORPHAN_MS if mirror is None else LEFT_MS if mirror.version >= 0 else math.inf
+        due = leftovers(files, live, self._settings.clock.now_ms(), delays, orphan_ms)
+        if self._settings.dry_run:
+            report.vacuumed_files, report.vacuumed_bytes = len(due), sum(file.size for file in due)
+            return
+        if mirror is None and any(not file.was_live for file in due):
+            # A writer that was stopped before its commit may have one of them in hand.
+            log.fence(Deadline(self._settings.clock, COMMIT_TIMEOUT_MS))
+        for file in vacuum(files, due, live, exclusive, self._stop):
+            report.vacuumed_files += 1
+            report.vacuumed_bytes += file.size
+        log.clean_log()
+
+
+def holds(cluster: Cluster, log: TopicLog, config: MaintenanceConfig) -> Mapping[int, Hold]:
+    """By partition: who must have read before retention may delete; empty when the topic waits for nobody.
+
+    A group that has committed nothing in a partition, or only in an earlier life of the topic's name, holds it from
+    its log start on: a group that is named before its first read must not miss records. `max_ms` ends the waiting.
+    """
+    if not config.wait_groups:
+        return {}
+    state = cluster.groups.refresh()
+    made = {}
+    for partition in log.info.partitions:
+        where = TopicPartition(log.info.name, partition)
+        offsets = {}
+        for group_id in config.wait_groups:
+            commit = state.group(group_id).offsets.get(where)
+            known = commit is not None and commit.topic_id in {"", log.info.topic_id}
+            offsets[group_id] = commit.position.offset if commit is not None and known else log.log_start(partition)
+        made[partition] = Hold(offsets=offsets, max_ms=config.wait_max_ms, max_bytes=config.wait_max_bytes)
+    return made

@@ -1,0 +1,111 @@
+"""Topic snapshots: several topics, and committed offsets of groups, as of one moment of all transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kafkalike.connect import connect
+from kafkalike.errors import IllegalArgumentError
+from kafkalike.log.cluster.as_of import cut_at
+from kafkalike.log.snapshots import Snapshot, TopicSnapshot
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline, utc_text
+from kafkalike.model.names import check_group_id, check_topic_name
+from kafkalike.model.transactions.transaction_views import Cut
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
+
+def snapshot(
+    topics: str | Iterable[str],
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    groups: str | Iterable[str] = (),
+    at: datetime | int | None = None,
+    timeout_ms: float = 60_000,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    clock: Clock = SYSTEM_CLOCK,
+) -> Snapshot:
+    """Several topics, and the committed offsets of groups, as of one moment.
+
+    Of every transaction the snapshot has all or nothing, in all of the topics and groups. Writers go on meanwhile and
+    are not waited for; a transaction that was decided and is not in all of its topics yet is brought there first.
+
+    Args:
+        topics: names, or one name.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        groups: ids of groups, or one id, whose committed offsets are wanted; one that does not exist has none.
+        at: None for now. Else a time, as `datetime` or ms since the epoch: each topic as its table's log says it was
+            then, and as much later as needed to have all of the transactions that had reached one of the topics. It
+            reaches as far back as these logs do (a day, by default); of groups no such history is kept.
+        timeout_ms: how long to wait for the storage, ms.
+        storage_options: who asks an object store; see `kafkalike.connect.connect`.
+        clock: the time.
+
+    Returns:
+        The snapshot: a value, to be given as `at` to `kafkalike.spark.read`, `register_sql` and others. It can be used
+        as long as the tables keep these versions and their files.
+
+    Raises:
+        InvalidTopicError, UnknownTopicOrPartitionError, InvalidGroupIdError: no such topic, or bad names.
+        IllegalArgumentError: no topic; groups and a time; or a time to which a topic's log does not reach.
+        KafkaTimeoutError, KafkaStorageError: the storage did not answer.
+        LogCorruptError: a decided transaction cannot be brought into a topic; says which file.
+    """
+    names = [check_topic_name(name) for name in _several(topics)]
+    wanted = [check_group_id(group) for group in _several(groups)]
+    if not names:
+        raise IllegalArgumentError("at least one topic is needed")
+    if at is not None:
+        if wanted:
+            raise IllegalArgumentError(
+                "a snapshot as of a time has no groups: of committed offsets only those of now are kept. Leave the "
+                "groups out, or take a snapshot without a time and keep it"
+            )
+        return _as_of(names, _time_ms(at, clock), connect(bootstrap_servers, storage_options), timeout_ms, clock)
+    cluster: Cluster = connect(bootstrap_servers, storage_options)
+    now = clock.now_ms()
+    cut = cluster.transactions.cut(names, Deadline(clock, timeout_ms))
+    known = cluster.groups.state
+    state = known if not wanted or known.seq == cut.seq else cluster.groups.state_at(cut.groups_version)
+    return Snapshot(
+        root=cluster.root,
+        taken_ms=now,
+        seq=cut.seq,
+        topics=_topics(cut),
+        groups_version=cut.groups_version,
+        offsets={group: dict(state.group(group).offsets) for group in wanted},
+    )
+
+
+def _as_of(names: Sequence[str], time_ms: int, cluster: Any, timeout_ms: float, clock: Clock) -> Snapshot:  # noqa: ANN401
+    # So that all that was decided by then is in its topics.
+    cluster.transactions.cut(names, Deadline(clock, timeout_ms))
+    cut = cut_at(cluster, [cluster.topic(name) for name in names], time_ms)
+    return Snapshot(root=cluster.root, taken_ms=time_ms, seq=cut.seq, topics=_topics(cut))
+
+
+def _topics(cut: Cut) -> dict[str, TopicSnapshot]:
+    return {
+        name: TopicSnapshot(topic_id=at.topic_id, version=at.version, ends=dict(at.ends))
+        for name, at in cut.topics.items()
+    }
+
+
+def _several(given: str | Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(dict.fromkeys(given))
+
+
+def _time_ms(at: object, clock: Clock) -> int:
+    """A time in ms, which has passed."""
+    if isinstance(at, datetime):
+        found = int(at.timestamp() * 1000)
+    elif type(at) is int:
+        found = at
+    else:
+        raise IllegalArgumentError(f"at must be a datetime or ms since the epoch, not {at!r}")
+    if found > clock.now_ms():
+        raise IllegalArgumentError(f"{utc_text(found)} has not come yet; without a time the snapshot is of now")
+    return found

@@ -1,0 +1,350 @@
+"""Undo: takes the records of one append, or of one transaction, out of their topics."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from kafkalike.delta.actions import TableCommit, log_name, parse_commit
+from kafkalike.errors import IllegalArgumentError, KafkaTimeoutError, UnknownTopicOrPartitionError
+from kafkalike.log.topic.segment_files import segment_of, versions
+from kafkalike.log.topic.topic_history import maintenance_of, ranges_of, transaction_of
+from kafkalike.maintenance.correction_report import Parts, UndoReport
+from kafkalike.maintenance.deletion import Remover, ready_to_remove, without_maintenance
+from kafkalike.maintenance.handles import opened, tasks_of
+from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.group_commit.waiting_appends import parts_of
+from kafkalike.model.group_state import standing_of
+from kafkalike.model.maintenance.record_removal import GroupPast, Taking, Undone, groups_past, plan_undo
+from kafkalike.model.mirror import SEAL
+from kafkalike.model.names import check_topic_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
+
+
+def undo(
+    topics: str | Iterable[str],
+    append: str,
+    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    *,
+    execute: bool = False,
+    reason: str = "",
+    timeout_ms: float | None = None,
+    spark: SparkSession | None = None,
+    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    clock: Clock = SYSTEM_CLOCK,
+) -> UndoReport:
+    """Take the records of one append out again. A dry run unless `execute`.
+
+    Offsets of all other records stay: what goes leaves holes, as compaction does. All of a topic's records go by one
+    table version. Groups that have read them are named, and stay where they are. Offsets of groups that were committed
+    with the append's transaction stay committed. The name of the write stays known: a rerun of it adds nothing.
+
+    Args:
+        topics: the topic, or all topics that the append's transaction has written to.
+        append: its id, as `kafkalike history` and `kafkalike dump-log` show it.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        execute: do it.
+        reason: why, for the table's history.
+        timeout_ms: begin nothing new after so long, ms; None goes on to the end.
+        spark: files are read and written in tasks of this session; None does it here.
+        storage_options: who asks an object store; see `kafkalike.connect.connect`.
+        clock: time.
+
+    Returns:
+        What was done, or would be. An undo that is made again finds nothing left.
+
+    Raises:
+        IllegalArgumentError: the history of these topics has no such append, as far as it reaches back; it is part of a
+            transaction that has written to topics which are not named, or of one of another cluster, as the topic was
+            a mirror then; or all of it is below the log start.
+        UnknownTopicOrPartitionError, InvalidTopicError: no such topic.
+        PolicyViolationError: the table is append-only.
+        UnsupportedVersionError, LogCorruptError: foreign writers have made a table of it that we do not write to.
+        CorruptRecordError: a data file is damaged; says which.
+        KafkaTimeoutError: time ran out, or another maintenance run held the topic for a minute.
+        KafkaStorageError, UnknownOutcomeError: the storage refused, or gave no answer. Run it again.
+    """
+    names: list[str] = [
+        check_topic_name(name) for name in ([topics] if isinstance(topics, str) else dict.fromkeys(topics))
+    ]
+    if not names:
+        raise IllegalArgumentError("at least one topic is needed")
+    cluster = opened(bootstrap_servers, storage_options, writes=execute)
+    known = cluster.topics()
+    for name in names:
+        if name not in known:
+            raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
+    run = _Run(
+        cluster=cluster,
+        execute=execute,
+        reason=reason,
+        budget=Deadline(clock, timeout_ms),
+        spark=spark,
+        append=append,
+    )
+    return run.go(names)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One run."""
+
+    cluster: Cluster
+    execute: bool
+    reason: str
+    budget: Deadline
+    spark: SparkSession | None
+    append: str
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    parts: Parts = field(default_factory=Parts)
+    versions: dict[str, int] = field(default_factory=dict)
+
+    def go(self, names: list[str]) -> UndoReport:
+        """All topics."""
+        logs = {name: self.cluster.log(name) for name in names}
+        if self.execute:
+            for log in logs.values():
+                ready_to_remove(log)
+        found, number = self._found(logs)
+        plans = {
+            name: plan_undo(one.ranges, {p: logs[name].log_start(p) for p in one.ranges}) for name, one in found.items()
+        }
+        below = sum(plan.below_start for plan in plans.values())
+        total = sum(len(run) for one in found.values() for run in one.ranges.values())
+        if total and below == total:
+            raise IllegalArgumentError(
+                f"append {self.append}: all of its records are below the log start: gone already"
+            )
+        groups = [past for name, plan in plans.items() for past in self._groups(name, plan)]
+        for name, plan in plans.items():
+            if plan.takes:
+                self._one(logs[name], plan)
+        return UndoReport(
+            append=self.append,
+            run=self.id,
+            executed=self.execute,
+            transaction=number,
+            parts=self.parts.all(),
+            below_start=below,
+            missing=total - below - sum(part.records for part in self.parts.all()),
+            groups=tuple(groups),
+            versions=self.versions,
+        )
+
+    # --- what is meant -------------------------------------------------------------------------
+
+    def _found(self, logs: Mapping[str, TopicLog]) -> tuple[dict[str, FoundAppend], int | None]:
+        """The append, or what its transaction has brought into each topic."""
+        found = {name: one for name, log in logs.items() if (one := find_append(log, self.append)) is not None}
+        if not found:
+            raise IllegalArgumentError(
+                f"the history of {', '.join(logs)} has no append {self.append!r}, as far as it reaches back "
+                "(delta.logRetentionDuration); `kafkalike history` shows their ids"
+            )
+        one = next(iter(found.values()))
+        if one.transaction is None:
+            return found, None
+        if one.is_foreign:
+            raise IllegalArgumentError(
+                f"append {self.append} is part of transaction {one.transaction} of the cluster that this topic is, or "
+                "was, a mirror of: nobody can say here which records there are of it"
+            )
+        parts = self._parts_of(one.transaction, one.time_ms)
+        others = sorted(parts.keys() - logs.keys())
+        if others:
+            raise IllegalArgumentError(
+                f"append {self.append} is part of transaction {one.transaction}, which has written to "
+                f"{', '.join(others)} as well: name all of its topics, or none of it is undone"
+            )
+        return parts, one.transaction
+
+    def _parts_of(self, number: int, time_ms: int) -> dict[str, FoundAppend]:
+        """What a transaction has brought into the topics of the cluster.
+
+        Raises:
+            IllegalArgumentError: a topic's history does not reach back so far, so that nobody knows.
+        """
+        said = self._decided_topics(number)
+        if said is not None:
+            self._bring(number, said)
+        parts: dict[str, FoundAppend] = {}
+        for name, info in self.cluster.topics().items():
+            if said is not None and info.topic_id not in said:
+                continue
+            log = self.cluster.log(name)
+            if log.last_transaction < number:
+                continue
+            part = find_transaction(log, number)
+            if part is not None:
+                parts[name] = part
+            elif said is not None or not (info.created_ms > time_ms or reaches_back_to(log, time_ms)):
+                raise IllegalArgumentError(
+                    f"append {self.append} is part of transaction {number}, and the history of {name} does not reach "
+                    "back so far: nobody can say any more which records there are of it"
+                )
+        return parts
+
+    def _bring(self, number: int, topic_ids: Collection[str]) -> None:
+        """Bring a decided transaction into the topics that do not have it yet: else it would come after its undoing.
+
+        Raises:
+            KafkaTimeoutError: it is a dry run, which writes nothing; or others were at the topic for a minute.
+        """
+        late = []
+        for name, info in self.cluster.topics().items():
+            if info.topic_id in topic_ids:
+                log = self.cluster.log(name)
+                log.refresh()
+                late += [name] if log.last_transaction < number else []
+        if late and not self.execute:
+            raise KafkaTimeoutError(f"transaction {number} is being brought into {', '.join(late)}: try again")
+        if late:
+            self.cluster.transactions.cut(late, Deadline(self.cluster.clock, COMMIT_TIMEOUT_MS))
+
+    def _decided_topics(self, number: int) -> set[str] | None:
+        """Ids of the topics of a transaction, by the row that decided it; None where that is gone."""
+        self.cluster.groups.refresh()
+        for row in self.cluster.groups.rows:
+            if row.seq == number:
+                standing = standing_of(row)
+                unsettled = None if standing is None else standing.unsettled
+                return None if unsettled is None else {str(part.topic.topic_id) for part in unsettled.parts}
+        return None
+
+    def _groups(self, name: str, plan: Undone) -> list[GroupPast]:
+        state = self.cluster.groups.refresh()
+        topic_id = self.cluster.topic(name).topic_id
+        committed = {
+            group_id: {
+                tp.partition: known.position.offset
+                for tp, known in group.offsets.items()
+                if tp.topic == name and known.topic_id in {"", topic_id}
+            }
+            for group_id, group in state.groups.items()
+        }
+        return groups_past(name, plan.takes, committed)
+
+    # --- taking it out -------------------------------------------------------------------------
+
+    def _one(self, log: TopicLog, plan: Undone) -> None:
+        takings = {p: Taking(below=runs[-1].stop, offsets=runs) for p, runs in plan.takes.items()}
+        facts: dict[str, Any] = {"append": self.append}
+        if self.reason:
+            facts["reason"] = self.reason
+        remover = Remover(log, self.id, work="undo", facts=facts, budget=self.budget, tasks=tasks_of(self.spark))
+        if not self.execute:
+            for piece in remover.found(takings):
+                self.parts.count(log.info.name, piece)
+            return
+        with without_maintenance(self.cluster, log.info.name):
+            version, pieces = remover.removed_at_once(takings)
+        if version is not None:
+            self.versions[log.info.name] = version
+        for piece in pieces:
+            self.parts.count(log.info.name, piece)
+        log.clean_log()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundAppend:
+    """An append as the table's history has it."""
+
+    id: str
+    version: int
+    time_ms: int
+    ranges: Mapping[int, range]
+    """Its offsets, by partition."""
+    transaction: int | None
+    """Number of the transaction whose records it brought; None for an append of its own."""
+    is_foreign: bool = False
+    """Whether a mirror has brought it, so that the number is that of a transaction of another cluster."""
+
+
+def appends_in(commit: TableCommit, log: TopicLog) -> Iterator[FoundAppend]:
+    """The appends that a commit holds: one, or several that one of their writers has committed for the others."""
+    if not commit.is_append or maintenance_of(commit.user_metadata):
+        return
+    whole = ranges_of(segment_of(add, log.files) for add in commit.adds)
+    parts = parts_of(commit.note)
+    if not parts:
+        yield FoundAppend(
+            id=str(commit.append_id),
+            version=commit.version,
+            time_ms=commit.timestamp_ms,
+            ranges=whole,
+            transaction=transaction_of(commit.user_metadata),
+        )
+        return
+    for part_id, ranges, number in parts:
+        yield FoundAppend(
+            # The append of who made the commit has no name of its own but the commit's.
+            id=part_id or str(commit.append_id),
+            version=commit.version,
+            time_ms=commit.timestamp_ms,
+            ranges=ranges,
+            transaction=number,
+        )
+
+
+def find_append(log: TopicLog, append_id: str) -> FoundAppend | None:
+    """The append of an id, as far back as the table's log reaches.
+
+    Raises:
+        KafkaStorageError, LogCorruptError: the log cannot be read.
+    """
+    found: list[FoundAppend] = []
+    is_foreign = log.info.mirror is not None
+
+    def holds(commit: TableCommit) -> bool:
+        nonlocal is_foreign
+        is_foreign = is_foreign or _is_promotion(commit)
+        if commit.append_id == append_id or append_id in _ids(commit):
+            mine = (one for one in appends_in(commit, log) if one.id == append_id)
+            found.extend(replace(one, is_foreign=is_foreign) for one in mine)
+        return bool(found)
+
+    log.find_commit(holds)
+    return found[0] if found else None
+
+
+def find_transaction(log: TopicLog, number: int) -> FoundAppend | None:
+    """What a transaction brought into a topic, as far back as the table's log reaches; None for nothing.
+
+    What a mirror has brought before it was promoted has numbers of another cluster, and is not looked at.
+    """
+    if log.last_transaction < number:
+        return None
+    found: list[FoundAppend] = []
+
+    def holds(commit: TableCommit) -> bool:
+        found.extend(one for one in appends_in(commit, log) if one.transaction == number)
+        return bool(found) or _is_promotion(commit)
+
+    log.find_commit(holds)
+    return found[0] if found else None
+
+
+def _is_promotion(commit: TableCommit) -> bool:
+    """Whether a version ended what a mirror had brought."""
+    return any(app.startswith(SEAL) for app in commit.txns)
+
+
+def reaches_back_to(log: TopicLog, time_ms: int) -> bool:
+    """Whether the history of a topic has all commits since a time."""
+    known = versions(log.files)
+    if not known or known[0] == 0:
+        return True
+    oldest = parse_commit(known[0], log.files.read(log_name(known[0])), log.files.uri)
+    return oldest.timestamp_ms < time_ms
+
+
+def _ids(commit: TableCommit) -> list[str]:
+    return [part_id for part_id, _, _ in parts_of(commit.note)]

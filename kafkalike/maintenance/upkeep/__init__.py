@@ -1,1 +1,0 @@
-"""Maintenance: what changes a topic besides appends."""
