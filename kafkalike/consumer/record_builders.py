@@ -12,7 +12,7 @@ from kafkalike.model.structs import NO_HEADERS, ConsumerRecord
 from kafkalike.schemas.serialization import DeserializeFunction
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.chunk import Chunk, RecordColumns
+    from kafkalike.log.topic.chunk import Chunk, ChunkColumns
 
 NO_EPOCH: Final = -1
 """Leader epoch of every record: "unknown" in kafka-python. Topic tables have no leaders to number."""
@@ -99,7 +99,7 @@ def _deserialize(  # noqa: PLR0917 - the parts of one record's place and content
     function: DeserializeFunction,
     topic: str,
     chunk: Chunk,
-    columns: RecordColumns,
+    columns: ChunkColumns,
     headers: Sequence[Headers],
     data: Sequence[bytes | None],
 ) -> tuple[list[Any], RecordDeserializationError | None]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from kafkalike.delta.log_files import LAST_CHECKPOINT
 from kafkalike.delta.log_retention import DELETED_FILES_STAY, duration_ms
-from kafkalike.delta.snapshot import Snapshot
+from kafkalike.delta.snapshot import LogSnapshot
 from kafkalike.storage.arrays import binaries, held_numbers
 from kafkalike.storage.port import Storage
 
@@ -52,7 +52,7 @@ def checkpoint_name(version: int) -> str:
     return f"_delta_log/{version:020d}.checkpoint.parquet"
 
 
-def make_checkpoint(store: Storage, snapshot: Snapshot, now_ms: int) -> None:
+def make_checkpoint(store: Storage, snapshot: LogSnapshot, now_ms: int) -> None:
     """Write a checkpoint.
 
     Args:
@@ -69,7 +69,7 @@ def make_checkpoint(store: Storage, snapshot: Snapshot, now_ms: int) -> None:
     name_last(store, snapshot.newest, actions)
 
 
-def checkpoint_of(snapshot: Snapshot, now_ms: int) -> tuple[bytes, int]:
+def checkpoint_of(snapshot: LogSnapshot, now_ms: int) -> tuple[bytes, int]:
     """The file of a checkpoint, and how many actions it has. See `make_checkpoint`."""
     columns = _in_force(snapshot)
     properties = snapshot.metadata().get("configuration") or {}
@@ -108,7 +108,7 @@ def _removed_after(removed: pa.StructArray, horizon_ms: int) -> pa.StructArray:
     return removed.filter(column((values > horizon_ms).tolist(), pa.bool_()))
 
 
-def _in_force(snapshot: Snapshot) -> dict[str, pa.StructArray]:
+def _in_force(snapshot: LogSnapshot) -> dict[str, pa.StructArray]:
     """The actions in force at a snapshot's version, by kind."""
     import pyarrow.compute as pc  # 30 ms, which most processes never need
 

@@ -21,7 +21,7 @@ from kafkalike.delta.commit_bundler import CommitBundler
 from kafkalike.delta.commit_bundles import EACH, EVERY
 from kafkalike.delta.log_files import last_checkpoint
 from kafkalike.delta.log_retention import clean_log
-from kafkalike.delta.snapshot import Snapshot, load_snapshot
+from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.delta.table_change import Landed
 from kafkalike.delta.write_queue import cleaning_turn
 from kafkalike.errors import KafkaError
@@ -149,11 +149,11 @@ class LogCleaner:
             return False
 
     def _cleaned(self, version: int | None, table_id: str) -> bool:
-        known: list[Snapshot] = []
+        known: list[LogSnapshot] = []
         done = [self._cleaned_copy(files, version, table_id, known) for files in self._files.copies()]
         return all(done)
 
-    def _cleaned_copy(self, files: Storage, version: int | None, table_id: str, known: list[Snapshot]) -> bool:
+    def _cleaned_copy(self, files: Storage, version: int | None, table_id: str, known: list[LogSnapshot]) -> bool:
         """Clean up one replica's log, or the only one.
 
         Args:

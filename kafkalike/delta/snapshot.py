@@ -50,7 +50,7 @@ LOAD_TRIES: Final = 3
 
 
 @dataclass(slots=True, kw_only=True)
-class Snapshot:
+class LogSnapshot:
     """The actions in force at a version of a table: a checkpoint's, and the commits above it."""
 
     version: int
@@ -113,12 +113,12 @@ class Snapshot:
         return found
 
 
-def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = False) -> Snapshot:
+def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = False) -> LogSnapshot:
     """Read a table's log.
 
     A checkpoint that cannot be read is passed over for an older one, with a warning, as long as the commits since then
     are still there. When the last commits are damaged, the newest version that can be read is taken, with a warning:
-    see `Snapshot.damage`.
+    see `LogSnapshot.damage`.
 
     Args:
         store: the table.
@@ -149,7 +149,7 @@ def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = Fa
     raise AssertionError(store.uri)
 
 
-def _from_last_checkpoint(store: Storage) -> Snapshot | None:
+def _from_last_checkpoint(store: Storage) -> LogSnapshot | None:
     """The newest version by the checkpoint that the log names, without a list of all that lies below it.
 
     None where that does not give a sound one: then the whole log has to be looked at.
@@ -168,7 +168,7 @@ def _from_last_checkpoint(store: Storage) -> Snapshot | None:
     return found if found.damage is None and found.version >= last else None
 
 
-def _read(store: Storage, files: LogFiles, version: int | None, *, every: int = EVERY) -> Snapshot:
+def _read(store: Storage, files: LogFiles, version: int | None, *, every: int = EVERY) -> LogSnapshot:
     newest = max([*files.commits[-1:], *files.checkpoints])
     target = newest if version is None else version
     problems: list[str] = []
@@ -187,12 +187,16 @@ def _read(store: Storage, files: LogFiles, version: int | None, *, every: int = 
             continue
         above = [v for v in files.commits if base < v <= target]
         contents = CommitFiles(store, files, every=every)
-        found = _with_commits(store, Snapshot(version=base, actions=actions), contents, above, cut_end=version is None)
+        found = _with_commits(
+            store, LogSnapshot(version=base, actions=actions), contents, above, cut_end=version is None
+        )
         if not contents.mislead(str(found.metadata().get("id"))):
             found.carried = contents.carried
             return found
         contents = CommitFiles(store, files, joined=False)
-        return _with_commits(store, Snapshot(version=base, actions=actions), contents, above, cut_end=version is None)
+        return _with_commits(
+            store, LogSnapshot(version=base, actions=actions), contents, above, cut_end=version is None
+        )
     if version is not None and not base_of(files, version):
         problems = [f"there is no version {version} any more, or not yet; the newest one is {newest}"]
     else:
@@ -201,8 +205,8 @@ def _read(store: Storage, files: LogFiles, version: int | None, *, every: int = 
 
 
 def _with_commits(
-    store: Storage, snapshot: Snapshot, contents: CommitFiles, versions: Sequence[int], *, cut_end: bool
-) -> Snapshot:
+    store: Storage, snapshot: LogSnapshot, contents: CommitFiles, versions: Sequence[int], *, cut_end: bool
+) -> LogSnapshot:
     """A checkpoint, and the commits above it, up to the first of a damaged end.
 
     A damaged commit that sound ones follow is an error: what it said is not known, and they rest on it.

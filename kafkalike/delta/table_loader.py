@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from kafkalike.delta.actions import Add, is_closed, log_name, parse_commit
 from kafkalike.delta.damage import Damage, DamagedFileError
-from kafkalike.delta.snapshot import Snapshot, load_snapshot
+from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.delta.table_state import TableState
 from kafkalike.errors import LogCorruptError
 from kafkalike.model.row_value import UNREADABLE
@@ -35,7 +35,7 @@ def load_table(store: Storage, to_segment: ToSegment, version: int | None = None
 
 def load_with_base(
     store: Storage, to_segment: ToSegment, version: int | None = None, *, rare: bool = False
-) -> tuple[TableState, Snapshot]:
+) -> tuple[TableState, LogSnapshot]:
     """The same, and the snapshot that the state was made from. See `load_snapshot`."""
     snapshot = load_snapshot(store, version, rare=rare)
     with _damaged_checkpoint(snapshot.version, store):
@@ -59,7 +59,7 @@ def load_with_base(
     return state, snapshot
 
 
-def _adds(snapshot: Snapshot, store: Storage) -> Iterator[Add]:
+def _adds(snapshot: LogSnapshot, store: Storage) -> Iterator[Add]:
     """The checkpoint's data files, one after the other: what is said of all of them is much."""
     with _damaged_checkpoint(snapshot.version, store):
         yield from snapshot.adds()

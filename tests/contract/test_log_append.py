@@ -24,7 +24,7 @@ from tests.tools.records import ANY_TIME, batch
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.log.topic.chunk import RecordColumns
+    from kafkalike.log.topic.chunk import ChunkColumns
     from kafkalike.log.topic.topic_log import TopicLog
 
 MIB = 1024 * 1024
@@ -50,7 +50,7 @@ def records(log: TopicLog, partition: int = 0) -> list[tuple[int, bytes | None]]
     return partition_records(log, partition)
 
 
-def first(log: TopicLog) -> RecordColumns:
+def first(log: TopicLog) -> ChunkColumns:
     log.refresh()
     chunk = log.reader(0, 0).read(MIB)
     assert chunk is not None

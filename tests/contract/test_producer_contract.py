@@ -22,7 +22,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.topic.chunk import RecordColumns
+from kafkalike.log.topic.chunk import ChunkColumns
 from kafkalike.model.config.server_config import ServerConfig
 from kafkalike.model.partitioner import DefaultPartitioner, RoundRobinPartitioner, StickyPartitioner, partition_for_key
 from kafkalike.producer import KafkaProducer
@@ -48,7 +48,7 @@ def producer(make: Callable[..., KafkaProducer]) -> KafkaProducer:
     return make()
 
 
-def stored(cluster: Cluster, topic: str, partition: int = 0) -> RecordColumns | None:
+def stored(cluster: Cluster, topic: str, partition: int = 0) -> ChunkColumns | None:
     """What a partition holds; None when it is empty."""
     chunk = cluster.log(topic).reader(partition, 0).read(1 << 30)
     return None if chunk is None else chunk.columns()

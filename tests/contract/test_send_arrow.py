@@ -19,7 +19,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.topic.chunk import RecordColumns
+from kafkalike.log.topic.chunk import ChunkColumns
 from kafkalike.model.partitioner import RoundRobinPartitioner, partition_for_key
 from kafkalike.producer import KafkaProducer
 from tests.tools.producers import producers
@@ -32,15 +32,15 @@ def make(cluster: Cluster) -> Iterator[Callable[..., KafkaProducer]]:
         yield make
 
 
-def stored(cluster: Cluster, partition: int = 0) -> RecordColumns:
+def stored(cluster: Cluster, partition: int = 0) -> ChunkColumns:
     """What a partition of the topic holds."""
     log = cluster.log("t")
     log.refresh()
     chunk = log.reader(partition, 0).read(1 << 30)
-    return chunk.columns() if chunk is not None else RecordColumns([], [], [], [], [], None)
+    return chunk.columns() if chunk is not None else ChunkColumns([], [], [], [], [], None)
 
 
-def found_values(found: RecordColumns) -> list[bytes | None]:
+def found_values(found: ChunkColumns) -> list[bytes | None]:
     return found.values  # noqa: PD011 - no pandas here
 
 

@@ -29,7 +29,7 @@ from kafkalike.schemas.serialization import deserializer_for
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.log.topic.chunk import RecordColumns
+    from kafkalike.log.topic.chunk import ChunkColumns
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.maintenance.verify.topic_history import CommitInfo
 
@@ -207,7 +207,7 @@ class Dump:
                 printed += len(columns.keys[row] or b"") + len(columns.values[row] or b"")
                 yield self._line(columns, row)
 
-    def _line(self, columns: RecordColumns, row: int) -> str:
+    def _line(self, columns: ChunkColumns, row: int) -> str:
         key, value = columns.keys[row], columns.values[row]
         parts = ["|"]
         if self._metadata:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.delta.layout import DELETED, TOPIC_SCHEMA
-from kafkalike.delta.snapshot import Snapshot, load_snapshot
+from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.topic import TopicInfo
@@ -49,7 +49,7 @@ def is_later_life(location: str) -> bool:
     return LATER_LIFE.fullmatch(location) is not None
 
 
-def topic_table(files: Storage) -> Snapshot | None:
+def topic_table(files: Storage) -> LogSnapshot | None:
     """The table at a place, when it can be read and has the columns of a topic."""
     try:
         found = load_snapshot(files)

@@ -44,7 +44,7 @@ ARROW_SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class RecordColumns:
+class ChunkColumns:
     """The records of a chunk as Python lists of equal length."""
 
     offsets: list[int]
@@ -88,11 +88,11 @@ class Chunk:
         cut = int(rest.column("offset")[0].as_py())
         return Chunk(self.partition, self.table.slice(0, count), cut), Chunk(self.partition, rest, self.next_offset)
 
-    def columns(self) -> RecordColumns:
+    def columns(self) -> ChunkColumns:
         """The records as Python lists."""
         table = self.table
         headers = table.column("headers")
-        return RecordColumns(
+        return ChunkColumns(
             offsets=whole_numbers(table.column("offset")),
             timestamps=_milliseconds(table.column("timestamp")),
             timestamp_types=table.column("timestampType").to_pylist(),

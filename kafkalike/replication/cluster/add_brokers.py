@@ -31,7 +31,7 @@ from kafkalike.delta.layout import (
 )
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.replica_files import mark_replica
-from kafkalike.delta.snapshot import Snapshot, load_snapshot
+from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
 from kafkalike.model import faults
 from kafkalike.model.brokers import ONLY_BROKER, Broker, first_replicas
@@ -130,7 +130,7 @@ def _begin(root: str, store: Storage, clock: Clock) -> None:
     found_voter(store, ONLY_BROKER, {ONLY_BROKER: root}, (ONLY_BROKER,))
 
 
-def _sound(files: Storage) -> Snapshot:
+def _sound(files: Storage) -> LogSnapshot:
     snapshot = load_snapshot(files)
     if snapshot.damage is not None:
         raise snapshot.damage.refuse()

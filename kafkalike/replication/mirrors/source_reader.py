@@ -12,7 +12,7 @@ from kafkalike.delta.actions import Add, TableCommit, log_name, parse_commit
 from kafkalike.delta.checkpoint import checkpoint_of
 from kafkalike.delta.layout import MIRRORS
 from kafkalike.delta.log_files import LogFiles
-from kafkalike.delta.snapshot import Snapshot, load_snapshot
+from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.delta.table_state import REPAIR
 from kafkalike.errors import KafkaError, LogCorruptError, MirrorError, TopicAlreadyExistsError
 from kafkalike.model import faults
@@ -236,7 +236,7 @@ class SourceReader:
         )
 
 
-def live_adds(snapshot: Snapshot) -> list[Add]:
+def live_adds(snapshot: LogSnapshot) -> list[Add]:
     """The data files of a version."""
     found = {add.path: add for add in snapshot.adds()}
     for commit in snapshot.committed:
