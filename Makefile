@@ -18,7 +18,7 @@ loop := tailed_table table_loader commit_outcome table_state table table_change
 measured := kafkalike.model $(addprefix kafkalike.delta.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup classes setup-browser setup-stores objects demo demo-s3 check test test-all fmt lint types arch rooms unit spark processes coverage mutants soak soak-replicas soak-pipeline wheel-pythons recipes e2e bench bench-kafka reference docs lock clean
+.PHONY: help setup classes setup-browser setup-stores objects demo demo-s3 check test test-all fmt lint types arch rooms lowest unit spark processes coverage mutants soak soak-replicas soak-pipeline wheel-pythons recipes e2e bench bench-kafka reference docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,13 +57,16 @@ check: lint types arch ## the fast gate: lint, types, layers, the tests without 
 programs := -n 2 --dist worksteal
 every := $(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m "not soak and not objects"
 
+# The same order of tests each time, so that a failure can be had again; all other targets shuffle anew.
+order := --randomly-seed=33
+
 # Lint has one core, and Java the other.
 test: setup ## what must pass for each change: lint, types, layers, tests of all folders
 	@$(MAKE) --no-print-directory classes & $(MAKE) --no-print-directory lint types arch; wait
 	$(call step,tests in one process)
-	@$(pytest) -n 3 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
+	@$(pytest) $(order) -n 3 kafkalike tests/unit tests/contract tests/architecture tests/jepsen
 	$(call step,tests that start programs and JVMs)
-	@$(pytest) $(programs) --durations=40 tests/processes tests/spark tests/e2e
+	@$(pytest) $(order) $(programs) --durations=40 tests/processes tests/spark tests/e2e
 
 test-all: classes ## all tests but soak and object stores: all examples, each line interrupted, all cases over three roots
 	$(call step,tests in one process)
@@ -91,6 +94,9 @@ types: setup ## mypy, strict; the public names as editors see them
 arch: setup ## who may import whom
 	$(call step,import-linter)
 	@$(bin)/lint-imports --no-cache
+
+lowest: setup ## the fast tests with the oldest versions of all dependencies that pyproject.toml allows
+	@scripts/lowest.sh
 
 rooms: setup ## draw the rooms into docs/architecture.md and list all files in docs/reference/files.md
 	@$(bin)/python -m scripts.rooms

@@ -73,8 +73,9 @@ BYTE_LAYOUTS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "runs of a dictionary": lambda array: runs(dictionary(array)),
     "extension": lambda array: pa.ExtensionArray.from_storage(Unknown(pa.binary()), array),
     "extension of text": lambda array: pa.ExtensionArray.from_storage(Unknown(pa.string()), array.cast(pa.string())),
-    "json": lambda array: pa.ExtensionArray.from_storage(pa.json_(), array.cast(pa.string())),
 }
+if hasattr(pa, "json_"):  # since pyarrow 19
+    BYTE_LAYOUTS["json"] = lambda array: pa.ExtensionArray.from_storage(pa.json_(), array.cast(pa.string()))
 
 
 def keyed(values: pa.Array) -> pa.Table:
@@ -312,6 +313,9 @@ def test_a_header_without_name_is_refused_by_its_row(headers: pa.Array) -> None:
 HUGE = b"x" * (1 << 20)
 
 
+VIEWS_FROM_BUFFERS = pytest.mark.skipif(int(pa.__version__.split(".")[0]) < 26, reason="pyarrow takes two buffers only")
+
+
 def bytes_views(count: int) -> pa.Array:
     """Views of one buffer."""
     words = struct.pack("<i4sii", len(HUGE), HUGE[:4], 0, 0) * count
@@ -319,16 +323,17 @@ def bytes_views(count: int) -> pa.Array:
 
 
 @pytest.mark.parametrize(
-    "array",
+    "made",
     [
-        pa.DictionaryArray.from_arrays(pa.array([0] * 1025, pa.int16()), [HUGE]),
-        pa.RunEndEncodedArray.from_arrays([1025], [HUGE]),
-        bytes_views(1025),
+        lambda: pa.DictionaryArray.from_arrays(pa.array([0] * 1025, pa.int16()), [HUGE]),
+        lambda: pa.RunEndEncodedArray.from_arrays([1025], [HUGE]),
+        pytest.param(lambda: bytes_views(1025), marks=VIEWS_FROM_BUFFERS),
     ],
     ids=["dictionary", "runs", "views"],
 )
-def test_bytes_that_a_layout_repeats_count_as_often_as_they_are_written(array: pa.Array) -> None:
+def test_bytes_that_a_layout_repeats_count_as_often_as_they_are_written(made: Callable[[], pa.Array]) -> None:
     """None of them is made for that."""
+    array = made()
     before = pa.total_allocated_bytes()
 
     with pytest.raises(IllegalArgumentError, match=f"at most {MAX_BATCH_BYTES} go into one batch"):
