@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.bench_replicas import batch
 from kafkalike.connect import connect
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.config.storage_options import StorageOptions, check_options
 from kafkalike.replication.cluster.cluster_factory import open_several
 from tests.tools.fault_proxy import fault_proxy
@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> None:
         base = server.new_root()
         roots = [f"{base}/{n}" for n in range(3)]
         options = {root: server.behind(proxy.port).options for root, proxy in zip(roots, proxies, strict=True)}
-        settings = ServerConfig.from_properties({"replica.lag.time.max.ms": str(LAG_MS)})
+        settings = ServerProperties.from_properties({"replica.lag.time.max.ms": str(LAG_MS)})
         clusters: dict[int, Cluster] = {}
         for factor in (0, 1, 2, 3):
             named = [f"{root}/{factor}" for root in roots]

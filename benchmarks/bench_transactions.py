@@ -23,13 +23,13 @@ from kafkalike import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPart
 from kafkalike.connect import connect
 from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
 from kafkalike.model.transactions.transactional_id import (
-    Attempt,
-    Committed,
+    CommittedTransaction,
     Entries,
-    Part,
     StagedFile,
-    Standing,
-    Topic,
+    TopicLife,
+    TransactionalIdState,
+    TransactionAttempt,
+    TransactionPart,
     Why,
 )
 from tests.tools.object_servers import S3, running
@@ -173,8 +173,8 @@ def beside_other_ids(report: Report, root: str) -> None:
     topics = [f"t{number}" for number in range(3)]
     for topic in topics:
         cluster.create_topic(topic, 1, {})
-    named = [Topic(topic, cluster.topic(topic).topic_id) for topic in topics]
-    parts = tuple(Part(topic=topic, counts={0: 1}, files=(StagedFile("0", 1, 2),)) for topic in named)
+    named = [TopicLife(topic, cluster.topic(topic).topic_id) for topic in topics]
+    parts = tuple(TransactionPart(topic=topic, counts={0: 1}, files=(StagedFile("0", 1, 2),)) for topic in named)
     known = 0
 
     def others(state: GroupsState, number: int) -> list[GroupRow]:
@@ -182,8 +182,8 @@ def beside_other_ids(report: Report, root: str) -> None:
         for nth in range(number):
             seq = state.seq + 1 + nth
             # Decided before what the topics have: nobody looks for the files.
-            committed = Committed(attempt=Attempt(seq, 0, 1), seq=1, parts=parts)
-            standing = Standing(
+            committed = CommittedTransaction(attempt=TransactionAttempt(seq, 0, 1), seq=1, parts=parts)
+            standing = TransactionalIdState(
                 producer_id=seq, epoch=0, number=1, why=Why.COMMIT, timeout_ms=1, changed_ms=1, committed=committed
             )
             rows += transaction_rows(seq, Entries(transactional_id=f"id {seq}", standing=standing, now_ms=1))

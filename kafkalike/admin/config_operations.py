@@ -18,7 +18,7 @@ from kafkalike.model.config.server_config import (
     PER_ROOT,
     SERVER_PROPERTIES,
     TOPIC_DEFAULTS,
-    ServerConfig,
+    ServerProperties,
     merge_configs,
 )
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
@@ -112,7 +112,7 @@ class ConfigOperations(AdminBase):
         # Not by `server`: these are shown, and changed, also while a file differs from them.
         seed, settings = recorded.seed, recorded.settings
         source = {name: STATIC_BROKER if seed.get(name) == text else DYNAMIC_DEFAULT for name, text in settings.items()}
-        return _Defaults(ServerConfig(settings=settings), source)
+        return _Defaults(ServerProperties(settings=settings), source)
 
     def alter_configs(
         self,
@@ -225,7 +225,7 @@ class ConfigOperations(AdminBase):
 class _Defaults(NamedTuple):
     """The cluster's defaults."""
 
-    server: ServerConfig
+    server: ServerProperties
     source: Mapping[str, str]
     """Where each setting comes from, by name; of those that are set."""
 

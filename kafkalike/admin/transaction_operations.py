@@ -187,16 +187,14 @@ class TransactionOperations(AdminBase):
         ]
         return sorted(hanging, key=lambda one: -one["age_ms"])
 
-    def _known(
-        self, names: Sequence[str], *, staged: bool = False
-    ) -> dict[str, transaction_views.TransactionDescription]:
+    def _known(self, names: Sequence[str], *, staged: bool = False) -> dict[str, transaction_views.TransactionReport]:
         described = self._cluster.transactions.described(names, staged=staged)
         missing = [name for name in names if name not in described]
         if missing:
             raise TransactionalIdNotFoundError(f"no transactional id {', '.join(map(repr, missing))}")
         return {name: described[name] for name in names}
 
-    def _under_way(self) -> dict[str, transaction_views.TransactionDescription]:
+    def _under_way(self) -> dict[str, transaction_views.TransactionReport]:
         """By transactional id: what is open, or committed and not yet in all topics."""
         transactions = self._cluster.transactions
         names = [listing.transactional_id for listing in transactions.listed() if listing.state in UNDER_WAY]
@@ -214,14 +212,12 @@ class TransactionOperations(AdminBase):
         return {name: info.num_partitions for name, info in self._cluster.topics().items()}
 
 
-def since_ms(found: transaction_views.TransactionDescription) -> int:
+def since_ms(found: transaction_views.TransactionReport) -> int:
     """Since when, ms, a transaction that is under way is so: it began then, or was committed."""
     return found.start_ms if found.start_ms >= 0 else found.changed_ms
 
 
-def _topic_partitions(
-    found: transaction_views.TransactionDescription, topics: Mapping[str, int]
-) -> set[TopicPartition]:
+def _topic_partitions(found: transaction_views.TransactionReport, topics: Mapping[str, int]) -> set[TopicPartition]:
     """The partitions that a transaction still has to come into."""
     if found.state is TransactionState.ONGOING:
         return {
@@ -232,7 +228,7 @@ def _topic_partitions(
     return {TopicPartition(topic, p) for topic in found.unapplied for p in found.topics.get(topic, ())}
 
 
-def _described(found: transaction_views.TransactionDescription, topics: Mapping[str, int]) -> TransactionDescription:
+def _described(found: transaction_views.TransactionReport, topics: Mapping[str, int]) -> TransactionDescription:
     return TransactionDescription(
         coordinator_id=BROKER_ID,
         state=found.state,
@@ -244,7 +240,7 @@ def _described(found: transaction_views.TransactionDescription, topics: Mapping[
     )
 
 
-def _producer(found: transaction_views.TransactionDescription) -> ProducerState:
+def _producer(found: transaction_views.TransactionReport) -> ProducerState:
     return ProducerState(
         producer_id=found.producer_id,
         producer_epoch=found.epoch,

@@ -207,7 +207,7 @@ class LineError(KafkaError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class InputLine:
     """The parts of a line."""
 
     key: bytes | None
@@ -253,7 +253,7 @@ class LineReader:
                 setattr(reader, TEXTS[name], text.encode())
         return reader
 
-    def parse(self, line: bytes) -> Line:
+    def parse(self, line: bytes) -> InputLine:
         """Take one line apart, with or without its line end.
 
         Raises:
@@ -267,7 +267,7 @@ class LineReader:
             headers, rest = self._cut(rest, self.headers_delimiter, "headers delimiter", whole)
         if self.parse_key:
             key, rest = self._cut(rest, self.key_separator, "key separator", whole)
-        return Line(key=self._null(key), value=self._null(rest), headers=self._headers(headers))
+        return InputLine(key=self._null(key), value=self._null(rest), headers=self._headers(headers))
 
     def _cut(self, text: bytes, separator: bytes, name: str, line: bytes) -> tuple[bytes | None, bytes]:
         part, found, rest = text.partition(separator)

@@ -13,7 +13,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 FORMS: Final = ("text", "json")
 
 
-class JsonLines(logging.Formatter):
+class JsonLogFormatter(logging.Formatter):
     """A line of JSON for each message, for programs that gather logs."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -39,5 +39,5 @@ def configure(level: str, form: str) -> None:
         form: of `FORMS`.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if form == "json" else logging.Formatter("%(levelname)s %(message)s"))
+    handler.setFormatter(JsonLogFormatter() if form == "json" else logging.Formatter("%(levelname)s %(message)s"))
     logging.basicConfig(handlers=[handler], level=level.upper())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafkalike.model.clock import Clock
 
 
-class Pace:
+class RateLimit:
     """Keeps sends at a rate.
 
     Args:

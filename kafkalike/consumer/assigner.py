@@ -199,7 +199,7 @@ class Assigner:
         failed = None
         # One that was stopped meanwhile does nothing on the word of an old roster: the next look says what holds.
         while roster is not None and not member.lapsed:
-            match self._enter(assignment.Seen(roster, member.member_id, self._subscription.held)):
+            match self._enter(assignment.RosterSeen(roster, member.member_id, self._subscription.held)):
                 case ():
                     break
                 case (assignment.Release(given_up),):
@@ -268,11 +268,11 @@ class Assigner:
         failed = None
         for act in acts:
             match act:
-                case assignment.Commit():
+                case assignment.CommitPositions():
                     self._commits.commit_automatically()
                 case assignment.Call():
                     failed = self._call(act) or failed
-                case assignment.Hold(target):
+                case assignment.HoldPartitions(target):
                     self._subscription.apply(target)
                 case assignment.Take(target):
                     self._take(target)

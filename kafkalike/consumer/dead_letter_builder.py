@@ -18,9 +18,9 @@ from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.model.dead_letter import (
     KEY_CONVERTER,
     VALUE_CONVERTER,
+    FailedReader,
     Failure,
     Letter,
-    Reader,
     context_headers,
     original_headers,
 )
@@ -61,7 +61,7 @@ class DeadLetterBuilder:
     settings: DeadLetterSettings
     box: DeadLetterBuffer | None
     """None without a group: records that cannot be read are passed over."""
-    reader: Reader
+    reader: FailedReader
     metrics: ConsumerMetrics
 
     def build(self, tp: TopicPartition, chunk: Chunk) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
@@ -200,5 +200,5 @@ def builder(deserializers: Deserializers, context: ConsumerContext) -> Build:
     config = context.config
     if not config.tolerant:
         return record_builder(deserializers.key, deserializers.value)
-    reader = Reader(name=config.group_id or config.client_id, task=config.client_id)
+    reader = FailedReader(name=config.group_id or config.client_id, task=config.client_id)
     return DeadLetterBuilder(deserializers, config, context.letters, reader, context.metrics).build

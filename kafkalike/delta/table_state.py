@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from kafkalike.delta.actions import Add, TableCommit
 from kafkalike.delta.damage import Damage
 from kafkalike.errors import KafkaError
-from kafkalike.model.group_commit.waiting_appends import PARTS_KEY, Placed, Taken, from_note
+from kafkalike.model.group_commit.waiting_appends import PARTS_KEY, Placed, TakenAppends, from_note
 from kafkalike.model.segments import Segment, SegmentIndex
 
 SEAL: Final = "REPLICAS"
@@ -114,7 +114,7 @@ class TableState:
     ends_recorded: bool = False
     """Whether an append has been seen that recorded log ends: then the table has all those below it."""
 
-    taken: Taken = field(init=False)
+    taken: TakenAppends = field(init=False)
     """The appends that the commits since the state was loaded took for others."""
     deaf: bool = False
     """Whether the latest version is an append whose writer has not looked for appends that wait."""
@@ -123,7 +123,7 @@ class TableState:
 
     def __post_init__(self) -> None:
         """Nothing is known of what commits up to here took."""
-        self.taken = Taken(self.version)
+        self.taken = TakenAppends(self.version)
 
     @property
     def removal_refusal(self) -> str | None:

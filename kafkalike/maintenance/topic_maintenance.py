@@ -20,7 +20,7 @@ from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.config.maintenance_config import MaintenanceConfig
 from kafkalike.model.maintenance.compaction import plan_compaction
-from kafkalike.model.maintenance.retention import Hold, RetentionPlan, plan_retention
+from kafkalike.model.maintenance.retention import RetentionHold, RetentionPlan, plan_retention
 from kafkalike.model.maintenance.small_files import Run, plan_merges
 from kafkalike.model.structs import TopicPartition
 from kafkalike.replication.mirrors.data_file_copy import LEFT_MS
@@ -292,7 +292,7 @@ class TopicMaintenance:
         log.clean_log()
 
 
-def holds(cluster: Cluster, log: TopicLog, config: MaintenanceConfig) -> Mapping[int, Hold]:
+def holds(cluster: Cluster, log: TopicLog, config: MaintenanceConfig) -> Mapping[int, RetentionHold]:
     """By partition: who must have read before retention may delete; empty when the topic waits for nobody.
 
     A group that has committed nothing in a partition, or only in an earlier life of the topic's name, holds it from
@@ -309,5 +309,5 @@ def holds(cluster: Cluster, log: TopicLog, config: MaintenanceConfig) -> Mapping
             commit = state.group(group_id).offsets.get(where)
             known = commit is not None and commit.topic_id in {"", log.info.topic_id}
             offsets[group_id] = commit.position.offset if commit is not None and known else log.log_start(partition)
-        made[partition] = Hold(offsets=offsets, max_ms=config.wait_max_ms, max_bytes=config.wait_max_bytes)
+        made[partition] = RetentionHold(offsets=offsets, max_ms=config.wait_max_ms, max_bytes=config.wait_max_bytes)
     return made

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from kafkalike.model.replication.registration import Loss, Registration, Replica
+from kafkalike.model.replication.registration import Registration, Replica, UncleanElection
 from kafkalike.model.row_value import VERSION, as_text, as_whole, flag, text, whole
 
 ONLY_BROKER: Final = 1
@@ -245,7 +245,7 @@ def replicas_of(value: Mapping[str, Any]) -> ReplicatedTable:
         life=whole(value, "life"),
         losses=tuple(
             # Rows of the first release do not count files.
-            Loss(
+            UncleanElection(
                 as_whole(epoch, "epoch"),
                 _replica(replica),
                 as_whole(kept, "kept", at_least=-1),

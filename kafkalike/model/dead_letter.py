@@ -60,7 +60,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
+class FailedReader:
     """Who could not read it."""
 
     name: str
@@ -96,7 +96,7 @@ def default_topic(topic: str) -> str:
     return topic if topic.endswith(SUFFIX) else topic + SUFFIX
 
 
-def context_headers(origin: TopicPartition, offset: int, failure: Failure, reader: Reader) -> Headers:
+def context_headers(origin: TopicPartition, offset: int, failure: Failure, reader: FailedReader) -> Headers:
     """What Kafka Connect adds to a dead letter, as text in UTF-8."""
     texts = {
         TOPIC: origin.topic,

@@ -17,8 +17,8 @@ from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetada
 
 if TYPE_CHECKING:
     # The functions that need transactions load them: most clusters have none, and each process would pay for them.
-    from kafkalike.model.transactions.pending_decisions import Dues, UnsettledDraft
-    from kafkalike.model.transactions.transactional_id import Entries, Standing
+    from kafkalike.model.transactions.pending_decisions import PendingDecisions, UnsettledDraft
+    from kafkalike.model.transactions.transactional_id import Entries, TransactionalIdState
 
 __all__ = [
     "MEMBER",
@@ -181,9 +181,9 @@ class GroupsState:
     """Where groups that are gone stopped. A client that was there goes on from it. Once compaction has forgotten the
     group, a new client begins at 0 again: ids of members are never given twice, so nobody of the group's past can
     commit."""
-    transactions: FrozenMap[str, Standing] = field(default_factory=FrozenMap)
+    transactions: FrozenMap[str, TransactionalIdState] = field(default_factory=FrozenMap)
     """How transactional ids stand; those that are forgotten are not there."""
-    unsettled: FrozenMap[str, Dues] = field(default_factory=FrozenMap, compare=False)
+    unsettled: FrozenMap[str, PendingDecisions] = field(default_factory=FrozenMap, compare=False)
     """What `transactions` says, by topic id: decisions that a topic may lack. Topics without one are not there."""
 
     def applied(self, rows: Iterable[GroupRow]) -> GroupsState:
@@ -293,7 +293,7 @@ class _GroupDraft:
             self.roster = Roster(generation=self.roster.generation)
 
 
-def standing_of(row: GroupRow) -> Standing | None:
+def standing_of(row: GroupRow) -> TransactionalIdState | None:
     """What a `transaction` row says; None for one that forgets the id.
 
     Raises:

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class HistogramSnapshot:
     """A histogram at a moment."""
 
     at_most: tuple[tuple[float, int], ...]
@@ -51,8 +51,8 @@ class Histogram:
             self._counts[bisect_left(self._bounds, value)] += 1
             self._total += value
 
-    def seen(self) -> Seen:
+    def seen(self) -> HistogramSnapshot:
         """All values so far."""
         with self._lock:
             counts, total = tuple(accumulate(self._counts)), self._total
-        return Seen(tuple(zip((*self._bounds, float("inf")), counts, strict=True)), total)
+        return HistogramSnapshot(tuple(zip((*self._bounds, float("inf")), counts, strict=True)), total)

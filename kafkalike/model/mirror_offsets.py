@@ -34,7 +34,7 @@ class MirroredOffset(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
+class CopiedTopic:
     """A topic of the pass."""
 
     topic_id: str
@@ -47,7 +47,7 @@ class Copied:
 
 
 @dataclass(slots=True)
-class Due:
+class OffsetsDue:
     """What is to be done."""
 
     offsets: list[MirroredOffset] = field(default_factory=list)
@@ -58,8 +58,8 @@ class Due:
 
 
 def offsets_due(
-    source: GroupsState, target: GroupsState, topics: Mapping[str, Copied], groups: Iterable[str], version: int
-) -> Due:
+    source: GroupsState, target: GroupsState, topics: Mapping[str, CopiedTopic], groups: Iterable[str], version: int
+) -> OffsetsDue:
     """Committed offsets that a pass has to bring.
 
     Args:
@@ -69,7 +69,7 @@ def offsets_due(
         groups: ids of the groups that are mirrored.
         version: of the source's table, which `source` is of.
     """
-    due = Due()
+    due = OffsetsDue()
     for group_id in sorted(groups):
         held = ahead = False
         for tp, committed in sorted(source.group(group_id).offsets.items()):

@@ -46,7 +46,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Guard:
+class AccessControl:
     """The rules of one console. It is never shown."""
 
     token: str
@@ -123,7 +123,7 @@ class Guard:
 
 
 def allowed(hosts: Collection[str]) -> frozenset[str]:
-    """Names as `Guard.hosts` wants them."""
+    """Names as `AccessControl.hosts` wants them."""
     return frozenset(host.strip().lower() for host in hosts if host.strip())
 
 

@@ -30,9 +30,9 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.ui.access_control import CHANGES, HEADERS, Guard
+from kafkalike.ui.access_control import CHANGES, HEADERS, AccessControl
 from kafkalike.ui.background_jobs import TooManyJobsError
-from kafkalike.ui.cluster_view import Desk
+from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.page_request import Site, page, site, templates
 from kafkalike.ui.pages import cluster_pages, group_pages, record_pages, sql_pages, tail_pages, topic_pages
 
@@ -54,7 +54,7 @@ NOT_THERE: Final = (UnknownTopicOrPartitionError, GroupIdNotFoundError, OffsetOu
 View = Callable[[Request], Response]
 
 
-def console(desk: Desk, guard: Guard) -> Gate:
+def console(desk: ConsoleView, guard: AccessControl) -> Gate:
     """The console of a cluster.
 
     Args:
@@ -156,7 +156,7 @@ class Gate:
         guard: the rules.
     """
 
-    def __init__(self, app: Starlette, guard: Guard) -> None:
+    def __init__(self, app: Starlette, guard: AccessControl) -> None:
         self.app = app
         self._guard = guard
 

@@ -16,7 +16,7 @@ KEPT: Final = 20
 
 
 @dataclass(slots=True, kw_only=True)
-class Job:
+class BackgroundJob:
     """One piece of work. Its fields are set by its thread and read by pages."""
 
     id: str
@@ -48,7 +48,7 @@ class TooManyJobsError(RuntimeError):
     """Another piece of work goes on."""
 
 
-class Jobs:
+class BackgroundJobs:
     """The work of a console, one piece at a time. Thread-safe.
 
     Args:
@@ -58,9 +58,11 @@ class Jobs:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._jobs: OrderedDict[str, BackgroundJob] = OrderedDict()
 
-    def start(self, what: str, work: Callable[[Job], Any], cancel: Callable[[], object] | None = None) -> Job:
+    def start(
+        self, what: str, work: Callable[[BackgroundJob], Any], cancel: Callable[[], object] | None = None
+    ) -> BackgroundJob:
         """Begin a piece of work.
 
         Args:
@@ -74,7 +76,7 @@ class Jobs:
         with self._lock:
             if any(job.ended_ms is None for job in self._jobs.values()):
                 raise TooManyJobsError("another one is running; wait until it has ended")
-            job = Job(id=secrets.token_hex(8), what=what, begun_ms=self._clock.now_ms(), cancel=cancel)
+            job = BackgroundJob(id=secrets.token_hex(8), what=what, begun_ms=self._clock.now_ms(), cancel=cancel)
             self._jobs[job.id] = job
             while len(self._jobs) > KEPT:
                 self._jobs.popitem(last=False)
@@ -82,7 +84,7 @@ class Jobs:
         job.thread.start()
         return job
 
-    def _run(self, job: Job, work: Callable[[Job], Any]) -> None:
+    def _run(self, job: BackgroundJob, work: Callable[[BackgroundJob], Any]) -> None:
         try:
             job.result = work(job)
         except Exception as error:  # noqa: BLE001 - the page shows it
@@ -90,12 +92,12 @@ class Jobs:
         finally:
             job.ended_ms = self._clock.now_ms()
 
-    def get(self, id: str) -> Job | None:  # noqa: A002
+    def get(self, id: str) -> BackgroundJob | None:  # noqa: A002
         """A job; None when it is not known (any more)."""
         with self._lock:
             return self._jobs.get(id)
 
-    def all(self) -> list[Job]:
+    def all(self) -> list[BackgroundJob]:
         """All jobs, the newest first."""
         with self._lock:
             return list(reversed(self._jobs.values()))

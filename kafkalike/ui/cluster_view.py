@@ -18,7 +18,7 @@ from kafkalike.model.lag import Lag, PartitionIndex, total
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas.cluster_registry import Registry
 from kafkalike.schemas.wire import HEADER, MAGIC
-from kafkalike.ui.background_jobs import Jobs
+from kafkalike.ui.background_jobs import BackgroundJobs
 from kafkalike.ui.value_tree import Decode, Kind, no_schemas
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class TopicFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRow:
+class GroupSummary:
     """A group in a list."""
 
     group_id: str
@@ -81,7 +81,7 @@ class _Looks:
             yield self._lags
 
 
-class Desk:
+class ConsoleView:
     """A cluster as the pages see it. Thread-safe.
 
     Args:
@@ -102,12 +102,12 @@ class Desk:
         self.clock = clock
         self.metrics = metrics
         self.queries = queries
-        self.running = Jobs(clock)
+        self.running = BackgroundJobs(clock)
         """Statements."""
         self.admin = KafkaAdminClient(bootstrap_servers=cluster, clock=clock)
         self.registry = Registry(cluster, clock=clock)
         self.letters = DeadLetters(cluster, clock=clock)
-        self.jobs = Jobs(clock)
+        self.jobs = BackgroundJobs(clock)
         self._lock = threading.Lock()
         """Of the fields; held for moments, never while something is read."""
         self._logs: dict[str, list[TopicLog]] = {}
@@ -222,7 +222,7 @@ class Desk:
         with self._lists.look() as lags:
             return sorted(lags.groups)
 
-    def groups(self, group_ids: Sequence[str]) -> list[GroupRow]:
+    def groups(self, group_ids: Sequence[str]) -> list[GroupSummary]:
         """Some groups with their lag, fresh; those that are gone are left out."""
         with self._lists.look() as lags:
             known = [group_id for group_id in group_ids if group_id in lags.groups]
@@ -231,7 +231,7 @@ class Desk:
             for group_id, group in described.items():
                 own = list(lags.of(group_id))
                 rows.append(
-                    GroupRow(
+                    GroupSummary(
                         group_id=group_id,
                         state=str(group["group_state"]),
                         members=len(group["members"]),

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from kafkalike.ui.console_server import ConsoleServer
 
-__all__ = ["Shown", "console", "group", "lag", "topic"]
+__all__ = ["NotebookTable", "console", "group", "lag", "topic"]
 
 
-class Shown:
+class NotebookTable:
     """Rows under heads: HTML in a notebook, text elsewhere.
 
     Args:
@@ -58,7 +58,7 @@ def topic(
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     *,
     storage_options: Mapping[str, Any] | None = None,
-) -> Shown:
+) -> NotebookTable:
     """The partitions of a topic, as of now.
 
     Args:
@@ -85,7 +85,7 @@ def topic(
         )
         for p, index in sorted(lags.partitions(name).items())
     ]
-    return Shown(f"Topic {name}", ("partition", "log start", "log end", "records", "bytes", "segments"), rows)
+    return NotebookTable(f"Topic {name}", ("partition", "log start", "log end", "records", "bytes", "segments"), rows)
 
 
 def group(
@@ -93,7 +93,7 @@ def group(
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     *,
     storage_options: Mapping[str, Any] | None = None,
-) -> Shown:
+) -> NotebookTable:
     """How far a group is behind in each partition, as of now.
 
     Args:
@@ -120,14 +120,14 @@ def group(
         )
         for one in lags.of(group_id)
     ]
-    return Shown(f"Group {group_id}", ("topic", "partition", "committed", "log end", *_LAG), rows)
+    return NotebookTable(f"Group {group_id}", ("topic", "partition", "committed", "log end", *_LAG), rows)
 
 
 def lag(
     bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
     *,
     storage_options: Mapping[str, Any] | None = None,
-) -> Shown:
+) -> NotebookTable:
     """How far each group is behind, as of now.
 
     Args:
@@ -143,7 +143,7 @@ def lag(
         own = list(lags.of(group_id))
         topics = ", ".join(sorted({one.partition.topic for one in own}))
         rows.append((group_id, topics, *_figures(total(one.lag for one in own))))
-    return Shown("Lag", ("group", "topics", *_LAG), rows)
+    return NotebookTable("Lag", ("group", "topics", *_LAG), rows)
 
 
 _LAG = ("lag, offsets", "records", "seconds")

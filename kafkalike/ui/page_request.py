@@ -14,8 +14,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.clock import utc_text
-from kafkalike.ui.access_control import Guard
-from kafkalike.ui.cluster_view import Desk
+from kafkalike.ui.access_control import AccessControl
+from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.value_tree import shown, shown_briefly
 from kafkalike.version import __version__
 
@@ -32,8 +32,8 @@ _STEP: Final = 1000
 class Site:
     """What all pages need."""
 
-    desk: Desk
-    guard: Guard
+    desk: ConsoleView
+    guard: AccessControl
     templates: Environment
 
 

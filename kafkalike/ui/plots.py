@@ -11,7 +11,7 @@ HEIGHT: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LinePlot:
     """A line in a picture of `WIDTH` x `HEIGHT`, with the values at its edges."""
 
     points: str
@@ -23,7 +23,7 @@ class Line:
     latest: float
 
 
-def line(points: Sequence[tuple[int, float]]) -> Line | None:
+def line(points: Sequence[tuple[int, float]]) -> LinePlot | None:
     """The line through points.
 
     Args:
@@ -41,7 +41,7 @@ def line(points: Sequence[tuple[int, float]]) -> Line | None:
         f"{(time - first) / (last - first) * WIDTH:.1f},{HEIGHT - (value - lowest) / span * HEIGHT:.1f}"
         for time, value in points
     )
-    return Line(points=drawn, lowest=lowest, highest=highest, first_ms=first, last_ms=last, latest=points[-1][1])
+    return LinePlot(points=drawn, lowest=lowest, highest=highest, first_ms=first, last_ms=last, latest=points[-1][1])
 
 
 def thinned(points: Sequence[tuple[int, float]], most: int = 400) -> Sequence[tuple[int, float]]:

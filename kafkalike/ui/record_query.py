@@ -39,7 +39,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class StoredRecord:
     """A record, its bytes as they are stored."""
 
     partition: int
@@ -82,7 +82,7 @@ class Question:
         """Whether the newest records with a key are meant, whatever else stands in them."""
         return self.key is not None and self.newest_first and self.contains is None and self.header is None
 
-    def takes(self, record: Record) -> bool:
+    def takes(self, record: StoredRecord) -> bool:
         """Whether a record is meant."""
         if self.key is not None and record.key != self.key:
             return False
@@ -97,7 +97,7 @@ class Question:
 class Page:
     """An answer."""
 
-    records: Sequence[Record]
+    records: Sequence[StoredRecord]
     """Newest or oldest first, by time between partitions."""
     looked_at: int
     """Records."""
@@ -172,14 +172,14 @@ def _bound(log: TopicLog, place: _Place, question: Question) -> int | None:
     return None if first is None else first - UNSURE_MS
 
 
-Found = tuple[Record, bool]
+Found = tuple[StoredRecord, bool]
 """A record that was looked at, and whether it is meant."""
 
 
 def _newest(log: TopicLog, place: _Place, question: Question) -> Iterator[Found]:
     while place.at > place.bound:
         start = _block_start(log, place)
-        block: deque[Record] = deque()
+        block: deque[StoredRecord] = deque()
         size = 0
         for record in _between(log, place.partition, start, place.at):
             block.append(record)
@@ -213,7 +213,7 @@ def _oldest(log: TopicLog, place: _Place, question: Question) -> Iterator[Found]
     place.at = place.bound
 
 
-def _between(log: TopicLog, partition: int, start: int, stop: int) -> Iterator[Record]:
+def _between(log: TopicLog, partition: int, start: int, stop: int) -> Iterator[StoredRecord]:
     reader = log.reader(partition, start)
     while reader.position < stop:
         try:
@@ -228,7 +228,7 @@ def _between(log: TopicLog, partition: int, start: int, stop: int) -> Iterator[R
         for row, offset in enumerate(columns.offsets):
             if offset >= stop:
                 return
-            yield Record(
+            yield StoredRecord(
                 partition=partition,
                 offset=offset,
                 timestamp_ms=columns.timestamps[row],
@@ -248,7 +248,7 @@ def _merged(
 ) -> Page:
     """Records of all partitions by time, until there are enough of them or enough was looked at."""
     sign = -1 if question.newest_first else 1
-    taken: list[Record] = []
+    taken: list[StoredRecord] = []
     resume = {place.partition: place.at for place in places}
     looked_at = size = 0
     # None stands for the first record of a partition that was not read yet.
@@ -283,7 +283,7 @@ def _merged(
     return Page(records=taken, looked_at=looked_at, following=following, late=late)
 
 
-def record_at(log: TopicLog, partition: int, offset: int) -> Record | None:
+def record_at(log: TopicLog, partition: int, offset: int) -> StoredRecord | None:
     """The record at an offset; None where there is none (any more).
 
     Args:

@@ -35,7 +35,7 @@ Decode = Callable[[bytes], tuple[Kind, Any] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaf:
+class ValueLeaf:
     """A JSON value that has no parts, as text."""
 
     kind: Literal["string", "number", "boolean", "null", "more"]
@@ -43,19 +43,19 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
+class ValueBranch:
     """An object or an array."""
 
     kind: Literal["object", "array"]
-    parts: tuple[tuple[str, Leaf | Branch], ...]
+    parts: tuple[tuple[str, ValueLeaf | ValueBranch], ...]
     """Names, as JSON writes them, or positions, and what stands there."""
 
 
-Tree = Leaf | Branch
+Tree = ValueLeaf | ValueBranch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownValue:
     """What a page shows of some bytes."""
 
     kind: Kind
@@ -82,7 +82,7 @@ def no_schemas(data: bytes) -> None:
     del data
 
 
-def shown(data: bytes | None, decode: Decode = no_schemas, *, brief: bool = False) -> Shown:
+def shown(data: bytes | None, decode: Decode = no_schemas, *, brief: bool = False) -> ShownValue:
     """What a page shows of bytes: a value with a schema, JSON, text or hexadecimal digits, whichever they are first.
 
     Args:
@@ -91,9 +91,9 @@ def shown(data: bytes | None, decode: Decode = no_schemas, *, brief: bool = Fals
         brief: whether JSON without a schema may be text, which costs less.
     """
     if data is None:
-        return Shown(kind="null", size=0, text="null")
+        return ShownValue(kind="null", size=0, text="null")
     if not data:
-        return Shown(kind="empty", size=0, text="")
+        return ShownValue(kind="empty", size=0, text="")
     problem = ""
     try:
         found = decode(data)
@@ -104,7 +104,7 @@ def shown(data: bytes | None, decode: Decode = no_schemas, *, brief: bool = Fals
         return _structured(kind, value, len(data), _line(value))
     text = _text(data if len(data) <= READ_BYTES else _beginning(data))
     if text is None:
-        return Shown(
+        return ShownValue(
             kind="binary",
             size=len(data),
             text=_hex(data[:SHOWN_HEX]),
@@ -117,10 +117,10 @@ def shown(data: bytes | None, decode: Decode = no_schemas, *, brief: bool = Fals
         except (ValueError, RecursionError):
             pass
     cut = len(text) > SHOWN_BYTES or len(data) > READ_BYTES
-    return Shown(kind="text", size=len(data), text=text[:SHOWN_BYTES], cut=cut, problem=problem)
+    return ShownValue(kind="text", size=len(data), text=text[:SHOWN_BYTES], cut=cut, problem=problem)
 
 
-def shown_briefly(data: bytes | None, decode: Decode = no_schemas) -> Shown:
+def shown_briefly(data: bytes | None, decode: Decode = no_schemas) -> ShownValue:
     """As `shown`, for a row of a table: JSON is text there, as nobody sees its tree.
 
     Args:
@@ -130,11 +130,11 @@ def shown_briefly(data: bytes | None, decode: Decode = no_schemas) -> Shown:
     return shown(data, decode, brief=True)
 
 
-def _structured(kind: Kind, value: Any, size: int, text: str, problem: str = "") -> Shown:  # noqa: ANN401 - any JSON
+def _structured(kind: Kind, value: Any, size: int, text: str, problem: str = "") -> ShownValue:  # noqa: ANN401 - any JSON
     left = [SHOWN_NODES]
     tree = _tree(value, left, SHOWN_DEPTH)
     cut = left[0] < 0 or len(text) > SHOWN_BYTES
-    return Shown(kind=kind, size=size, text=text[:SHOWN_BYTES], tree=tree, cut=cut, problem=problem)
+    return ShownValue(kind=kind, size=size, text=text[:SHOWN_BYTES], tree=tree, cut=cut, problem=problem)
 
 
 def _line(value: Any) -> str:  # noqa: ANN401 - a value of a schema
@@ -152,18 +152,18 @@ def _tree(value: Any, left: list[int], depth: int) -> Tree:  # noqa: ANN401 - an
         for name, part in pairs:
             if left[0] <= 0 or depth == 0:
                 left[0] = min(left[0], -1)
-                parts.append(("…", Leaf(kind="more", text="more in the download")))
+                parts.append(("…", ValueLeaf(kind="more", text="more in the download")))
                 break
             parts.append((_written(str(name))[1:-1], _tree(part, left, depth - 1)))
-        return Branch(kind="object" if isinstance(value, Mapping) else "array", parts=tuple(parts))
+        return ValueBranch(kind="object" if isinstance(value, Mapping) else "array", parts=tuple(parts))
     if value is None:
-        return Leaf(kind="null", text="null")
+        return ValueLeaf(kind="null", text="null")
     if isinstance(value, bool):
-        return Leaf(kind="boolean", text="true" if value else "false")
+        return ValueLeaf(kind="boolean", text="true" if value else "false")
     if isinstance(value, (int, float)):
-        return Leaf(kind="number", text=_number(value))
+        return ValueLeaf(kind="number", text=_number(value))
     text = _plain(value)
-    return Leaf(kind="string", text=_written(text if isinstance(text, str) else str(text)))
+    return ValueLeaf(kind="string", text=_written(text if isinstance(text, str) else str(text)))
 
 
 def _written(value: Any) -> str:  # noqa: ANN401 - what JSON has

@@ -36,7 +36,7 @@ from kafkalike.log.group.membership import Membership
 from kafkalike.model import offset_commit
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_commit import waiting_appends
-from kafkalike.model.group_commit.waiting_appends import Taken
+from kafkalike.model.group_commit.waiting_appends import TakenAppends
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.group_protocol import check_commit
 from kafkalike.model.groups.roster import Member
@@ -188,7 +188,7 @@ def test_no_schedule_loses_doubles_tears_or_lets_a_fenced_one_commit(trouble: fl
 
 
 def _takes_what_is_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Taken, "may_take", lambda _self, _part: True)
+    patch.setattr(TakenAppends, "may_take", lambda _self, _part: True)
 
 
 def _makes_it_on_any_version(patch: pytest.MonkeyPatch) -> None:

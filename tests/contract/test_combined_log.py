@@ -40,7 +40,7 @@ from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.topic_history import list_commits
 from kafkalike.model.group_commit import course
 from kafkalike.model.group_commit.acts import ForgottenError
-from kafkalike.model.group_commit.waiting_appends import MOST_PARTS, Taken, Waiting
+from kafkalike.model.group_commit.waiting_appends import MOST_PARTS, TakenAppends, WaitingAppend
 from kafkalike.model.record_batch import TxnId
 from tests.tools.effort import examples, seeds
 from tests.tools.everywhere import EverywhereStore, Mood, NoThreads, SimulatedClock
@@ -189,7 +189,7 @@ def test_no_schedule_loses_doubles_or_reorders_an_append(trouble: float) -> None
 
 
 def _takes_what_is_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Taken, "may_take", lambda _self, _part: True)
+    patch.setattr(TakenAppends, "may_take", lambda _self, _part: True)
 
 
 def _makes_it_on_any_version(patch: pytest.MonkeyPatch) -> None:
@@ -398,9 +398,9 @@ def test_what_became_of_an_append_is_asked_with_few_reads(monkeypatch: pytest.Mo
     for number in range(6):
         log.append(batch(str(number)))
 
-    assert combined_of(log).files.recalled(Waiting(2, "a", 1), 6) == {}
+    assert combined_of(log).files.recalled(WaitingAppend(2, "a", 1), 6) == {}
     with pytest.raises(ForgottenError, match="look for append id a-1 with"):
-        combined_of(log).files.recalled(Waiting(1, "a", 1), 6)
+        combined_of(log).files.recalled(WaitingAppend(1, "a", 1), 6)
 
 
 def test_dump_log_shows_what_an_error_names() -> None:

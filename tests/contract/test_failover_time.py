@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.config.storage_options import check_options
 from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
@@ -39,7 +39,9 @@ class Place:
 
     def open(self) -> ReplicatedCluster:
         settings = {"replica.lag.time.max.ms": str(LAG_MS), "default.replication.factor": "3"}
-        return open_several(self.roots, server=ServerConfig.from_properties(settings), storage_options=self._options)
+        return open_several(
+            self.roots, server=ServerProperties.from_properties(settings), storage_options=self._options
+        )
 
 
 @pytest.fixture(

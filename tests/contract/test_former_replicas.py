@@ -24,7 +24,7 @@ from kafkalike.maintenance.verify.certificate_check import check_certificate
 from kafkalike.maintenance.verify.replica_repair import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.replication import isr_changes
 from kafkalike.model.replication.course import sealing
 from kafkalike.model.replication.registration import Configuration, Registration, Replica
@@ -596,7 +596,7 @@ def test_one_that_a_recovery_has_named_anew_can_be_chosen_unclean(tmp_path: Path
     roots = [tmp_path / str(n) for n in (1, 2, 3, 4)]
 
     def those(*numbers: int) -> ReplicatedCluster:
-        settings = ServerConfig.from_properties({"replica.lag.time.max.ms": "200"})
+        settings = ServerProperties.from_properties({"replica.lag.time.max.ms": "200"})
         return open_several([str(roots[n - 1]) for n in numbers], server=settings)
 
     cluster = those(1, 2, 3, 4)

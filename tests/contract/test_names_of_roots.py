@@ -10,7 +10,7 @@ import pytest
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.connect import connect_delta
 from kafkalike.errors import KafkaConfigurationError, LogCorruptError
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.structs import NewTopic
 from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
@@ -20,7 +20,7 @@ from tests.tools.records import fill, open_log, records_of
 def opened(*roots: Path) -> ReplicatedCluster:
     """The cluster of these roots, as a process opens it that waits for nobody."""
     return open_several(
-        [str(root) for root in roots], server=ServerConfig.from_properties({"replica.lag.time.max.ms": "1"})
+        [str(root) for root in roots], server=ServerProperties.from_properties({"replica.lag.time.max.ms": "1"})
     )
 
 

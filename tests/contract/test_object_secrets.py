@@ -23,9 +23,9 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.schemas import Registry, Schema, open_registry
-from kafkalike.ui.access_control import Guard
+from kafkalike.ui.access_control import AccessControl
 from kafkalike.ui.app import READ, console
-from kafkalike.ui.cluster_view import Desk
+from kafkalike.ui.cluster_view import ConsoleView
 from tests.tools.kinds import OBJECT_STORES
 from tests.tools.object_servers import AZURE_KEY, KEY, KEY_ID, S3, ObjectServer
 from tests.tools.registries import served
@@ -105,8 +105,8 @@ def all_doors(shown: Shown, root: str, folder: Path) -> None:
 
 def pages(shown: Shown, cluster: Cluster) -> None:
     """All pages of the console, and some of the registry's service."""
-    desk = Desk(cluster, SYSTEM_CLOCK, metrics=lambda: b"kafkalike_up 1.0\n")
-    client = TestClient(console(desk, Guard(token=TOKEN, port=80)), base_url="http://localhost")
+    desk = ConsoleView(cluster, SYSTEM_CLOCK, metrics=lambda: b"kafkalike_up 1.0\n")
+    client = TestClient(console(desk, AccessControl(token=TOKEN, port=80)), base_url="http://localhost")
     client.get("/", params={"token": TOKEN})
     for path in READ:
         made = path.replace(":int", "").format(name="t", partition=0, offset=0, part="value", id="1")

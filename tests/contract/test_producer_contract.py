@@ -23,7 +23,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.chunk import ChunkColumns
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.partitioner import DefaultPartitioner, RoundRobinPartitioner, StickyPartitioner, partition_for_key
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer import sender as open_logs
@@ -454,7 +454,7 @@ def test_a_missing_topic_is_not_created_against_the_producers_will(
 
 def test_a_missing_topic_is_not_created_against_the_servers_will() -> None:
     """The operator's setting counts too."""
-    server = ServerConfig.from_properties({"auto.create.topics.enable": "false"})
+    server = ServerProperties.from_properties({"auto.create.topics.enable": "false"})
 
     with (
         KafkaProducer(bootstrap_servers=MemoryCluster(server)) as producer,

@@ -17,7 +17,7 @@ from kafkalike.maintenance.verify.certificate_check import check_certificate
 from kafkalike.maintenance.verify.replica_repair import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.config.storage_options import check_options
 from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
@@ -46,7 +46,7 @@ class Cluster:
         """As another process would."""
         settings = {"replica.lag.time.max.ms": str(LAG_MS), "default.replication.factor": "3"}
         return open_several(
-            self.roots, server=ServerConfig.from_properties(settings), storage_options=check_options(self.options)
+            self.roots, server=ServerProperties.from_properties(settings), storage_options=check_options(self.options)
         )
 
     def away(self, broker: int) -> None:

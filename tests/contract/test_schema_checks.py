@@ -21,7 +21,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.column_rules import ColumnRouter, Rules
 from kafkalike.log.topic.record_rules import check_batch
 from kafkalike.model.config.dead_letter_config import topic_settings
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.record_batch import RecordBatch
@@ -163,7 +163,7 @@ def test_a_record_that_is_refused_fails_its_transaction(log_cluster: Cluster) ->
 
 def test_a_dead_letter_topic_may_check_too_and_one_that_is_made_does_not(log_cluster: Cluster) -> None:
     """By a default of the server."""
-    server = ServerConfig.from_properties({"log.kafkalike.value.schema.validation": "true"})
+    server = ServerProperties.from_properties({"log.kafkalike.value.schema.validation": "true"})
     assert TopicConfig.from_properties(server.effective({})).schemas.value == "TopicNameStrategy"
     assert TopicConfig.from_properties(server.effective(topic_settings(server.effective({})))).schemas.parts == {}
 

@@ -21,7 +21,7 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.dead_letters.dead_letter_topic import ensure
 from kafkalike.maintenance.staging.staging_lease import HeldFolder
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
 from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of
@@ -97,7 +97,7 @@ def test_a_row_without_a_usable_topic_keeps_all_rows_out(
 
 def test_a_missing_topic_that_must_not_be_created_is_refused(root: str, tmp_path: Path) -> None:
     """By its name."""
-    strict = on_disk(root, server=ServerConfig.from_properties({"auto.create.topics.enable": "false"}))
+    strict = on_disk(root, server=ServerProperties.from_properties({"auto.create.topics.enable": "false"}))
 
     result = staged(target_of(strict, None, codec="none"), tmp_path, rows(("new", "1")))
 
@@ -295,7 +295,7 @@ def test_topic_that_is_created_meanwhile_with_other_settings_refuses_rows_with_p
 
 
 def test_missing_topic_of_rows_with_partitions_needs_leave_to_be_created(root: str, tmp_path: Path) -> None:
-    strict = on_disk(root, server=ServerConfig.from_properties({"auto.create.topics.enable": "false"}))
+    strict = on_disk(root, server=ServerProperties.from_properties({"auto.create.topics.enable": "false"}))
 
     with pytest.raises(UnknownTopicOrPartitionError, match=r"topic 'new' does not exist.*auto\.create"):
         naming(strict, "new")

@@ -19,7 +19,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.structs import OffsetAndMetadata
 from kafkalike.producer import KafkaProducer
 from tests.tools.transactional import T0, U0, committed, values
@@ -112,7 +112,7 @@ def test_a_timeout_above_the_servers_is_refused(producer_of: Callable[..., Kafka
 
 def test_the_servers_own_limit_counts() -> None:
     """`transaction.max.timeout.ms` of its properties."""
-    server = ServerConfig.from_properties({"transaction.max.timeout.ms": "1000"})
+    server = ServerProperties.from_properties({"transaction.max.timeout.ms": "1000"})
     cluster = MemoryCluster(server=server)
     with (
         KafkaProducer(bootstrap_servers=cluster, transactional_id="x") as producer,

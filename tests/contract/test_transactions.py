@@ -38,7 +38,7 @@ from kafkalike.model.record_batch import Appended
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim
 from kafkalike.model.transactions.transaction_views import TransactionState
-from kafkalike.model.transactions.transactional_id import Attempt, StagedFile
+from kafkalike.model.transactions.transactional_id import StagedFile, TransactionAttempt
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.memory import MemoryStorage
 from tests.tools.clusters import on_disk
@@ -680,7 +680,7 @@ def test_a_staged_file_that_meets_itself_is_staged() -> None:
             return made and super().put_if_absent(name, content, durable=durable)
 
     staging = Staging(Retrying())
-    attempt = Attempt(1, 0, 1)
+    attempt = TransactionAttempt(1, 0, 1)
 
     staged = staging.put_content(attempt, 0, "topic", b"records", None)
 

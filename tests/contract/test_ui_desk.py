@@ -12,7 +12,7 @@ from kafkalike.admin.testing import MemoryCluster
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.producer import KafkaProducer
-from kafkalike.ui.cluster_view import Desk
+from kafkalike.ui.cluster_view import ConsoleView
 
 
 class SlowCluster(MemoryCluster):
@@ -54,19 +54,19 @@ def in_time(work: Callable[[], Any]) -> Any:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
+def desk() -> Iterator[ConsoleView]:
     """A desk over two topics, one of which is slow."""
     cluster = SlowCluster()
     for name in ("slow", "t"):
         cluster.create_topic(name, 1, {})
     with KafkaProducer(bootstrap_servers=cluster) as producer:
         producer.send("t", b"one").get()
-    made = Desk(cluster, SYSTEM_CLOCK)
+    made = ConsoleView(cluster, SYSTEM_CLOCK)
     yield made
     made.close()
 
 
-def test_a_slow_topic_holds_up_no_other_one(desk: Desk) -> None:
+def test_a_slow_topic_holds_up_no_other_one(desk: ConsoleView) -> None:
     """Neither its records nor its partitions."""
     cluster = desk.cluster
     assert isinstance(cluster, SlowCluster)
@@ -75,7 +75,7 @@ def test_a_slow_topic_holds_up_no_other_one(desk: Desk) -> None:
         assert in_time(lambda: desk.with_log("t", lambda log: log.log_end(0))) == 1
 
 
-def test_a_search_and_a_plot_hold_up_no_other_page(desk: Desk) -> None:
+def test_a_search_and_a_plot_hold_up_no_other_page(desk: ConsoleView) -> None:
     """Of the same topic."""
 
     def search(ask: Callable[[Any], Any]) -> Any:
@@ -94,7 +94,7 @@ def test_a_search_and_a_plot_hold_up_no_other_page(desk: Desk) -> None:
             assert in_time(lambda: desk.partitions("t"))[0].log_end == 1
 
 
-def test_a_topic_that_is_created_again_is_the_new_one(desk: Desk) -> None:
+def test_a_topic_that_is_created_again_is_the_new_one(desk: ConsoleView) -> None:
     """Not the one that is kept open."""
     cluster = desk.cluster
     assert desk.with_log("t", lambda log: log.log_end(0)) == 1
@@ -104,7 +104,7 @@ def test_a_topic_that_is_created_again_is_the_new_one(desk: Desk) -> None:
     assert [index.log_end for index in desk.partitions("t").values()] == [0, 0]
 
 
-def test_pages_that_send_at_once_share_one_producer(desk: Desk) -> None:
+def test_pages_that_send_at_once_share_one_producer(desk: ConsoleView) -> None:
     """Another one would not be closed."""
     barrier = threading.Barrier(8)
     found: list[KafkaProducer] = []

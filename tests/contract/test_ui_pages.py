@@ -22,9 +22,9 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer
 from kafkalike.schemas import AvroSerializer, Registry
-from kafkalike.ui.access_control import HEADERS, Guard
+from kafkalike.ui.access_control import HEADERS, AccessControl
 from kafkalike.ui.app import CHANGE, READ, console
-from kafkalike.ui.cluster_view import Desk
+from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.pages.record_pages import places_text
 from kafkalike.ui.record_query import Question, browse
 
@@ -40,8 +40,8 @@ class Browser:
     """A browser that has opened the address that the console prints."""
 
     def __init__(self, cluster: Cluster, *, read_only: bool = False) -> None:
-        self.desk = Desk(cluster, SYSTEM_CLOCK, metrics=lambda: b"kafkalike_up 1.0\n")
-        self.guard = Guard(token=TOKEN, port=80, read_only=read_only)
+        self.desk = ConsoleView(cluster, SYSTEM_CLOCK, metrics=lambda: b"kafkalike_up 1.0\n")
+        self.guard = AccessControl(token=TOKEN, port=80, read_only=read_only)
         self.client = TestClient(console(self.desk, self.guard), base_url="http://localhost")
         assert self.client.get("/", params={"token": TOKEN}).status_code == 200
 
@@ -343,8 +343,10 @@ def test_members_of_a_group_keep_their_offsets(browser: Browser) -> None:
 
 def test_the_token_opens_the_console_once_and_stands_in_no_address(cluster: Cluster) -> None:
     """It becomes a cookie that scripts cannot read and other sites do not send."""
-    desk = Desk(cluster, SYSTEM_CLOCK)
-    client = TestClient(console(desk, Guard(token=TOKEN, port=80)), base_url="http://localhost", follow_redirects=False)
+    desk = ConsoleView(cluster, SYSTEM_CLOCK)
+    client = TestClient(
+        console(desk, AccessControl(token=TOKEN, port=80)), base_url="http://localhost", follow_redirects=False
+    )
     assert client.get("/topics").status_code == 401
     assert client.get("/static/console.css").status_code == 401
     assert client.get("/topics", params={"token": "wrong"}).status_code == 401

@@ -10,9 +10,9 @@ import pytest
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.producer import KafkaProducer
-from kafkalike.ui.access_control import Guard
+from kafkalike.ui.access_control import AccessControl
 from kafkalike.ui.app import console
-from kafkalike.ui.cluster_view import Desk
+from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.pages.tail_pages import MOST_TAILS
 from kafkalike.ui.value_tree import Decode
 
@@ -77,8 +77,8 @@ def cluster() -> MemoryCluster:
 
 def test_no_more_pages_watch_than_may_and_each_gives_its_place_back(cluster: MemoryCluster) -> None:
     """Also when all of them ask in one moment, and leave without a word."""
-    desk = Desk(cluster, SYSTEM_CLOCK)
-    gate = console(desk, Guard(token="", port=80))
+    desk = ConsoleView(cluster, SYSTEM_CLOCK)
+    gate = console(desk, AccessControl(token="", port=80))
 
     async def crowd() -> list[int]:
         watchers = [Watcher(gate, "t") for _ in range(MOST_TAILS * 2)]
@@ -105,8 +105,8 @@ def test_rows_are_made_where_no_other_page_waits_for_them(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading the registry and the values takes its time."""
-    desk = Desk(cluster, SYSTEM_CLOCK)
-    gate = console(desk, Guard(token="", port=80))
+    desk = ConsoleView(cluster, SYSTEM_CLOCK)
+    gate = console(desk, AccessControl(token="", port=80))
     threads: set[threading.Thread] = set()
     decode = desk.decode
 

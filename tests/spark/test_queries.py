@@ -15,9 +15,9 @@ from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.spark.sql.queries import MOST_CELL, MOST_COLUMNS, MOST_ROWS, MOST_TEXTS, Answer, Queries, SqlQuery
-from kafkalike.ui.access_control import Guard
+from kafkalike.ui.access_control import AccessControl
 from kafkalike.ui.app import console
-from kafkalike.ui.cluster_view import Desk
+from kafkalike.ui.cluster_view import ConsoleView
 
 CANARY = "<script>alert(1)</script>"
 
@@ -239,8 +239,8 @@ def test_a_statement_is_cancelled(queries: Queries) -> None:
 
 def test_the_page_shows_rows_as_text(queries: Queries, filled: str) -> None:
     """Whatever stands in them; a console that is read-only, or has no Spark, runs nothing."""
-    desk = Desk(connect(filled), SYSTEM_CLOCK, queries=queries)
-    guard = Guard(token="", port=80)
+    desk = ConsoleView(connect(filled), SYSTEM_CLOCK, queries=queries)
+    guard = AccessControl(token="", port=80)
     client = TestClient(console(desk, guard), base_url="http://localhost")
 
     begun = client.post("/sql", data={"sql": "SELECT value FROM orders LIMIT 2;", "change_key": guard.change_key()})
@@ -253,9 +253,9 @@ def test_the_page_shows_rows_as_text(queries: Queries, filled: str) -> None:
     assert "2 rows" in shown
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in shown
     assert CANARY not in shown
-    closed = TestClient(console(desk, Guard(token="", port=80, read_only=True)), base_url="http://localhost")
+    closed = TestClient(console(desk, AccessControl(token="", port=80, read_only=True)), base_url="http://localhost")
     assert "read-only" in closed.get("/sql").text
     assert closed.post("/sql", data={"sql": "SELECT 1", "change_key": guard.change_key()}).status_code == 403
-    bare = TestClient(console(Desk(connect(filled), SYSTEM_CLOCK), guard), base_url="http://localhost")
+    bare = TestClient(console(ConsoleView(connect(filled), SYSTEM_CLOCK), guard), base_url="http://localhost")
     assert "no Spark session" in bare.get("/sql").text
     assert bare.post("/sql", data={"sql": "SELECT 1", "change_key": guard.change_key()}).status_code == 400

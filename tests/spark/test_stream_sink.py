@@ -21,7 +21,7 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.log.cluster.cluster import Cluster, open_cluster
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.spark import CheckpointProgress, StreamWriter, Written, write, write_stream
 from tests.tools.lines import Lines
 from tests.tools.places import PLACES, new_roots
@@ -148,7 +148,7 @@ def test_behaviour_46_a_topic_that_must_not_be_created_is_missed_at_once(
     lines: Lines, root: str, checkpoint: str
 ) -> None:
     """With auto.create.topics.enable=false, before the query starts."""
-    config = ServerConfig.from_properties({"auto.create.topics.enable": "false"})
+    config = ServerProperties.from_properties({"auto.create.topics.enable": "false"})
     strict = Cluster(open_cluster(root).store, server=config)
 
     with pytest.raises(UnknownTopicOrPartitionError):

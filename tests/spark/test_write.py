@@ -33,7 +33,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.config.properties import LONG_MAX
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.partitioner.murmur2 import partition_for_key
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark import read, register_sql, write
@@ -499,7 +499,7 @@ def test_a_header_needs_a_key(spark: SparkSession, root: str, headers: str) -> N
 
 def test_a_missing_topic_fails_where_topics_are_not_made_by_writing(spark: SparkSession, root: str) -> None:
     """`auto.create.topics.enable=false`."""
-    closed = on_disk(root, server=ServerConfig.from_properties({"auto.create.topics.enable": "false"}))
+    closed = on_disk(root, server=ServerProperties.from_properties({"auto.create.topics.enable": "false"}))
 
     with pytest.raises(UnknownTopicOrPartitionError):
         write(rows(spark, "v"), "orders", closed)

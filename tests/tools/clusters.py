@@ -50,11 +50,11 @@ def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> Cluster
 
 def on_three_disks(root: str | Path, **settings: str) -> ReplicatedCluster:
     """A cluster of three folders, in which new topics have three replicas; with server settings."""
-    from kafkalike.model.config.server_config import ServerConfig
+    from kafkalike.model.config.server_config import ServerProperties
     from kafkalike.replication.cluster.cluster_factory import open_several
 
     server = {"default.replication.factor": "3", **settings}
-    return open_several(three_disks(root).split(","), server=ServerConfig.from_properties(server))
+    return open_several(three_disks(root).split(","), server=ServerProperties.from_properties(server))
 
 
 def three_disks(root: str | Path) -> str:
@@ -73,14 +73,14 @@ def in_buckets(
         folder: the folder, which is broker 2.
         options: more storage options.
     """
-    from kafkalike.model.config.server_config import ServerConfig
+    from kafkalike.model.config.server_config import ServerProperties
     from kafkalike.model.config.storage_options import StorageOptions
     from kafkalike.replication.cluster.cluster_factory import open_several
 
     roots = [f"{base}/{n}" for n in (1, 2, 3)]
     if folder is not None:
         roots[1] = str(folder)
-    settings = ServerConfig.from_properties({"default.replication.factor": "3"})
+    settings = ServerProperties.from_properties({"default.replication.factor": "3"})
     return open_several(roots, server=settings, storage_options=StorageOptions({**server.options, **(options or {})}))
 
 

@@ -29,13 +29,13 @@ from kafkalike.model.group_commit.acts import (
     Seen,
     Withdraw,
 )
-from kafkalike.model.group_commit.contention import Company
+from kafkalike.model.group_commit.contention import Contention
 from kafkalike.model.group_commit.course import appending, withdrawing
 from kafkalike.model.group_commit.waiting_appends import (
     Placed,
     Room,
-    Taken,
-    Waiting,
+    TakenAppends,
+    WaitingAppend,
     gives_way,
     numbered,
     parse_name,
@@ -76,7 +76,7 @@ class Commit:
     """The file of a table version."""
 
     id: str
-    parts: tuple[tuple[Waiting, Payload, dict[int, range]], ...] = ()
+    parts: tuple[tuple[WaitingAppend, Payload, dict[int, range]], ...] = ()
     own: tuple[Payload, dict[int, range]] | None = None
     looked: bool = False
 
@@ -282,14 +282,14 @@ class Writer:
         self.sequence = 0
         self.ids = itertools.count()
         self.version = -1
-        self.taken = Taken(0)
+        self.taken = TakenAppends(0)
         self.ends: Counter[int] = Counter()
         self.led = -1
         self.deaf = False
         self.moved = world.now
         """When the latest version was seen."""
-        self.company = Company()
-        self.pending: Waiting | None = None
+        self.company = Contention()
+        self.pending: WaitingAppend | None = None
         """An append of which it is not known whether it may still land."""
 
     # --- the program ---------------------------------------------------------------------------
@@ -336,9 +336,9 @@ class Writer:
                 raise KafkaStorageError("an earlier append is in doubt") from cause
             self.pending = None
 
-        def make(version: int) -> Waiting:
+        def make(version: int) -> WaitingAppend:
             self.sequence += 1
-            self.pending = Waiting(version, self.id, self.sequence)
+            self.pending = WaitingAppend(version, self.id, self.sequence)
             return self.pending
 
         def make_room(version: int, seconds: float) -> Room:
@@ -425,7 +425,7 @@ class Writer:
         found = [int(n) for n in (yield from self.again(Request("list", "v")))]
         for version in range(max(found) + 1):
             self.apply(version, self.world.objects[f"v{version}"])
-        self.taken = Taken(self.version)
+        self.taken = TakenAppends(self.version)
 
     def apply(self, version: int, commit: Commit) -> None:
         self.version = version
@@ -468,7 +468,7 @@ class Writer:
         if act.leading and self.version != self.led:
             self.meet()
             return LOST
-        waiting: list[tuple[Waiting, Payload]] = []
+        waiting: list[tuple[WaitingAppend, Payload]] = []
         if act.combine:
             found = yield from self.waiting(act.part, act.room)
             if found is None:
@@ -507,7 +507,7 @@ class Writer:
     def meet(self) -> None:
         self.company = self.company.seen(self.world.now)
 
-    def waiting(self, own: Waiting | None, room: Room | None) -> Steps:
+    def waiting(self, own: WaitingAppend | None, room: Room | None) -> Steps:
         """What waits: only now, after the version was seen on top of which it is committed. None to give way."""
         names = yield from self.again(Request("list", "w/"))
         rooms = {found: self.world.objects.get(f"w/{name}", 0.0) for name in names if (found := parse_room(name))}
@@ -518,7 +518,7 @@ class Writer:
         return [(p, c) for p, c in zip(chosen, contents, strict=True) if isinstance(c, Payload)]
 
     @staticmethod
-    def parsed(names: Iterable[str]) -> list[Waiting]:
+    def parsed(names: Iterable[str]) -> list[WaitingAppend]:
         return [part for name in names if (part := parse_name(name)) is not None]
 
     def commit(self, commit: Commit) -> Steps:
@@ -568,7 +568,7 @@ class Writer:
 
     # --- what waits ----------------------------------------------------------------------------
 
-    def put(self, part: Waiting, payload: Payload | None) -> Steps:
+    def put(self, part: WaitingAppend, payload: Payload | None) -> Steps:
         begun = self.world.now
         for _ in range(TRIES):
             try:
@@ -579,7 +579,7 @@ class Writer:
             return
         raise KafkaStorageError("no answer")
 
-    def withdraw(self, part: Waiting) -> Steps:
+    def withdraw(self, part: WaitingAppend) -> Steps:
         try:
             yield from self.again(Request("put", f"w/{part.name}", "withdrawn"))
         except KafkaStorageError as cause:

@@ -364,7 +364,7 @@ class Actor:
             return
         while roster is not None and not self.member.lapsed:
             held = {tp: life for tp, (_, life) in self.held.items()}
-            self.phase, acts = assignment.step(self.phase, assignment.Seen(roster, self.member_id, held))
+            self.phase, acts = assignment.step(self.phase, assignment.RosterSeen(roster, self.member_id, held))
             match acts:
                 case ():
                     self.seen = roster
@@ -377,11 +377,11 @@ class Actor:
     def _do(self, acts: assignment.Acts) -> None:
         """What the rule says; a fault cuts it short."""
         for act in acts:
-            if isinstance(act, assignment.Commit) and self.held:
+            if isinstance(act, assignment.CommitPositions) and self.held:
                 self.commit()
                 assert self.member.membership is not None
                 self.late = self.member.membership, dict(self.held), len(self.world.trace)
-            if isinstance(act, assignment.Hold | assignment.Take):
+            if isinstance(act, assignment.HoldPartitions | assignment.Take):
                 self.held = {tp: self.held.get(tp) or self._resumed(tp) for tp in act.target}
         self.phase, _ = assignment.step(self.phase, assignment.Done())
 

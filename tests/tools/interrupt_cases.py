@@ -21,7 +21,7 @@ from kafkalike.maintenance.restore import restore_as
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import NewTopic, TopicPartition
 from kafkalike.model.transactions import course
-from kafkalike.model.transactions.rules import Wanted
+from kafkalike.model.transactions.rules import CommitRequest
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer.future import FutureBatchMetadata, FutureRecordMetadata
 from tests.tools.interrupt_world import HELD, PATIENCE_MS, Place, World, commit
@@ -659,7 +659,9 @@ class TakeOver(World):
         opened = mine._current
         assert opened is not None
         driver = mine._drive(self.soon(), opened.held)
-        wanted = Wanted(transactional_id="id", attempt=opened.attempt, parts=opened.parts(), offsets={}, settled=0)
+        wanted = CommitRequest(
+            transactional_id="id", attempt=opened.attempt, parts=opened.parts(), offsets={}, settled=0
+        )
         driver.run(course.deciding(wanted))
 
     def soon(self) -> Deadline:

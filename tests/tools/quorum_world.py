@@ -11,8 +11,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from kafkalike.model.replication import quorum_protocol, registers, takeover
-from kafkalike.model.replication.quorum_protocol import FellBehindError, looking, putting
-from kafkalike.model.replication.registers import NoMajorityError, Standing, UnreachableVoterError, VotersReplacedError
+from kafkalike.model.replication.quorum_protocol import VoterFellBehindError, looking, putting
+from kafkalike.model.replication.registers import NoMajorityError, SlotState, UnreachableVoterError, VotersReplacedError
 from kafkalike.model.replication.takeover import OtherTakeoverError, VoterSet, taking_over
 from tests.tools.histories import played
 
@@ -186,7 +186,7 @@ class Voters:
     # --- acts ----------------------------------------------------------------------------------------
 
     def carry_out(self, client: Client, act: Any) -> Any:
-        if isinstance(act, registers.Pause):
+        if isinstance(act, registers.ProposalBackoff):
             return None
         if isinstance(act, quorum_protocol.NewProposer):
             return self.new_name(client)
@@ -239,11 +239,11 @@ class Voters:
             return True
         if isinstance(act, registers.Stand):
             if known and act.slot < 0:
-                return Standing()
+                return SlotState()
             if not known or not (act.opening or act.voter.epoch in root.open):
                 raise UnreachableVoterError
             closed = root.checkpoint >= act.slot or any(version >= act.slot for version in root.log)
-            return Standing(closed, max(root.marks) > act.voter.epoch)
+            return SlotState(closed, max(root.marks) > act.voter.epoch)
         if isinstance(act, quorum_protocol.ReadVersion):
             found = root.log.get(act.version)
             if found is None and act.voter.epoch not in root.open:
@@ -260,7 +260,7 @@ class Voters:
             return self.put_version(root, act)
         if isinstance(act, quorum_protocol.SupplyVersion):
             return self.supply(client, root, act)
-        if isinstance(act, quorum_protocol.CopyCheckpoint):
+        if isinstance(act, quorum_protocol.CopyVoterCheckpoint):
             return self.copy_checkpoint(client, root, act)
         if isinstance(act, StoreFile):
             if not known:
@@ -379,7 +379,7 @@ def writer(world: Voters, client: Client) -> Steps:
         try:
             end = yield from seen(world, client, end, voters)
             yield from written(world, client, end, voters)
-        except (NoMajorityError, VotersReplacedError, FellBehindError):
+        except (NoMajorityError, VotersReplacedError, VoterFellBehindError):
             voters, end = yield from opened(world)
         if world.chance.random() < 0.1:
             voters, end = yield from opened(world)
@@ -412,7 +412,7 @@ def last_writer(world: Voters, client: Client) -> Steps:
         try:
             end = yield from seen(world, client, end, voters)
             yield from written(world, client, end, voters)
-        except (NoMajorityError, VotersReplacedError, FellBehindError):
+        except (NoMajorityError, VotersReplacedError, VoterFellBehindError):
             continue
         world.counts["last"] += any(name.startswith("last.") for name in world.acked)
 
@@ -426,7 +426,7 @@ def reader(world: Voters, client: Client) -> Steps:
             voters, end = yield from opened(world)
         if world.chance.random() < 0.2:
             voters, end = yield from opened(world)
-        yield registers.Pause(0)
+        yield registers.ProposalBackoff(0)
 
 
 def cleaner(world: Voters, client: Client) -> Steps:
@@ -476,7 +476,7 @@ def taker(world: Voters, client: Client) -> Steps:
             else:
                 world.counts["takeover"] += 1
                 break
-            yield registers.Pause(0)
+            yield registers.ProposalBackoff(0)
 
 
 def play(seed: int, steps: int) -> Voters:

@@ -23,10 +23,10 @@ from kafkalike.model.replication import course, isr_changes
 from kafkalike.model.replication.registration import (
     Configuration,
     FellBehindError,
-    Loss,
     Registration,
     Replica,
     ReplicaError,
+    UncleanElection,
     View,
 )
 from kafkalike.replication.tables.protocol_runner import ProtocolRunner
@@ -69,7 +69,9 @@ def _read(content: bytes) -> Registration:
         tuple(Replica(*r) for r in chain),
         Replica(*newcomer) if newcomer else None,
         life,
-        tuple(Loss(e, Replica(*r), kept, tuple(Replica(*c) for c in old), *f) for e, r, kept, old, *f in losses),
+        tuple(
+            UncleanElection(e, Replica(*r), kept, tuple(Replica(*c) for c in old), *f) for e, r, kept, old, *f in losses
+        ),
         tuple(Replica(*r) for r in renamed),
     )
 

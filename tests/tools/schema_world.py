@@ -79,7 +79,7 @@ class World:
     def register(self, subject: str, schema: Schema) -> Any:
         """Register a schema: it must be found afterwards, and be refused exactly when it should be."""
         before, allowed = self.state, self._allowed(subject, schema)
-        wanted = registration_rules.Wanted(subject=subject, schema=registration_rules.prepared(schema))
+        wanted = registration_rules.RegistrationRequest(subject=subject, schema=registration_rules.prepared(schema))
         try:
             made = self.add(registration_rules.register(before, wanted, TOY, 1))
         except SchemaRegistryError:
@@ -103,7 +103,7 @@ class World:
 
     def take_over(self, subject: str, version: int, schema_id: int, schema: Schema) -> Any:
         """Take a schema over under an id."""
-        wanted = registration_rules.Wanted(
+        wanted = registration_rules.RegistrationRequest(
             subject=subject, schema=registration_rules.prepared(schema), id=schema_id, version=version, deleted=False
         )
         made = self.add(registration_rules.take_over(self.state, wanted, TOY, 1))

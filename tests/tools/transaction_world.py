@@ -34,16 +34,16 @@ from kafkalike.model.record_batch import Appended
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions import acts, course, roll_forward, upkeep
 from kafkalike.model.transactions.group_claims import GroupClaim
-from kafkalike.model.transactions.rules import Wanted
+from kafkalike.model.transactions.rules import CommitRequest
 from kafkalike.model.transactions.transaction_views import TopicCut
 from kafkalike.model.transactions.transactional_id import (
-    Attempt,
-    Committed,
-    Folder,
-    Part,
+    CommittedTransaction,
     StagedFile,
-    Standing,
-    Topic,
+    StagedFolder,
+    TopicLife,
+    TransactionalIdState,
+    TransactionAttempt,
+    TransactionPart,
     Why,
 )
 
@@ -59,8 +59,8 @@ LARGEST = 3
 class Table:
     """One life of a topic."""
 
-    topic: Topic
-    versions: list[tuple[int, Attempt | None, int]] = field(default_factory=list)
+    topic: TopicLife
+    versions: list[tuple[int, TransactionAttempt | None, int]] = field(default_factory=list)
     """By version: number and attempt of the decision that it brings, and how many records; 0 and None for others."""
     applied: int = 0
     most: int = LARGEST
@@ -74,7 +74,7 @@ class Staged:
     """Staged files of a transaction."""
 
     since: int
-    files: dict[str, tuple[Topic, int]] = field(default_factory=dict)
+    files: dict[str, tuple[TopicLife, int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -107,19 +107,19 @@ class World:
         self.older: list[GroupsState] = [self.state]
         self.tables: dict[str, Table] = {}
         self.names: dict[str, str] = {}
-        self.staged: dict[Attempt, Staged] = {}
+        self.staged: dict[TransactionAttempt, Staged] = {}
         self.faulty = True
         self.actors: list[Actor] = []
         self.steps = 0
         # What has happened, by a book of our own.
-        self.outcomes: dict[Attempt, str] = {}
-        self.decisions: dict[Attempt, tuple[int, dict[Topic, int]]] = {}
+        self.outcomes: dict[TransactionAttempt, str] = {}
+        self.decisions: dict[TransactionAttempt, tuple[int, dict[TopicLife, int]]] = {}
         self.fenced: dict[int, int] = {}
         """Highest epoch by producer id."""
         self.done_number: dict[tuple[int, int], int] = {}
-        self.told: dict[Attempt, str] = {}
+        self.told: dict[TransactionAttempt, str] = {}
         self.forgotten: set[int] = set()
-        self.offsets: dict[Attempt, int] = {}
+        self.offsets: dict[TransactionAttempt, int] = {}
         """The offset that a transaction commits, which is no other one's."""
         self.counts = {"commit": 0, "abort": 0, "fence": 0, "forget": 0, "cut": 0, "helped": 0, "doubt": 0}
         self.counts |= {"refused": 0, "tightened": 0, "full": 0}
@@ -166,7 +166,7 @@ class World:
             self.fenced[new.producer_id] = new.epoch
             self.done_number[key] = 0
             self.counts["fence"] += 1
-        attempt = Attempt(new.producer_id, new.epoch, new.number)
+        attempt = TransactionAttempt(new.producer_id, new.epoch, new.number)
         if new.why is Why.COMMIT:
             assert attempt not in self.outcomes, (attempt, "has two outcomes")
             assert new.number > self.done_number[key], (attempt, "is over")
@@ -201,7 +201,7 @@ class World:
     # --- topics ------------------------------------------------------------------------------------
 
     def create(self, name: str) -> None:
-        topic = Topic(name, f"{name}{next(self.lives)}")
+        topic = TopicLife(name, f"{name}{next(self.lives)}")
         self.tables[topic.topic_id] = Table(topic)
         self.names[name] = topic.topic_id
 
@@ -211,18 +211,18 @@ class World:
         if again:
             self.create(name)
 
-    def table(self, topic: Topic) -> Table | None:
+    def table(self, topic: TopicLife) -> Table | None:
         if self.broken.by_name:
             return self.tables.get(self.names.get(topic.name, ""))
         return self.tables.get(topic.topic_id)
 
-    def _all_have(self, attempt: Attempt, what: str) -> None:
+    def _all_have(self, attempt: TransactionAttempt, what: str) -> None:
         seq, parts = self.decisions[attempt]
         for topic in parts:
             table = self.tables.get(topic.topic_id)
             assert table is None or any(a == attempt for _, a, _ in table.versions), (attempt, topic, what, seq)
 
-    def append(self, table: Table, committed: Committed, part: Part) -> None:
+    def append(self, table: Table, committed: CommittedTransaction, part: TransactionPart) -> None:
         attempt = committed.attempt
         assert self.outcomes.get(attempt) == "commit", (attempt, "becomes visible undecided")
         assert part.topic == table.topic, (attempt, "goes into another life of the topic")
@@ -293,7 +293,9 @@ class World:
                 return None
             case acts.ListFolders():
                 return [
-                    Folder(attempt, self.now - staged.since, tuple({t.topic_id for t, _ in staged.files.values()}))
+                    StagedFolder(
+                        attempt, self.now - staged.since, tuple({t.topic_id for t, _ in staged.files.values()})
+                    )
                     for attempt, staged in self.staged.items()
                 ]
 
@@ -316,7 +318,7 @@ class World:
             raise UnknownOutcomeError("landed", "")
         return self.state
 
-    def _apply(self, committed: Committed, part: Part, fate: float) -> Steps:
+    def _apply(self, committed: CommittedTransaction, part: TransactionPart, fate: float) -> Steps:
         staged = self.staged.get(committed.attempt)
         if staged is None or any(f.name not in staged.files for f in part.files):
             table = self.table(part.topic)
@@ -360,7 +362,7 @@ class World:
                 yield
         return results
 
-    def _remove(self, attempt: Attempt) -> None:
+    def _remove(self, attempt: TransactionAttempt) -> None:
         outcome = self.outcomes.get(attempt)
         if outcome == "commit":
             self._all_have(attempt, "its files go before it is everywhere")
@@ -373,7 +375,7 @@ class World:
             assert over, (attempt, "its files go while it is open")
         self.staged.pop(attempt, None)
 
-    def stage(self, attempt: Attempt, topic: Topic, records: int) -> StagedFile:
+    def stage(self, attempt: TransactionAttempt, topic: TopicLife, records: int) -> StagedFile:
         staged = self.staged.setdefault(attempt, Staged(self.now))
         name = str(len(staged.files)) + "." + topic.topic_id
         staged.files[name] = topic, records
@@ -381,7 +383,7 @@ class World:
 
     # --- what happens --------------------------------------------------------------------------------
 
-    def tell(self, attempt: Attempt, what: str) -> None:
+    def tell(self, attempt: TransactionAttempt, what: str) -> None:
         """What a producer was told of a transaction must be so, and stay so."""
         assert self.told.setdefault(attempt, what) == what, (attempt, "was told both")
         committed = self.outcomes.get(attempt) == "commit"
@@ -478,15 +480,17 @@ class Actor:
     def _produce(self) -> Steps:
         world = self.world
         name = world.chance.choice(NAMES)
-        standing: Standing = yield from self._try(lambda: course.beginning(name, timeout_ms=TIMEOUT_MS, client_id="c"))
+        standing: TransactionalIdState = yield from self._try(
+            lambda: course.beginning(name, timeout_ms=TIMEOUT_MS, client_id="c")
+        )
         settled = 0
         for number in range(1, 100):
-            attempt = Attempt(standing.producer_id, standing.epoch, number)
-            parts: dict[Topic, list[tuple[StagedFile, int]]] = {}
+            attempt = TransactionAttempt(standing.producer_id, standing.epoch, number)
+            parts: dict[TopicLife, list[tuple[StagedFile, int]]] = {}
             for _ in range(world.chance.randint(0, 3)):
                 if world.names:
                     there = world.chance.choice(sorted(world.names))
-                    topic = Topic(there, world.names[there])
+                    topic = TopicLife(there, world.names[there])
                     records = world.chance.randint(1, LARGEST)
                     if records > world.tables[topic.topic_id].most:
                         # The record's future fails, and its sender goes on without it.
@@ -501,11 +505,11 @@ class Actor:
                 world.offsets[attempt] = world.steps
                 offsets = {claim: {TopicPartition("a", 0): OffsetAndMetadata(world.steps)}}
                 yield
-            wanted = Wanted(
+            wanted = CommitRequest(
                 transactional_id=name,
                 attempt=attempt,
                 parts=tuple(
-                    Part(topic=t, counts={0: sum(n for _, n in fs)}, files=tuple(f for f, _ in fs))
+                    TransactionPart(topic=t, counts={0: sum(n for _, n in fs)}, files=tuple(f for f, _ in fs))
                     for t, fs in parts.items()
                 ),
                 offsets=offsets,
@@ -517,7 +521,7 @@ class Actor:
                 return
             settled = ended or settled
 
-    def _end(self, wanted: Wanted, *, commit: bool) -> Generator[None, None, int | None]:
+    def _end(self, wanted: CommitRequest, *, commit: bool) -> Generator[None, None, int | None]:
         """Commit or abort. Returns the decision's number, 0 for an abort; None when this producer is over."""
         world, attempt, refused = self.world, wanted.attempt, False
         while True:
@@ -560,7 +564,7 @@ class Actor:
         world = self.world
         known = world.state
         yield
-        topics = [Topic(name, topic_id) for name, topic_id in world.names.items()]
+        topics = [TopicLife(name, topic_id) for name, topic_id in world.names.items()]
         problems = yield from world.carry_out(roll_forward.helping(dict.fromkeys(topics, known.seq), known))
         assert not any(isinstance(p, LogCorruptError) for p in problems), problems
         world.counts["helped"] += 1
@@ -576,7 +580,7 @@ class Actor:
 
     def _cut(self) -> Steps:
         world = self.world
-        topics = [Topic(name, topic_id) for name, topic_id in world.names.items()]
+        topics = [TopicLife(name, topic_id) for name, topic_id in world.names.items()]
         try:
             known, cuts = yield from self._try(lambda: roll_forward.cutting(topics))
         except UnknownTopicOrPartitionError:

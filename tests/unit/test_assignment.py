@@ -20,20 +20,20 @@ from kafkalike.model.groups.assignment import (
     Assigned,
     Assigning,
     Call,
-    Commit,
+    CommitPositions,
     Done,
     Fenced,
-    Hold,
+    HoldPartitions,
     Losing,
     Matched,
     NotAMember,
     Release,
     Revoking,
-    Seen,
+    RosterSeen,
     Take,
     TakenOver,
     Unassigned,
-    Waiting,
+    WaitingForOthers,
     step,
 )
 from kafkalike.model.groups.roster import Member, Roster
@@ -45,8 +45,10 @@ EAGER, COOPERATIVE = schemes_of("range"), schemes_of("cooperative-sticky")
 STOLEN = FencedInstanceIdError("a rival has its name")
 
 
-def known(schemes: Mapping[str, group_protocol.Scheme], partitions: int = 2, life: str = "1") -> group_protocol.Known:
-    return group_protocol.Known(schemes=schemes, topics={"t": (life, partitions)}, metadata_seq=1, now_ms=0)
+def known(
+    schemes: Mapping[str, group_protocol.Scheme], partitions: int = 2, life: str = "1"
+) -> group_protocol.GroupFacts:
+    return group_protocol.GroupFacts(schemes=schemes, topics={"t": (life, partitions)}, metadata_seq=1, now_ms=0)
 
 
 def member(name: str, schemes: Mapping[str, group_protocol.Scheme]) -> Member:
@@ -71,17 +73,17 @@ HELD = {T0: "1", T1: "1"}
 
 def test_the_first_assignment_of_an_eager_member() -> None:
     """It hears that it begins with nothing, then of everything."""
-    seen = Seen(alone(EAGER), "me", {})
+    seen = RosterSeen(alone(EAGER), "me", {})
 
     joining, first = step(Unassigned(), seen)
     joined, _ = step(joining, Done())
     assigning, second = step(joined, seen)
     assigned, _ = step(assigning, Done())
 
-    assert first == (Commit(), Call("on_partitions_revoked", frozenset()), Hold({}))
+    assert first == (CommitPositions(), Call("on_partitions_revoked", frozenset()), HoldPartitions({}))
     assert second == (Take(HELD), Call("on_partitions_assigned", frozenset({T0, T1})))
     assert assigned == Assigned(1, waits=False)
-    assert step(assigned, Seen(alone(EAGER), "me", HELD)) == (assigned, ())
+    assert step(assigned, RosterSeen(alone(EAGER), "me", HELD)) == (assigned, ())
 
 
 def test_a_cooperative_member_gives_up_what_moves_and_nothing_else() -> None:
@@ -90,12 +92,12 @@ def test_a_cooperative_member_gives_up_what_moves_and_nothing_else() -> None:
     (moves,) = group_protocol.owed(roster, roster.members["me"])
     (stays,) = {T0, T1} - {moves}
 
-    revoking, first = step(Assigned(1, waits=False), Seen(roster, "me", HELD))
-    still, second = step(revoking, Seen(roster, "me", {stays: "1"}))
+    revoking, first = step(Assigned(1, waits=False), RosterSeen(roster, "me", HELD))
+    still, second = step(revoking, RosterSeen(roster, "me", {stays: "1"}))
     after = group_protocol.release(roster, "me", [moves], known(COOPERATIVE))
-    assigned, third = step(still, Seen(after, "me", {stays: "1"}))
+    assigned, third = step(still, RosterSeen(after, "me", {stays: "1"}))
 
-    assert first == (Commit(), Call("on_partitions_revoked", frozenset({moves})), Hold({stays: "1"}))
+    assert first == (CommitPositions(), Call("on_partitions_revoked", frozenset({moves})), HoldPartitions({stays: "1"}))
     assert second == (Release((moves,)),)
     assert (assigned, third) == (Assigned(after.generation, waits=False), ())
 
@@ -106,22 +108,24 @@ def test_an_eager_member_gives_up_everything_and_waits() -> None:
     both = group_protocol.release(before, "me", HELD, known(EAGER))
     roster = group_protocol.join(both, member("them", EAGER), known(EAGER))
 
-    revoking, first = step(Assigned(3, waits=False), Seen(roster, "me", HELD))
-    waiting, none = step(Revoking(fresh=False, going=frozenset(), untold=None, waits=False), Seen(before, "you", {}))
+    revoking, first = step(Assigned(3, waits=False), RosterSeen(roster, "me", HELD))
+    waiting, none = step(
+        Revoking(fresh=False, going=frozenset(), untold=None, waits=False), RosterSeen(before, "you", {})
+    )
 
     assert isinstance(revoking, Revoking)
-    assert first == (Commit(), Call("on_partitions_revoked", frozenset({T0, T1})), Hold({}))
-    assert (waiting, none) == (Waiting(before.generation, fresh=False), ())
+    assert first == (CommitPositions(), Call("on_partitions_revoked", frozenset({T0, T1})), HoldPartitions({}))
+    assert (waiting, none) == (WaitingForOthers(before.generation, fresh=False), ())
 
 
 def test_a_topic_that_was_created_again_is_told_as_new() -> None:
     """Its partitions are others, though they have the same names."""
     again = group_protocol.renew(
         alone(COOPERATIVE),
-        group_protocol.Known(schemes=COOPERATIVE, topics={"t": ("2", 2)}, metadata_seq=2, now_ms=0),
+        group_protocol.GroupFacts(schemes=COOPERATIVE, topics={"t": ("2", 2)}, metadata_seq=2, now_ms=0),
     )
 
-    _, acts = step(Assigned(1, waits=False), Seen(again, "me", {T0: None, T1: None}))
+    _, acts = step(Assigned(1, waits=False), RosterSeen(again, "me", {T0: None, T1: None}))
 
     assert acts == (Take({T0: "2", T1: "2"}), Call("on_partitions_assigned", frozenset({T0, T1})))
 
@@ -130,7 +134,7 @@ def test_a_member_that_nobody_owes_anything_waits_no_more() -> None:
     """What it holds stays as it is."""
     settled = alone(COOPERATIVE)
 
-    phase, acts = step(Assigned(settled.generation, waits=True), Seen(settled, "me", HELD))
+    phase, acts = step(Assigned(settled.generation, waits=True), RosterSeen(settled, "me", HELD))
 
     assert phase == Assigned(settled.generation, waits=False)
     assert acts == ()
@@ -142,9 +146,9 @@ def test_one_that_is_fenced_stays_so() -> None:
     again, second = step(fenced, NotAMember(HELD))
 
     assert fenced == again == Fenced(STOLEN)
-    assert first == second == (Call("on_partitions_lost", frozenset({T0, T1})), Hold({}))
+    assert first == second == (Call("on_partitions_lost", frozenset({T0, T1})), HoldPartitions({}))
     assert step(fenced, NotAMember({})) == (fenced, ())
-    assert step(fenced, Seen(alone(EAGER), "me", {})) == (fenced, ())
+    assert step(fenced, RosterSeen(alone(EAGER), "me", {})) == (fenced, ())
 
 
 def test_without_a_group_everything_is_given_up_and_taken_when_something_changes() -> None:
@@ -171,7 +175,7 @@ def test_without_a_group_everything_is_given_up_and_taken_when_something_changes
     [
         (Unassigned(), False),
         (Revoking(fresh=False, going=frozenset(), untold=None, waits=False), False),
-        (Waiting(1, fresh=False), True),
+        (WaitingForOthers(1, fresh=False), True),
         (Assigning(1, frozenset(), waits=False), False),
         (Assigned(1, waits=True), True),
         (Losing(), False),
@@ -213,10 +217,10 @@ class Consumer:
         """Chance of an interrupt, and of a rival's doing, before and after each act."""
 
     @property
-    def known(self) -> group_protocol.Known:
+    def known(self) -> group_protocol.GroupFacts:
         topics = {"t": (str(self.life), self.partitions)}
         seq = 10 * self.life + self.partitions
-        return group_protocol.Known(schemes=self.schemes, topics=topics, metadata_seq=seq, now_ms=0)
+        return group_protocol.GroupFacts(schemes=self.schemes, topics=topics, metadata_seq=seq, now_ms=0)
 
     def look(self) -> None:
         """What `Assigner.look` does."""
@@ -228,7 +232,7 @@ class Consumer:
             self.roster = group_protocol.join(self.roster, member("me", self.schemes), self.known)
         self.roster = group_protocol.renew(self.roster, self.known)
         for _ in range(40):
-            if "me" not in self.roster.members or not self.enter(Seen(self.roster, "me", dict(self.held))):
+            if "me" not in self.roster.members or not self.enter(RosterSeen(self.roster, "me", dict(self.held))):
                 return
         pytest.fail(f"it does not come to rest: {self.phase}")
 
@@ -249,12 +253,12 @@ class Consumer:
                 assert partitions <= self.held.keys(), (act, self.held)
             case Call(_, partitions):
                 assert partitions <= self.held.keys(), (act, self.held)
-            case Hold(target) | Take(target):
+            case HoldPartitions(target) | Take(target):
                 self.held = dict(target)
             case Release(given_up):
                 assert self.held.keys().isdisjoint(given_up), "the group is told before the consumer lets go"
                 self.roster = group_protocol.release(self.roster, "me", given_up, self.known)
-            case Commit():
+            case CommitPositions():
                 pass
         if isinstance(act, Call):
             self.calls.append(act)
@@ -364,8 +368,8 @@ phases = st.sampled_from(
         Revoking(fresh=True, going=frozenset(), untold=None, waits=False),
         Revoking(fresh=False, going=frozenset({T1}), untold=frozenset({T0}), waits=False),
         Revoking(fresh=False, going=frozenset({T0}), untold=None, waits=True),
-        Waiting(1, fresh=True),
-        Waiting(1, fresh=False),
+        WaitingForOthers(1, fresh=True),
+        WaitingForOthers(1, fresh=False),
         Assigning(1, frozenset({T0}), waits=False),
         Assigning(None, frozenset(), waits=True),
         Assigned(1, waits=False),
@@ -377,7 +381,7 @@ phases = st.sampled_from(
 holdings = st.dictionaries(st.sampled_from([T0, T1]), st.sampled_from(["1", "2", None]))
 rosters = st.sampled_from([kind(schemes) for kind in (alone, shared) for schemes in (EAGER, COOPERATIVE)])
 events = st.one_of(
-    st.builds(Seen, rosters, st.just("me"), holdings),
+    st.builds(RosterSeen, rosters, st.just("me"), holdings),
     st.builds(NotAMember, holdings),
     st.builds(TakenOver, st.just(STOLEN), holdings),
     st.builds(Matched, holdings, holdings, st.booleans()),

@@ -20,7 +20,7 @@ from kafkalike.model.brokers import (
     replicas_value,
 )
 from kafkalike.model.json_values import parsed
-from kafkalike.model.replication.registration import Loss, Registration, Replica
+from kafkalike.model.replication.registration import Registration, Replica, UncleanElection
 
 TABLE = ReplicatedTable(
     location="topics/t",
@@ -30,7 +30,7 @@ TABLE = ReplicatedTable(
         chain=(Replica(3, 1), Replica(1), Replica(2, 4)),
         joining=Replica(3, 1),
         life=4,
-        losses=(Loss(3, Replica(1, 2), 17, (Replica(1, 2), Replica(3))),),
+        losses=(UncleanElection(3, Replica(1, 2), 17, (Replica(1, 2), Replica(3))),),
     ),
 )
 SAID: dict[str, Any] = {
@@ -128,7 +128,7 @@ def test_a_replica_that_had_nothing_may_have_been_chosen() -> None:
     """In the first epoch, too: then all is lost."""
     found = replicas_of(SAID | {"losses": [[0, [1, 0], -1, []]]})
 
-    assert found.registration.losses == (Loss(0, Replica(1), -1, ()),)
+    assert found.registration.losses == (UncleanElection(0, Replica(1), -1, ()),)
 
 
 def test_a_table_that_nobody_has_in_sync_is_damage() -> None:

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from kafkalike.admin.testing import ManualClock
 from kafkalike.cli.console_consumer import Formatter
-from kafkalike.cli.console_producer import Line, LineError, LineReader
+from kafkalike.cli.console_producer import InputLine, LineError, LineReader
 from kafkalike.cli.interrupt import Interrupt
 from kafkalike.cli.options import client_settings, key_values, topic_filter
 from kafkalike.cli.perf.consumer_perf import java_date_format
 from kafkalike.cli.perf.perf_stats import SendStats, percentile
-from kafkalike.cli.rate_limit import Pace
+from kafkalike.cli.rate_limit import RateLimit
 from kafkalike.cli.topics.config_commands import parse_added
 from kafkalike.model.structs import ConsumerRecord
 
@@ -28,7 +28,7 @@ def test_key_and_value_of_any_bytes_are_read_back(key: bytes, value: bytes) -> N
     """Only the first separator counts."""
     line = LineReader(parse_key=True).parse(key + b"\t" + value + b"\n")
 
-    assert line == Line(key=key, value=value, headers=None)
+    assert line == InputLine(key=key, value=value, headers=None)
 
 
 @given(headers=st.lists(st.tuples(st.from_regex(r"[a-z]{1,5}", fullmatch=True), word), min_size=1), value=word)
@@ -46,7 +46,7 @@ def test_errors_are_ignored_when_asked() -> None:
     """A line without separator is a value."""
     reader = LineReader(parse_key=True, parse_headers=True, ignore_error=True)
 
-    assert reader.parse(b"all\n") == Line(key=None, value=b"all", headers=None)
+    assert reader.parse(b"all\n") == InputLine(key=None, value=b"all", headers=None)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_sends_are_summed_up_in_kafkas_words() -> None:
 def test_sends_keep_the_pace() -> None:
     """Ten a second: the fifth may go after half a second."""
     clock = ManualClock(0.0)
-    pace = Pace(clock, 10)
+    pace = RateLimit(clock, 10)
 
     pace.wait(5)
 
@@ -203,7 +203,7 @@ def test_without_a_rate_nothing_waits() -> None:
     """-1 is no limit."""
     clock = ManualClock(0.0)
 
-    Pace(clock, -1).wait(1000)
+    RateLimit(clock, -1).wait(1000)
 
     assert clock.seconds == 0
 

@@ -12,7 +12,7 @@ from click.shell_completion import BashComplete
 
 from kafkalike.cli.app import app, hoisted, run
 from kafkalike.cli.interrupt import Interrupt, Terminated, termination
-from kafkalike.cli.log_output import JsonLines
+from kafkalike.cli.log_output import JsonLogFormatter
 from kafkalike.cli.paths import CONF, DOCS, JOBS
 from kafkalike.spark.jvm.jars import IVY, JARS
 
@@ -25,7 +25,7 @@ def test_a_line_of_the_log_is_an_object() -> None:
     )
     record.created = 1.5
 
-    told = json.loads(JsonLines().format(record))
+    told = json.loads(JsonLogFormatter().format(record))
 
     assert (told["time"], told["level"], told["logger"]) == (
         "1970-01-01T00:00:01.500+00:00",

@@ -25,8 +25,8 @@ from kafkalike.model.group_commit.acts import (
     Seen,
     Withdraw,
 )
-from kafkalike.model.group_commit.contention import LEAST_ROOM, Pace
-from kafkalike.model.group_commit.waiting_appends import Placed, Room, Taken, Waiting
+from kafkalike.model.group_commit.contention import LEAST_ROOM, CommitTimings
+from kafkalike.model.group_commit.waiting_appends import Placed, Room, TakenAppends, WaitingAppend
 from tests.tools import combine_world
 from tests.tools.combine_world import Request, Trouble, World, Writer, writers
 from tests.tools.effort import examples, seeds
@@ -238,15 +238,15 @@ def test_others_go_on_after_one_that_asked_for_room_and_died() -> None:
 
 
 def _takes_what_is_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Taken, "may_take", lambda self, part: self.knows(part))
+    patch.setattr(TakenAppends, "may_take", lambda self, part: self.knows(part))
 
 
 def _takes_without_knowing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Taken, "knows", lambda _self, _part: True)
+    patch.setattr(TakenAppends, "knows", lambda _self, _part: True)
 
 
 def _gives_up_without_a_word(patch: pytest.MonkeyPatch) -> None:
-    def nothing(_part: Waiting) -> Any:
+    def nothing(_part: WaitingAppend) -> Any:
         return None
         yield
 
@@ -281,7 +281,7 @@ def _reads_what_waits_before_it_looks(patch: pytest.MonkeyPatch) -> None:
 
 
 def _takes_back_by_deleting(patch: pytest.MonkeyPatch) -> None:
-    def withdraw(self: Writer, part: Waiting) -> Any:
+    def withdraw(self: Writer, part: WaitingAppend) -> Any:
         yield from self.again(Request("delete", f"w/{part.name}"))
 
     patch.setattr(Writer, "withdraw", withdraw)
@@ -308,17 +308,17 @@ def _numbers_all_from_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _believes_what_was_lost(patch: pytest.MonkeyPatch) -> None:
-    honest = Taken.of
+    honest = TakenAppends.of
 
-    def of(self: Taken, part: Waiting) -> Placed | None:
+    def of(self: TakenAppends, part: WaitingAppend) -> Placed | None:
         found = self.latest.get(part.writer)
         return honest(self, part) or (replace(found, sequence=part.sequence) if found else None)
 
-    patch.setattr(Taken, "of", of)
+    patch.setattr(TakenAppends, "of", of)
 
 
 def _leaves_parts_out_of_the_note(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Taken, "after", lambda self, _placed: self)
+    patch.setattr(TakenAppends, "after", lambda self, _placed: self)
 
 
 WRONG: list[Callable[[pytest.MonkeyPatch], None]] = [
@@ -352,7 +352,7 @@ def test_a_wrong_rule_is_found(mutant: Callable[[pytest.MonkeyPatch], None]) -> 
 
 
 def _nobody_waits_for_the_leader(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Pace, "patience", lambda _self, _jitter: 0.0)
+    patch.setattr(CommitTimings, "patience", lambda _self, _jitter: 0.0)
 
 
 def _nobody_puts_anything_beside_the_table(patch: pytest.MonkeyPatch) -> None:
@@ -395,7 +395,7 @@ def test_a_busy_writer_that_is_never_told_is_found() -> None:
 
 
 def test_a_name_is_read_as_it_was_written() -> None:
-    part = Waiting(17, "ab12", 3)
+    part = WaitingAppend(17, "ab12", 3)
 
     assert waiting_appends.parse_name(part.name) == part
     assert part.name == "00000000000000000017-ab12-3"
@@ -409,7 +409,7 @@ def test_who_has_asked_for_room_first_has_it() -> None:
 
     assert waiting_appends.parse_room(first.name) == first
     assert waiting_appends.parse_name(first.name) is None
-    assert waiting_appends.parse_room(Waiting(5, "b", 1).name) is None
+    assert waiting_appends.parse_room(WaitingAppend(5, "b", 1).name) is None
     assert waiting_appends.gives_way({}, None) is False
     assert waiting_appends.gives_way({first: 1999.0}, None)
     assert not waiting_appends.gives_way({first: 2000.0}, None)
@@ -420,28 +420,37 @@ def test_who_has_asked_for_room_first_has_it() -> None:
 
 
 def test_who_has_waited_longest_comes_first_and_of_each_writer_the_last() -> None:
-    found = [Waiting(5, "a", 2), Waiting(3, "b", 1), Waiting(4, "a", 1), Waiting(1, "c", 9), Waiting(4, "d", 1)]
+    found = [
+        WaitingAppend(5, "a", 2),
+        WaitingAppend(3, "b", 1),
+        WaitingAppend(4, "a", 1),
+        WaitingAppend(1, "c", 9),
+        WaitingAppend(4, "d", 1),
+    ]
 
-    chosen = waiting_appends.to_take(found, Taken(2, {"d": Placed(1, 4, {})}))
+    chosen = waiting_appends.to_take(found, TakenAppends(2, {"d": Placed(1, 4, {})}))
 
-    assert chosen == [Waiting(3, "b", 1), Waiting(5, "a", 2)]
-    assert waiting_appends.to_take(found, Taken(0), most=1) == [Waiting(1, "c", 9)]
+    assert chosen == [WaitingAppend(3, "b", 1), WaitingAppend(5, "a", 2)]
+    assert waiting_appends.to_take(found, TakenAppends(0), most=1) == [WaitingAppend(1, "c", 9)]
 
 
 def test_a_state_that_forgets_writers_takes_nothing_that_they_may_have_written() -> None:
-    taken = Taken(0)
+    taken = TakenAppends(0)
     for version in range(1, 3 * waiting_appends.MOST_WRITERS):
         taken = taken.after({f"{version:x}": Placed(1, version, {})})
     versions = [found.version for found in taken.latest.values()]
 
     assert len(taken.latest) <= waiting_appends.MOST_WRITERS
     assert min(versions) == taken.since + 1
-    assert not taken.may_take(Waiting(taken.since - 1, "new", 1))
-    assert taken.may_take(Waiting(taken.since, "new", 1))
+    assert not taken.may_take(WaitingAppend(taken.since - 1, "new", 1))
+    assert taken.may_take(WaitingAppend(taken.since, "new", 1))
 
 
 def test_a_note_is_read_as_it_was_written() -> None:
-    note = {"parts": waiting_appends.to_note([(Waiting(3, "ab", 7), {0: range(4, 6), 2: range(1)}, None)]), "time": 55}
+    note = {
+        "parts": waiting_appends.to_note([(WaitingAppend(3, "ab", 7), {0: range(4, 6), 2: range(1)}, None)]),
+        "time": 55,
+    }
 
     assert note["parts"] == [["ab", 7, {"0": [4, 6], "2": [0, 1]}]]
     assert waiting_appends.from_note(9, note, 1) == {"ab": Placed(7, 9, {0: range(4, 6), 2: range(1)}, 55)}
@@ -465,14 +474,14 @@ def test_what_cannot_wait_goes_on_racing_until_its_time_is_over() -> None:
         alone=False,
         leading=False,
         storable=False,
-        pace=lambda: Pace(0.025),
+        pace=lambda: CommitTimings(0.025),
         jitter=lambda: 0.5,
         deadline=3.0,
     )
 
-    busy = Seen(4, Taken(0), 0.0)
+    busy = Seen(4, TakenAppends(0), 0.0)
     acts: list[object] = [next(steps), steps.send(busy), steps.send(busy), steps.send(None)]
-    acts += [steps.send(Seen(5, Taken(0), 0.1)), steps.send(LOST), steps.send(Seen(6, Taken(0), 3.0))]
+    acts += [steps.send(Seen(5, TakenAppends(0), 0.1)), steps.send(LOST), steps.send(Seen(6, TakenAppends(0), 3.0))]
 
     asked = AskRoom(Room(4, "a", 2000))
     kinds = ["Look", "Look", "AskRoom", "Look", "Attempt", "Look", "LeaveRoom"]
@@ -482,23 +491,23 @@ def test_what_cannot_wait_goes_on_racing_until_its_time_is_over() -> None:
     assert acts[6] == LeaveRoom(asked.room)
     assert isinstance(steps.send(None), Look)
     with pytest.raises(KafkaTimeoutError):
-        steps.send(Seen(6, Taken(0), 3.0))
+        steps.send(Seen(6, TakenAppends(0), 3.0))
 
 
 def test_whose_process_has_the_turn_waits_before_it_looks_again() -> None:
     """Its latest version leads, so each look would be followed by an attempt at once."""
-    part = Waiting(4, "a", 1)
+    part = WaitingAppend(4, "a", 1)
     steps = course.appending(
         lambda _: part,
         lambda base, _: pytest.fail(f"room was asked for above {base}"),
         alone=False,
         leading=False,
         storable=True,
-        pace=lambda: Pace(0.025),
+        pace=lambda: CommitTimings(0.025),
         jitter=lambda: 0.5,
         deadline=3.0,
     )
-    seen = Seen(4, Taken(0), 0.0, leading=True)
+    seen = Seen(4, TakenAppends(0), 0.0, leading=True)
 
     acts: list[object] = [next(steps), steps.send(seen), steps.send(None), steps.send(seen)]
     acts += [steps.send(BUSY), steps.send(None)]
@@ -509,25 +518,25 @@ def test_whose_process_has_the_turn_waits_before_it_looks_again() -> None:
 
 def test_an_append_that_nothing_tells_of_is_kept_from_landing() -> None:
     """By the word, and the one version that may be in hand."""
-    part = Waiting(1, "a", 1)
+    part = WaitingAppend(1, "a", 1)
 
     steps = course.sealing(part)
-    acts = [next(steps), steps.send(None), steps.send(Seen(9, Taken(8), 0.0))]
+    acts = [next(steps), steps.send(None), steps.send(Seen(9, TakenAppends(8), 0.0))]
 
     assert acts == [Withdraw(part), Look(), MoveOn(9)]
     with pytest.raises(StopIteration):
-        steps.send(Seen(10, Taken(8), 0.0))
+        steps.send(Seen(10, TakenAppends(8), 0.0))
 
 
 def test_dead_appends_take_nobodys_place() -> None:
     """Nor does the append before a withdrawn one come back."""
-    found = [Waiting(1, "a", 1), Waiting(2, "a", 2), Waiting(3, "b", 1), Waiting(4, "c", 1)]
+    found = [WaitingAppend(1, "a", 1), WaitingAppend(2, "a", 2), WaitingAppend(3, "b", 1), WaitingAppend(4, "c", 1)]
 
-    assert waiting_appends.to_take(found, Taken(0), {found[1], found[2]}, most=1) == [found[3]]
+    assert waiting_appends.to_take(found, TakenAppends(0), {found[1], found[2]}, most=1) == [found[3]]
 
 
 def test_a_withdrawal_that_gets_no_answer_is_no_refusal() -> None:
-    steps = course.withdrawing(Waiting(1, "a", 1))
+    steps = course.withdrawing(WaitingAppend(1, "a", 1))
     next(steps)
 
     with pytest.raises(UnknownOutcomeError, match=r"\bappend beside others\b.*a-1"):
@@ -536,26 +545,26 @@ def test_a_withdrawal_that_gets_no_answer_is_no_refusal() -> None:
 
 def test_a_withdrawal_that_comes_too_late_is_none() -> None:
     """A version that is there has it: nothing more is asked or made."""
-    part, placed = Waiting(1, "a", 1), Placed(1, 3, {})
+    part, placed = WaitingAppend(1, "a", 1), Placed(1, 3, {})
     steps = course.withdrawing(part)
     acts = [next(steps), steps.send(None)]
 
     with pytest.raises(StopIteration) as end:
-        steps.send(Seen(4, Taken(0, {"a": placed}), 0.0))
+        steps.send(Seen(4, TakenAppends(0, {"a": placed}), 0.0))
 
     assert acts == [Withdraw(part), Look()]
     assert end.value.value == placed
 
 
 def test_a_withdrawal_ends_with_the_version_that_may_have_it() -> None:
-    part = Waiting(1, "a", 1)
+    part = WaitingAppend(1, "a", 1)
     steps = course.withdrawing(part)
     next(steps)
     steps.send(None)
-    moving = steps.send(Seen(4, Taken(0), 0.0))
+    moving = steps.send(Seen(4, TakenAppends(0), 0.0))
 
     with pytest.raises(StopIteration) as end:
-        steps.send(Seen(5, Taken(0, {"a": Placed(1, 5, {})}), 0.0))
+        steps.send(Seen(5, TakenAppends(0, {"a": Placed(1, 5, {})}), 0.0))
 
     assert moving == MoveOn(4)
     assert end.value.value == Placed(1, 5, {})

@@ -27,15 +27,17 @@ from kafkalike.model.group_commit.acts import (
     Put,
     Seen,
 )
-from kafkalike.model.group_commit.contention import RIVALS_SECONDS, Company, Pace
-from kafkalike.model.group_commit.waiting_appends import MOST_WRITERS, Placed, Room, Taken, Waiting
+from kafkalike.model.group_commit.contention import RIVALS_SECONDS, CommitTimings, Contention
+from kafkalike.model.group_commit.waiting_appends import MOST_WRITERS, Placed, Room, TakenAppends, WaitingAppend
 
-PACE = Pace(0.025)
-PART = Waiting(4, "a", 1)
+PACE = CommitTimings(0.025)
+PART = WaitingAppend(4, "a", 1)
 DEADLINE = 9.0
 
 
-def begun(*, alone: bool = False, leading: bool = False, storable: bool = True, pace: Pace = PACE) -> Appending:
+def begun(
+    *, alone: bool = False, leading: bool = False, storable: bool = True, pace: CommitTimings = PACE
+) -> Appending:
     """An append of which nothing was done yet."""
     return course.appending(
         lambda _: PART,
@@ -55,7 +57,7 @@ def acts(steps: Appending, answers: Sequence[Any]) -> list[Any]:
 
 
 def seen(version: int = 4, now: float = 0.0, **more: Any) -> Seen:
-    return Seen(version, Taken(0), now, **more)
+    return Seen(version, TakenAppends(0), now, **more)
 
 
 def waiting(*, lost: bool = False) -> Appending:
@@ -292,7 +294,7 @@ SECONDS = st.floats(0.001, 10.0)
 
 @given(CROWDS, SECONDS)
 def test_the_table_is_not_asked_more_often_the_more_wait(crowd: int, put: float) -> None:
-    pace = Pace(put, crowd)
+    pace = CommitTimings(put, crowd)
 
     assert pace.look() >= put
     assert crowd / pace.look() <= 16.0 / put * 1.001
@@ -303,7 +305,7 @@ def test_patience_is_longer_than_a_lap_and_parts_those_who_wait(
     crowd: int, put: float, attempt: float, jitter: float
 ) -> None:
     """Two of them are as far apart as one needs to be seen by the other, on the mean."""
-    pace = Pace(put, crowd, attempt)
+    pace = CommitTimings(put, crowd, attempt)
 
     assert pace.patience(jitter) >= max(pace.lap, attempt)
     assert pace.patience(1.0) - pace.patience(0.0) >= 0.999 * crowd * put
@@ -311,16 +313,16 @@ def test_patience_is_longer_than_a_lap_and_parts_those_who_wait(
 
 def test_a_writer_learns_how_fast_things_go() -> None:
     """The newest counts for half, and the first as it is."""
-    company = Company(pace=Pace(0.1))
+    company = Contention(pace=CommitTimings(0.1))
 
     assert company.took(0.3).pace.put_seconds == pytest.approx(0.2)
     assert company.attempted(4.0).pace.attempt_seconds == 4.0
     assert company.attempted(4.0).attempted(2.0).pace.attempt_seconds == 3.0
-    assert company.crowded(7).pace == Pace(0.1, 7)
+    assert company.crowded(7).pace == CommitTimings(0.1, 7)
 
 
 def test_who_has_met_nobody_for_a_while_is_alone() -> None:
-    company = Company()
+    company = Contention()
 
     assert company.alone(0.0)
     assert not company.seen(5.0).alone(5.0 + RIVALS_SECONDS)
@@ -333,7 +335,7 @@ def test_who_has_met_nobody_for_a_while_is_alone() -> None:
 def test_a_state_forgets_only_when_it_must_and_then_the_older_half() -> None:
     """Whatever the writers are called."""
     names = [f"{'02'[n % 2]}{n:x}" for n in range(MOST_WRITERS)]
-    taken = Taken(0)
+    taken = TakenAppends(0)
     for version, name in enumerate(names, start=1):
         taken = taken.after({name: Placed(1, version, {})})
     assert (taken.since, len(taken.latest)) == (0, MOST_WRITERS)

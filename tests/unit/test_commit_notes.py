@@ -5,7 +5,7 @@ from typing import Any
 from kafkalike.model.group_commit.waiting_appends import (
     OWN,
     PARTS_KEY,
-    Waiting,
+    WaitingAppend,
     ids_of,
     parts_of,
     ranges_of_write,
@@ -16,8 +16,11 @@ from kafkalike.model.record_batch import TRANSACTIONS
 
 def note() -> dict[str, Any]:
     """What a commit says that brings its writer's own append and two others."""
-    own, named = (OWN, {0: range(3)}, ("job", 7)), (Waiting(4, "ab", 1), {0: range(3, 5), 1: range(2)}, ("job", 8))
-    return {PARTS_KEY: to_note([own, named, (Waiting(4, "cd", 9), {0: range(5, 6)}, None)])}
+    own, named = (
+        (OWN, {0: range(3)}, ("job", 7)),
+        (WaitingAppend(4, "ab", 1), {0: range(3, 5), 1: range(2)}, ("job", 8)),
+    )
+    return {PARTS_KEY: to_note([own, named, (WaitingAppend(4, "cd", 9), {0: range(5, 6)}, None)])}
 
 
 def test_a_named_write_finds_its_own_offsets() -> None:
@@ -38,7 +41,7 @@ def test_people_are_told_of_those_that_waited() -> None:
 
 def test_people_are_told_what_each_append_has_brought() -> None:
     """The commit's own writer has no name; a transaction its number, another named write none."""
-    decided = {PARTS_KEY: to_note([(Waiting(1, "ef", 2), {1: range(4, 6)}, (TRANSACTIONS, 12))])}
+    decided = {PARTS_KEY: to_note([(WaitingAppend(1, "ef", 2), {1: range(4, 6)}, (TRANSACTIONS, 12))])}
 
     assert parts_of(note()) == [
         ("", {0: range(3)}, None),

@@ -16,7 +16,7 @@ from kafkalike.errors import (
     UnknownMemberIdError,
 )
 from kafkalike.log.group.assignors import schemes_of
-from kafkalike.model.groups.group_protocol import EXCLUSIVE, Known, check_commit, join, leave, owed, release, renew
+from kafkalike.model.groups.group_protocol import EXCLUSIVE, GroupFacts, check_commit, join, leave, owed, release, renew
 from kafkalike.model.groups.roster import Member, Roster, dump_roster, load_roster
 from kafkalike.model.structs import GroupState, TopicPartition
 
@@ -67,8 +67,8 @@ def test_a_roster_comes_back_from_its_row(roster: Roster) -> None:
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def known(strategy: str = "range", count: int = 2, seq: int = 1) -> Known:
-    return Known(schemes=schemes_of(strategy), topics={"t": ("id", count)}, metadata_seq=seq, now_ms=seq)
+def known(strategy: str = "range", count: int = 2, seq: int = 1) -> GroupFacts:
+    return GroupFacts(schemes=schemes_of(strategy), topics={"t": ("id", count)}, metadata_seq=seq, now_ms=seq)
 
 
 def member(name: str, strategy: str = "range", instance: str | None = None) -> Member:

@@ -17,7 +17,7 @@ from kafkalike.errors import (
 )
 from kafkalike.model.groups.group_protocol import (
     EXCLUSIVE,
-    Known,
+    GroupFacts,
     Scheme,
     Subscriber,
     check_commit,
@@ -49,10 +49,10 @@ class Plan:
 
 def knowing(
     plan: Plan, *, cooperative: bool = False, names: tuple[str, ...] = ("own",), now: int = 1, **facts: Any
-) -> Known:
+) -> GroupFacts:
     topics = {"t": (facts.get("topic_id", "id"), facts.get("count", 2))}
     schemes = {name: Scheme(name, plan, cooperative) for name in names}
-    return Known(schemes=schemes, topics=topics, metadata_seq=facts.get("seq", 1), now_ms=now)
+    return GroupFacts(schemes=schemes, topics=topics, metadata_seq=facts.get("seq", 1), now_ms=now)
 
 
 def member(name: str, instance: str | None = None, joined: int = 0, protocols: tuple[str, ...] = ("own",)) -> Member:

@@ -13,10 +13,10 @@ from kafkalike.model.dead_letter import (
     MOST_MESSAGE,
     MOST_STACKTRACE,
     Context,
+    FailedReader,
     Failure,
     Held,
     Letter,
-    Reader,
     context_headers,
     default_topic,
     names,
@@ -101,7 +101,7 @@ def test_headers_say_the_cause_and_leave_the_records_own(
     own: list[tuple[str, bytes | None]], message: str, name: str
 ) -> None:
     failure = Failure(stage="VALUE_CONVERTER", class_name="c", exception=name, message=message, stacktrace="s")
-    about = context_headers(TP, 7, failure, Reader(name="g", task="t"))
+    about = context_headers(TP, 7, failure, FailedReader(name="g", task="t"))
 
     found = read_context([*own, *about])
 
@@ -116,7 +116,7 @@ def test_a_long_message_keeps_its_beginning_and_its_end(length: int) -> None:
     text = ("é" * length + "end")[: length + 3]
     failure = Failure(stage="", class_name="", exception="", message=text, stacktrace="")
 
-    found = read_context(context_headers(TP, 0, failure, Reader(name="", task="")))
+    found = read_context(context_headers(TP, 0, failure, FailedReader(name="", task="")))
 
     assert found is not None
     assert len(found.message.encode()) <= MOST_MESSAGE
@@ -162,7 +162,7 @@ SILENT = Context(
 
 
 def test_headers_are_those_of_kafka_connect() -> None:
-    headers = context_headers(TP, 7, FAILURE, Reader(name="g", task="t"))
+    headers = context_headers(TP, 7, FAILURE, FailedReader(name="g", task="t"))
 
     assert dict(headers) == WHOLE
     assert read_context(headers) == SAID
@@ -219,7 +219,7 @@ def test_an_error_is_meant_by_its_full_name_or_the_last_part_of_it(wanted: str, 
 def test_a_long_stack_says_how_much_is_missing(length: int) -> None:
     stack = "b" + "x" * (length - 2) + "e"
     failure = Failure(stage="", class_name="", exception="", message="", stacktrace=stack)
-    found = read_context(context_headers(TP, 0, failure, Reader(name="", task="")))
+    found = read_context(context_headers(TP, 0, failure, FailedReader(name="", task="")))
 
     assert found is not None
     kept = found.stacktrace
@@ -242,7 +242,7 @@ def test_a_letter_knows_about_how_large_it_is() -> None:
         Failure(
             stage="s" * 20, class_name="c" * 500, exception="e" * 500, message="m" * 9_999, stacktrace="s" * 99_999
         ),
-        Reader(name="g" * 255, task="t" * 255),
+        FailedReader(name="g" * 255, task="t" * 255),
     )
 
     assert (whole.size, letter(1).size) == (2 + 3 + 3 + 1 + 100, 101)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, LogCorruptError, UnsupportedVersionError
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
-from kafkalike.model.groups.group_protocol import Assign, Known, Scheme, join
+from kafkalike.model.groups.group_protocol import Assign, GroupFacts, Scheme, join
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.histogram import Histogram
 from kafkalike.model.lag import CommitIndex, GrowthIndex, Moment, PartitionIndex, history
@@ -234,7 +234,7 @@ def test_the_assignor_that_most_members_like_best_is_taken() -> None:
 def joined(assign: Assign, ids: list[str], lists: list[tuple[str, ...]] | None = None) -> Roster:
     """The roster when these members have joined, one after the other."""
     schemes = {name: Scheme(name, assign) for name in ("own", "x", "y")}
-    known = Known(schemes=schemes, topics={"t": ("id", 2)}, metadata_seq=1, now_ms=1)
+    known = GroupFacts(schemes=schemes, topics={"t": ("id", 2)}, metadata_seq=1, now_ms=1)
     roster = Roster()
     for at, name in enumerate(ids):
         protocols = lists[at] if lists else ("own",)

@@ -9,11 +9,11 @@ import pytest
 
 from kafkalike.log.transactions.open_transaction import OpenTransaction, Staged
 from kafkalike.log.transactions.transaction_effects import HeldTransaction
-from kafkalike.model.transactions.transactional_id import Attempt, StagedFile, Topic
+from kafkalike.model.transactions.transactional_id import StagedFile, TopicLife, TransactionAttempt
 from tests.tools.instructions import interrupted_at
 
-TOPIC = Topic("t", "id")
-ATTEMPT = Attempt(1, 0, 1)
+TOPIC = TopicLife("t", "id")
+ATTEMPT = TransactionAttempt(1, 0, 1)
 STAGED = Staged(StagedFile("0", 1, 2), Counter({0: 2}))
 LAST = 200
 """More instructions than taking over a file has."""

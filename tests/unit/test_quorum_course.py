@@ -9,24 +9,24 @@ import pytest
 
 from kafkalike.model.replication import quorum_protocol, registers, takeover
 from kafkalike.model.replication.quorum_protocol import (
-    CopyCheckpoint,
-    FellBehindError,
+    CopyVoterCheckpoint,
     LastVersion,
     NewProposer,
     PutVersion,
     ReadVersion,
     SupplyVersion,
+    VoterFellBehindError,
 )
 from kafkalike.model.replication.registers import (
     Accept,
     Ballot,
     NoMajorityError,
-    Pause,
     Prepare,
+    ProposalBackoff,
     PutRequest,
     ReadRow,
+    SlotState,
     Stand,
-    Standing,
     UnreachableVoterError,
     VotersReplacedError,
 )
@@ -54,7 +54,7 @@ class Roots:
         self.rows: dict[tuple[str, int], list[Any]] = {}
         self.lost: set[str] = set()
         self.marks: dict[str, VoterSet] = {}
-        self.standing = Standing()
+        self.standing = SlotState()
         self.acts: list[Any] = []
         self.before: Callable[[Any], None] = lambda _: None
 
@@ -87,7 +87,7 @@ class Roots:
                 return None
             case LastVersion(voter):
                 return self.last(voter)
-            case CopyCheckpoint(voter, source):
+            case CopyVoterCheckpoint(voter, source):
                 found = self.checkpoints.get(source, -1)
                 self.checkpoints[voter] = max(found, self.checkpoints.get(voter, -1))
                 return found
@@ -220,7 +220,7 @@ def test_a_slot_that_was_closed_meanwhile_has_what_is_published() -> None:
 
     def faster(act: Any) -> None:
         if isinstance(act, PutRequest):
-            roots.standing = Standing(closed=True)
+            roots.standing = SlotState(closed=True)
             roots.versions["b"] = {0: Y}
 
     roots.before = faster
@@ -230,9 +230,9 @@ def test_a_slot_that_was_closed_meanwhile_has_what_is_published() -> None:
 
 def test_a_slot_that_is_closed_and_of_which_nothing_is_left_is_one_of_long_ago() -> None:
     roots = Roots()
-    roots.standing = Standing(closed=True)
+    roots.standing = SlotState(closed=True)
 
-    with pytest.raises(FellBehindError):
+    with pytest.raises(VoterFellBehindError):
         roots.play(quorum_protocol.putting(0, X, VOTERS))
 
 
@@ -286,8 +286,8 @@ def test_a_version_that_was_decided_and_published_nowhere_is_learned_from_the_re
     assert (holding(roots, 0), holding(roots, 1)) == (dict.fromkeys(VOTERS, X), dict.fromkeys(VOTERS, Y))
 
 
-@pytest.mark.parametrize("standing", [Standing(closed=True), Standing(replaced=True)])
-def test_a_voter_stays_behind_while_nobody_can_say_what_it_lacks(standing: Standing) -> None:
+@pytest.mark.parametrize("standing", [SlotState(closed=True), SlotState(replaced=True)])
+def test_a_voter_stays_behind_while_nobody_can_say_what_it_lacks(standing: SlotState) -> None:
     roots = Roots()
     roots.standing = standing
 
@@ -298,7 +298,7 @@ def test_a_voter_stays_behind_while_nobody_can_say_what_it_lacks(standing: Stand
 def test_a_checkpoint_spares_the_versions_below_it() -> None:
     roots = Roots()
     roots.checkpoints = {"c": 4}
-    roots.standing = Standing(closed=True)
+    roots.standing = SlotState(closed=True)
 
     assert roots.play(quorum_protocol.bringing("a", 5, Y, VOTERS, VOTERS)) is True
     assert (roots.last("a"), roots.versions["a"]) == (5, {5: Y})
@@ -338,7 +338,7 @@ def test_a_vote_that_a_voter_did_not_confirm_decides_nothing() -> None:
     roots.rows["c", 0] = [Prepare(Ballot(1, "somebody else"))]
 
     def b_does_not_say_how_it_stands(act: Any) -> None:
-        if isinstance(act, Pause):
+        if isinstance(act, ProposalBackoff):
             raise StoppedError
         said = mine in roots.rows.get(("b", 0), [])
         roots.lost = {"b"} if said and isinstance(act, Stand) and act.voter == "b" else set()
@@ -363,7 +363,7 @@ def test_one_voter_of_three_decides_nothing(lost: set[str]) -> None:
 
     with pytest.raises(NoMajorityError):
         roots.play(registers.proposing(0, VOTERS, "me", X))
-    assert roots.asked(Pause) == []
+    assert roots.asked(ProposalBackoff) == []
 
 
 def test_a_value_that_may_be_decided_is_the_one_that_is_proposed() -> None:
@@ -387,14 +387,16 @@ def test_who_is_overtaken_waits_longer_each_time() -> None:
                 row = roots.rows.setdefault((voter, 0), [])
                 row.append(Prepare(Ballot(act.request.ballot.number + 1, "other")))
             turn += act.voter == "c" or 0
-        if isinstance(act, Pause):
+        if isinstance(act, ProposalBackoff):
             turn += 1
 
     roots.before = overtake
 
     assert roots.play(registers.proposing(0, VOTERS, "me", X)) == X
-    assert [pause.attempt for pause in roots.asked(Pause)] == list(range(1, len(roots.asked(Pause)) + 1))
-    assert roots.asked(Pause)
+    assert [pause.attempt for pause in roots.asked(ProposalBackoff)] == list(
+        range(1, len(roots.asked(ProposalBackoff)) + 1)
+    )
+    assert roots.asked(ProposalBackoff)
 
 
 def test_a_put_whose_answer_was_lost_is_not_made_again() -> None:
@@ -414,7 +416,7 @@ def test_a_put_whose_answer_was_lost_is_not_made_again() -> None:
 
 def test_voters_that_were_replaced_decide_nothing() -> None:
     roots = Roots()
-    roots.standing = Standing(replaced=True)
+    roots.standing = SlotState(replaced=True)
 
     with pytest.raises(VotersReplacedError):
         roots.play(registers.proposing(0, VOTERS, "me", X))
@@ -436,7 +438,7 @@ def test_new_voters_go_on_where_the_old_ones_ended() -> None:
 
     taken = roots.play(takeover.taking_over(OLD, NEW))
 
-    assert taken == takeover.Taken(VOTERS, {"a": 1, "b": 0, "c": 0}, (), 2, sure=True)
+    assert taken == takeover.TakeoverResult(VOTERS, {"a": 1, "b": 0, "c": 0}, (), 2, sure=True)
     assert roots.asked(NewRecord) == [NewRecord(NEW, VOTERS, 2)]
     for voter in NEW.voters:
         assert roots.versions[voter] == {0: X, 1: Y, 2: Content("record", 1)}
@@ -495,7 +497,7 @@ def test_with_one_old_voter_it_is_done_only_by_who_may_lose_something() -> None:
         roots.play(takeover.taking_over(OLD, NEW))
     taken = roots.play(takeover.taking_over(OLD, NEW, lossy=True))
 
-    assert taken == takeover.Taken(("c", "o"), {"c": 0, "o": 1}, (), 2, sure=False)
+    assert taken == takeover.TakeoverResult(("c", "o"), {"c": 0, "o": 1}, (), 2, sure=False)
     assert roots.versions["d"] == {0: X, 1: Y, 2: Content("record", 1)}
 
 

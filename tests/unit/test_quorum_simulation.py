@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkalike.model.replication import quorum_protocol, registers, takeover
-from kafkalike.model.replication.registers import Standing, UnreachableVoterError
+from kafkalike.model.replication.registers import SlotState, UnreachableVoterError
 from tests.tools import quorum_world
 from tests.tools.effort import examples, seeds
 from tests.tools.quorum_world import Content, Voters, play
@@ -43,7 +43,7 @@ def test_histories_that_were_broken_once_are_sound(seed: int) -> None:
 
 
 def nobody_asks_how_a_voter_stands(patch: pytest.MonkeyPatch) -> None:
-    changed(patch, registers.Stand, lambda _: Standing())
+    changed(patch, registers.Stand, lambda _: SlotState())
 
 
 def clean_up_is_overlooked(patch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,13 @@ from kafkalike.model.replication.registers import (
     Accept,
     Ballot,
     NoMajorityError,
-    Pause,
     Prepare,
+    ProposalBackoff,
     PutRequest,
     ReadRow,
     Request,
+    SlotState,
     Stand,
-    Standing,
     UnreachableVoterError,
     Voted,
     decided,
@@ -111,7 +111,7 @@ class Voters:
             return None
 
     def carry_out(self, n: int, act: Any) -> Any:
-        if isinstance(act, Pause):
+        if isinstance(act, ProposalBackoff):
             return None
         if self.faulty and ((n, act.voter) in self.blocked or self.chance.random() < self.lost):
             if isinstance(act, PutRequest) and (n, act.voter) not in self.blocked:
@@ -120,7 +120,7 @@ class Voters:
                     self.land(self.late.pop())
             raise UnreachableVoterError
         if isinstance(act, Stand):
-            return Standing()
+            return SlotState()
         if isinstance(act, ReadRow):
             return self.rows[act.voter][act.since :]
         return self.land(act)

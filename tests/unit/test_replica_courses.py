@@ -12,11 +12,11 @@ from kafkalike.model.replication.registration import (
     UNSEEN,
     Configuration,
     FellBehindError,
-    Loss,
     NoReplicaLeftError,
     OtherBytesError,
     Registration,
     Replica,
+    UncleanElection,
     UnreachableError,
     View,
     chosen_unclean,
@@ -152,12 +152,12 @@ def test_who_leaves_takes_along_who_is_joining() -> None:
 
 def test_an_unclean_choice_says_what_may_be_lost() -> None:
     """And each one before it."""
-    earlier = Loss(1, ONE, 3, (TWO,))
+    earlier = UncleanElection(1, ONE, 3, (TWO,))
     before = Registration(4, (ONE, TWO), None, 2, (earlier,))
     chosen = Replica(3, 77)
 
     assert chosen_unclean(before, chosen, 9, 2) == Registration(
-        5, (chosen,), None, 77, (earlier, Loss(5, chosen, 9, (ONE, TWO), 2))
+        5, (chosen,), None, 77, (earlier, UncleanElection(5, chosen, 9, (ONE, TWO), 2))
     )
     assert chosen_unclean(before, chosen, 9).losses[-1].files == 0
 
@@ -184,7 +184,11 @@ def test_a_replica_is_chosen_uncleanly_under_a_name_of_its_own() -> None:
 
     chosen = roots.play(isr_changes.choosing_unclean(THREE))
 
-    assert chosen == roots.registered == Registration(7, (renamed,), None, 77, (Loss(7, renamed, 2, (ONE, TWO), 2),))
+    assert (
+        chosen
+        == roots.registered
+        == Registration(7, (renamed,), None, 77, (UncleanElection(7, renamed, 2, (ONE, TWO), 2),))
+    )
     assert roots.log(renamed) == "abcS"
     assert roots.versions[renamed][3] == Content("S", Configuration(7, (renamed,)))
     assert roots.log(THREE) == "abc"
@@ -490,7 +494,7 @@ def test_a_writer_that_meets_a_newer_seal_goes_on_in_that_configuration() -> Non
 
 
 def test_a_process_whose_log_was_given_up_is_late() -> None:
-    losses = (Loss(2, ONE, 0, (TWO,)), Loss(5, THREE, 0, (ONE,)))
+    losses = (UncleanElection(2, ONE, 0, (TWO,)), UncleanElection(5, THREE, 0, (ONE,)))
     registered = Registration(6, (THREE,), None, 0, losses)
     roots = Roots(registered, r3="a")
 

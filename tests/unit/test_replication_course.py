@@ -11,10 +11,10 @@ from kafkalike.model.replication import acts, course, isr_changes
 from kafkalike.model.replication.registration import (
     Configuration,
     FellBehindError,
-    Loss,
     OtherBytesError,
     Registration,
     Replica,
+    UncleanElection,
     UnreachableError,
     View,
 )
@@ -163,7 +163,7 @@ def test_where_the_log_knows_a_later_configuration_its_leader_is_asked() -> None
 
 
 def test_a_log_that_was_given_up_is_not_read_on() -> None:
-    given_up = TWO_IN_SYNC._replace(epoch=6, losses=(Loss(6, TWO, 3, (ONE,)),))
+    given_up = TWO_IN_SYNC._replace(epoch=6, losses=(UncleanElection(6, TWO, 3, (ONE,)),))
 
     with pytest.raises(FellBehindError):
         asked(course.looking_up(4, VIEW, given_up))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.model.maintenance.retention import (
-    Hold,
+    RetentionHold,
     RetentionPlan,
     RetentionPolicy,
     append_times,
@@ -44,7 +44,7 @@ def log_of(*facts: tuple[int, int, int]) -> list[Segment]:
 
 
 def plan(
-    segments: list[Segment], policy: RetentionPolicy, log_start: int = 0, hold: Hold | None = None
+    segments: list[Segment], policy: RetentionPolicy, log_start: int = 0, hold: RetentionHold | None = None
 ) -> RetentionPlan:
     return plan_retention(0, segments, log_start=log_start, now_ms=NOW, policy=policy, hold=hold)
 
@@ -244,8 +244,8 @@ def test_ten_thousand_segments_are_planned_at_once() -> None:
 # --- groups that retention waits for -------------------------------------------------------------
 
 
-def hold(max_ms: int = 10_000, max_bytes: int = -1, **offsets: int) -> Hold:
-    return Hold(offsets=offsets, max_ms=max_ms, max_bytes=max_bytes)
+def hold(max_ms: int = 10_000, max_bytes: int = -1, **offsets: int) -> RetentionHold:
+    return RetentionHold(offsets=offsets, max_ms=max_ms, max_bytes=max_bytes)
 
 
 def test_segments_that_a_group_has_not_read_stay() -> None:
@@ -278,7 +278,7 @@ def test_waiting_only_ever_keeps_more_and_never_beyond_the_ceiling(
 ) -> None:
     """Between what the policy deletes and what the ceiling deletes."""
     segments = log_of(*made)
-    groups = Hold(offsets=offsets, max_ms=ceiling, max_bytes=-1)
+    groups = RetentionHold(offsets=offsets, max_ms=ceiling, max_bytes=-1)
     at_ceiling = replace(policy, retention_ms=ceiling, retention_bytes=-1)
 
     waited, without = plan(segments, policy, hold=groups), plan(segments, policy)

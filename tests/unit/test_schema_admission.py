@@ -38,7 +38,7 @@ def registry(**schemas: Schema) -> tuple[World, dict[str, int]]:
     world, ids = World(), {}
     for subject, schema in schemas.items():
         name = subject.replace("__", "-").replace("_dot_", ".")
-        wanted = registration_rules.Wanted(subject=name, schema=registration_rules.prepared(schema))
+        wanted = registration_rules.RegistrationRequest(subject=name, schema=registration_rules.prepared(schema))
         ids[name] = world.add(registration_rules.register(world.state, wanted, ANYTHING, 1)).id
     return world, ids
 

@@ -48,7 +48,7 @@ def test_a_registry_is_written_as_confluent_writes_its_topic() -> None:
     world.add(
         registration_rules.take_over(
             world.state,
-            registration_rules.Wanted(
+            registration_rules.RegistrationRequest(
                 subject="b", schema=Schema("AVRO", "9"), id=9, version=4, deleted=True, guid=GUID
             ),
             TOY,
@@ -57,7 +57,7 @@ def test_a_registry_is_written_as_confluent_writes_its_topic() -> None:
     )
     world.add(
         registration_rules.register(
-            world.state, registration_rules.Wanted(subject="d", schema=Schema("JSON", '"é"')), TEXTS, 1
+            world.state, registration_rules.RegistrationRequest(subject="d", schema=Schema("JSON", '"é"')), TEXTS, 1
         )
     )
 
@@ -132,7 +132,7 @@ def test_a_version_says_all_that_is_kept_of_it() -> None:
     contents = schemas_topic.read_records([given, bare])
 
     assert contents.schemas == {
-        ("a", 3): registration_rules.Wanted(
+        ("a", 3): registration_rules.RegistrationRequest(
             subject="a",
             version=3,
             id=5,
@@ -141,7 +141,9 @@ def test_a_version_says_all_that_is_kept_of_it() -> None:
             deleted=True,
         ),
         # The order of its keys stays: there may be two ids of schemas that differ in it alone.
-        ("b", 2): registration_rules.Wanted(subject="b", version=2, id=4, schema=Schema("AVRO", '{"b":1,"a":2}')),
+        ("b", 2): registration_rules.RegistrationRequest(
+            subject="b", version=2, id=4, schema=Schema("AVRO", '{"b":1,"a":2}')
+        ),
     }
 
 

@@ -23,8 +23,8 @@ def said(act: Callable[[], object]) -> tuple[int, int, str]:
     return caught.value.http_status_code, caught.value.error_code, caught.value.error_message
 
 
-def wanted(subject: str, schema: Schema, **more: Any) -> registration_rules.Wanted:
-    return registration_rules.Wanted(subject=subject, schema=schema, **more)
+def wanted(subject: str, schema: Schema, **more: Any) -> registration_rules.RegistrationRequest:
+    return registration_rules.RegistrationRequest(subject=subject, schema=schema, **more)
 
 
 def register(state: RegistryState, subject: str, schema: Schema, **more: Any) -> registration_rules.Plan:

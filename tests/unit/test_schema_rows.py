@@ -38,8 +38,8 @@ MARK = fingerprint(ONE)
 OWN_GUID = guid_of(MARK)
 
 
-def wanted(subject: str, schema: Schema, **more: Any) -> registration_rules.Wanted:
-    return registration_rules.Wanted(subject=subject, schema=schema, **more)
+def wanted(subject: str, schema: Schema, **more: Any) -> registration_rules.RegistrationRequest:
+    return registration_rules.RegistrationRequest(subject=subject, schema=schema, **more)
 
 
 def row(value: str = "", **facts: Any) -> SchemaRow:

@@ -235,8 +235,8 @@ def test_nothing_is_changed_in_a_read_only_mode(mode: str) -> None:
     world.register("a", TWO)
 
 
-def wanted(subject: str, schema: Schema, **more: Any) -> registration_rules.Wanted:
-    return registration_rules.Wanted(subject=subject, schema=schema, **more)
+def wanted(subject: str, schema: Schema, **more: Any) -> registration_rules.RegistrationRequest:
+    return registration_rules.RegistrationRequest(subject=subject, schema=schema, **more)
 
 
 def test_an_override_counts_before_a_subjects_own_mode() -> None:
@@ -474,7 +474,7 @@ def test_an_import_that_contradicts_what_is_here_is_refused_as_a_whole() -> None
     world = World()
     world.register("a", ONE)
 
-    def imported(*more: registration_rules.Wanted) -> object:
+    def imported(*more: registration_rules.RegistrationRequest) -> object:
         contents = schemas_topic.Contents(schemas={(w.subject, w.version or 0): w for w in more})
         return schemas_topic.import_all(world.state, contents, TOY, 1)
 
@@ -634,7 +634,7 @@ def test_who_imports_an_id_again_makes_no_second_version() -> None:
     """A writer that got no answer asks again, and clients do so by themselves."""
     world = World()
     world.add(registry_settings.set_mode(world.state, "", "IMPORT", 1, force=False))
-    wanted = registration_rules.Wanted(subject="a", schema=ONE, id=7)
+    wanted = registration_rules.RegistrationRequest(subject="a", schema=ONE, id=7)
 
     first = world.add(registration_rules.register(world.state, wanted, TOY, 1))
     again = world.add(registration_rules.register(world.state, wanted, TOY, 1))

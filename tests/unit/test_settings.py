@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import InvalidConfigurationError
 from kafkalike.model.config.properties import as_text
-from kafkalike.model.config.server_config import SERVER_PROPERTIES, TOPIC_DEFAULTS, ServerConfig
+from kafkalike.model.config.server_config import SERVER_PROPERTIES, TOPIC_DEFAULTS, ServerProperties
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES, TopicConfig
 
 HOUR, MINUTE = 3_600_000, 60_000
@@ -105,7 +105,7 @@ def test_milliseconds_win_over_minutes_and_minutes_over_hours(
 ) -> None:
     """The finest unit that is set, else Kafka's seven days."""
     given_values = {"log.retention.ms": ms, "log.retention.minutes": minutes, "log.retention.hours": hours}
-    server = ServerConfig.from_properties({n: str(v) for n, v in given_values.items() if v is not None})
+    server = ServerProperties.from_properties({n: str(v) for n, v in given_values.items() if v is not None})
 
     found = int(server.effective({})["retention.ms"])
 
@@ -116,12 +116,12 @@ def test_milliseconds_win_over_minutes_and_minutes_over_hours(
 @pytest.mark.parametrize("name", ["log.retention.ms", "log.retention.minutes", "log.retention.hours"])
 def test_minus_one_keeps_records_forever_in_every_unit(name: str) -> None:
     """It is not minus one hour."""
-    assert ServerConfig.from_properties({name: "-1"}).effective({})["retention.ms"] == "-1"
+    assert ServerProperties.from_properties({name: "-1"}).effective({})["retention.ms"] == "-1"
 
 
 def test_a_topics_own_setting_wins_over_the_servers() -> None:
     """And the server's over Kafka's."""
-    server = ServerConfig.from_properties({"log.roll.hours": "2", "compression.type": "zstd"})
+    server = ServerProperties.from_properties({"log.roll.hours": "2", "compression.type": "zstd"})
 
     found = server.effective({"compression.type": "gzip"})
 
@@ -134,7 +134,7 @@ def test_a_topics_own_setting_wins_over_the_servers() -> None:
 def test_every_unit_gives_a_value_the_topic_setting_allows(name: str, ms: int) -> None:
     """Whatever a server may say, topics can be made with it."""
     for text in ("1", "168", str(2**31 - 1)):
-        config = ServerConfig.from_properties({name: text}).effective({})
+        config = ServerProperties.from_properties({name: text}).effective({})
         setting = "segment.ms" if "roll" in name else "retention.ms"
         assert TOPIC_PROPERTIES.check(setting, config[setting]) == int(text) * ms
 
@@ -143,18 +143,18 @@ def test_every_unit_gives_a_value_the_topic_setting_allows(name: str, ms: int) -
 def test_a_server_default_that_no_topic_could_have_is_refused(text: str) -> None:
     """At the server, not at the next topic."""
     with pytest.raises(InvalidConfigurationError):
-        ServerConfig.from_properties({"log.roll.hours": text})
+        ServerProperties.from_properties({"log.roll.hours": text})
 
 
 def test_an_unknown_server_setting_names_the_nearest_one() -> None:
     """As for topics; those of the broker's process say that there is none."""
     with pytest.raises(InvalidConfigurationError, match=r"did you mean 'num\.partitions'"):
-        ServerConfig.from_properties({"num.partition": "3"})
-    assert ServerConfig.from_properties({"offsets.topic.num.partitions": "1"}).settings
+        ServerProperties.from_properties({"num.partition": "3"})
+    assert ServerProperties.from_properties({"offsets.topic.num.partitions": "1"}).settings
     with pytest.raises(InvalidConfigurationError, match="offsets of all groups are in one table"):
-        ServerConfig.from_properties({"offsets.topic.num.partitions": "50"})
+        ServerProperties.from_properties({"offsets.topic.num.partitions": "50"})
     with pytest.raises(InvalidConfigurationError, match="no broker process"):
-        ServerConfig.from_properties({"zookeeper.connect": "x"})
+        ServerProperties.from_properties({"zookeeper.connect": "x"})
 
 
 def test_a_file_in_the_root_wins_over_the_environments(tmp_path: Path) -> None:
@@ -164,10 +164,10 @@ def test_a_file_in_the_root_wins_over_the_environments(tmp_path: Path) -> None:
     named.write_text("num.partitions=5\n")
     environ = {"KAFKALIKE_SERVER_PROPERTIES": str(named)}
 
-    assert ServerConfig.load(str(root), {}).num_partitions == 1
-    assert ServerConfig.load(str(root), environ).num_partitions == 5
+    assert ServerProperties.load(str(root), {}).num_partitions == 1
+    assert ServerProperties.load(str(root), environ).num_partitions == 5
     (root / "server.properties").write_text("# ours\nnum.partitions = 7\nauto.create.topics.enable:false\n")
-    found = ServerConfig.load(str(root), environ)
+    found = ServerProperties.load(str(root), environ)
     assert (found.num_partitions, found.auto_create_topics) == (7, False)
 
 
@@ -179,7 +179,7 @@ def test_a_bad_server_file_is_named(tmp_path: Path, content: str | None) -> None
         path.write_text(content)
 
     with pytest.raises(InvalidConfigurationError, match=r"server\.properties"):
-        ServerConfig.load(None, {"KAFKALIKE_SERVER_PROPERTIES": str(path)})
+        ServerProperties.load(None, {"KAFKALIKE_SERVER_PROPERTIES": str(path)})
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_a_bad_server_file_is_named(tmp_path: Path, content: str | None) -> None
 def test_a_file_contradicts_defaults_by_effect(
     file: dict[str, str], others: list[dict[str, str]], found: list[str]
 ) -> None:
-    known = [ServerConfig.from_properties(other) for other in others]
-    assert ServerConfig.from_properties(file).contradictions(*known) == found
+    known = [ServerProperties.from_properties(other) for other in others]
+    assert ServerProperties.from_properties(file).contradictions(*known) == found
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_file_contradicts_defaults_by_effect(
 def test_files_of_two_roots_conflict_where_both_set_something(
     one: dict[str, str], other: dict[str, str], found: list[str]
 ) -> None:
-    assert ServerConfig.from_properties(one).conflicts(ServerConfig.from_properties(other)) == found
+    assert ServerProperties.from_properties(one).conflicts(ServerProperties.from_properties(other)) == found
 
 
 @pytest.mark.parametrize("kind", ["folder", "link to nothing"])
@@ -234,12 +234,12 @@ def test_a_server_file_that_is_there_and_cannot_be_read_is_an_error(tmp_path: Pa
         file.symlink_to(tmp_path / "nowhere")
 
     with pytest.raises(InvalidConfigurationError, match=r"server\.properties' cannot be read"):
-        ServerConfig.load(str(tmp_path), {})
+        ServerProperties.load(str(tmp_path), {})
 
 
 def test_the_shipped_server_file_says_nothing_wrong() -> None:
     """`conf/server.properties`."""
-    ServerConfig.from_file(Path(__file__).parents[2] / "conf" / "server.properties")
+    ServerProperties.from_file(Path(__file__).parents[2] / "conf" / "server.properties")
 
 
 # --- topics ------------------------------------------------------------------------------------

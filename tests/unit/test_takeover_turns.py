@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kafkalike.model.replication import quorum_protocol, registers, takeover
-from kafkalike.model.replication.registers import NoMajorityError, Standing, UnreachableVoterError, proposing
+from kafkalike.model.replication.registers import NoMajorityError, SlotState, UnreachableVoterError, proposing
 from kafkalike.model.replication.takeover import NEXT, OtherTakeoverError, VoterSet, taking_over
 
 OLD, NEW = VoterSet(0, ("a", "b", "c")), VoterSet(1, ("d", "e", "f"))
@@ -55,14 +55,14 @@ class Folders:
             case registers.Stand():
                 mark = self.marks.get(act.voter)
                 replaced = mark is not None and act.voter not in mark.voters
-                return Standing() if act.slot == NEXT else Standing(self.last(act.voter) >= act.slot, replaced)
+                return SlotState() if act.slot == NEXT else SlotState(self.last(act.voter) >= act.slot, replaced)
             case quorum_protocol.ReadVersion():
                 return self.log.get(act.voter, {}).get(act.version)
             case quorum_protocol.LastVersion():
                 return self.last(act.voter)
             case quorum_protocol.PutVersion():
                 self.log.setdefault(act.voter, {}).setdefault(act.version, act.content)
-            case quorum_protocol.CopyCheckpoint():
+            case quorum_protocol.CopyVoterCheckpoint():
                 found = self.checkpoints.get(act.source, -1)
                 self.checkpoints[act.voter] = max(found, self.checkpoints.get(act.voter, -1))
                 return found

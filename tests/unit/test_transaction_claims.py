@@ -11,8 +11,8 @@ from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions.group_claims import GroupClaim, check_partitions
-from kafkalike.model.transactions.rules import Wanted, plan_commit, plan_init
-from kafkalike.model.transactions.transactional_id import Attempt, Entries, WriteName
+from kafkalike.model.transactions.rules import CommitRequest, plan_commit, plan_init
+from kafkalike.model.transactions.transactional_id import Entries, TransactionAttempt, WriteName
 
 TP = TopicPartition("in", 0)
 NAME = WriteName("stream:q", 7)
@@ -29,9 +29,9 @@ def groups(*, members: bool) -> GroupsState:
 
 def commit(state: GroupsState, claim: GroupClaim, topic_id: str = "new") -> Entries | None:
     known = state.transactions["q"]
-    wanted = Wanted(
+    wanted = CommitRequest(
         transactional_id="q",
-        attempt=Attempt(known.producer_id, known.epoch, 1),
+        attempt=TransactionAttempt(known.producer_id, known.epoch, 1),
         offsets={claim: {TP: OffsetAndMetadata(4)}},
         settled=0,
         name=NAME,

@@ -30,27 +30,27 @@ from kafkalike.model.transactions.acts import (
 )
 from kafkalike.model.transactions.course import aborting, beginning, committing, fencing, forgetting
 from kafkalike.model.transactions.roll_forward import cutting, finishing, helping, looking, rolling
-from kafkalike.model.transactions.rules import UnsettledError, Wanted
+from kafkalike.model.transactions.rules import CommitRequest, UnsettledError
 from kafkalike.model.transactions.transaction_views import LostPart, Past, TopicCut, whole_versions
 from kafkalike.model.transactions.transactional_id import (
-    Attempt,
-    Committed,
+    CommittedTransaction,
     Entries,
-    Folder,
-    Part,
     StagedFile,
-    Standing,
-    Topic,
+    StagedFolder,
+    TopicLife,
+    TransactionalIdState,
+    TransactionAttempt,
+    TransactionPart,
     Why,
 )
 from kafkalike.model.transactions.upkeep import is_over, leaving_out, maintaining
 
-A, B = Topic("a", "a-id"), Topic("b", "b-id")
-PART_A = Part(topic=A, counts={0: 2}, files=(StagedFile("0", 1, 2),))
-PART_B = Part(topic=B, counts={1: 1}, files=(StagedFile("1", 3, 4),))
-ATTEMPT = Attempt(7, 3, 2)
-OPEN = Standing(producer_id=7, epoch=3, number=1, why=Why.INIT, timeout_ms=40, client_id="c", changed_ms=50)
-DECISION = Committed(attempt=ATTEMPT, seq=1, parts=(PART_A, PART_B))
+A, B = TopicLife("a", "a-id"), TopicLife("b", "b-id")
+PART_A = TransactionPart(topic=A, counts={0: 2}, files=(StagedFile("0", 1, 2),))
+PART_B = TransactionPart(topic=B, counts={1: 1}, files=(StagedFile("1", 3, 4),))
+ATTEMPT = TransactionAttempt(7, 3, 2)
+OPEN = TransactionalIdState(producer_id=7, epoch=3, number=1, why=Why.INIT, timeout_ms=40, client_id="c", changed_ms=50)
+DECISION = CommittedTransaction(attempt=ATTEMPT, seq=1, parts=(PART_A, PART_B))
 DECIDED = replace(OPEN, number=2, why=Why.COMMIT, committed=DECISION)
 PLACE_A = Appended(version=1, ranges={0: range(2)}, append_time_ms=60)
 PLACE_B = Appended(version=1, ranges={1: range(1)}, append_time_ms=60)
@@ -58,7 +58,7 @@ NOW: Final = 60
 GONE = KafkaStorageError("no answer")
 
 
-def table(*standings: tuple[str, Standing | None]) -> GroupsState:
+def table(*standings: tuple[str, TransactionalIdState | None]) -> GroupsState:
     """A table with a row for each of these."""
     state = GroupsState()
     for name, standing in standings:
@@ -138,7 +138,9 @@ def test_a_new_id_begins_with_one_row() -> None:
     told = Told(beginning("id", timeout_ms=9, client_id="c"), [table(), table()])
 
     assert told.steps == [LookAtGroups(), "begin"]
-    assert told.returned == Standing(producer_id=1, epoch=0, why=Why.INIT, timeout_ms=9, client_id="c", changed_ms=NOW)
+    assert told.returned == TransactionalIdState(
+        producer_id=1, epoch=0, why=Why.INIT, timeout_ms=9, client_id="c", changed_ms=NOW
+    )
 
 
 def test_whoever_takes_an_id_over_brings_in_its_decision_and_removes_the_files_of_its_epoch() -> None:
@@ -150,7 +152,7 @@ def test_whoever_takes_an_id_over_brings_in_its_decision_and_removes_the_files_o
     assert isinstance(beside, Beside)
     assert len(beside.courses) == 2
     assert told.steps == [LookAtGroups(), beside, Remove(*ATTEMPT), "begin", Remove(7, 3)]
-    assert told.returned == Standing(
+    assert told.returned == TransactionalIdState(
         producer_id=7,
         epoch=4,
         why=Why.INIT,
@@ -178,8 +180,8 @@ def test_an_id_that_decides_meanwhile_is_settled_again() -> None:
     assert told.returned.epoch == 4
 
 
-def wanted(settled: int = 0) -> Wanted:
-    return Wanted(transactional_id="id", attempt=ATTEMPT, parts=(PART_A, PART_B), offsets={}, settled=settled)
+def wanted(settled: int = 0) -> CommitRequest:
+    return CommitRequest(transactional_id="id", attempt=ATTEMPT, parts=(PART_A, PART_B), offsets={}, settled=settled)
 
 
 def test_a_commit_decides_and_then_brings_it_into_the_topics() -> None:
@@ -198,7 +200,7 @@ def test_a_commit_decides_and_then_brings_it_into_the_topics() -> None:
 
 
 def test_a_commit_of_nothing_looks_at_no_topics() -> None:
-    nothing = Wanted(transactional_id="id", attempt=ATTEMPT, offsets={}, settled=0)
+    nothing = CommitRequest(transactional_id="id", attempt=ATTEMPT, offsets={}, settled=0)
 
     told = Told(committing(nothing), [table(("id", OPEN)), []])
 
@@ -255,11 +257,15 @@ def test_an_abort_is_a_row_and_then_the_files_go() -> None:
     [
         (replace(OPEN, epoch=4), ProducerFencedError, [Remove(*ATTEMPT)]),
         (replace(OPEN, producer_id=9), ProducerFencedError, [Remove(*ATTEMPT)]),
-        (replace(DECIDED, committed=replace(DECISION, attempt=Attempt(7, 3, 1)), number=1), UnsettledError, []),
+        (
+            replace(DECIDED, committed=replace(DECISION, attempt=TransactionAttempt(7, 3, 1)), number=1),
+            UnsettledError,
+            [],
+        ),
     ],
 )
 def test_files_of_an_epoch_that_is_over_go_though_the_abort_is_refused(
-    standing: Standing, error: type[Exception], files: list[Remove]
+    standing: TransactionalIdState, error: type[Exception], files: list[Remove]
 ) -> None:
     """Of what is not over they stay."""
     course = aborting("id", ATTEMPT, settled=0, in_doubt=False)
@@ -268,7 +274,7 @@ def test_files_of_an_epoch_that_is_over_go_though_the_abort_is_refused(
 
 
 def test_an_abort_knows_what_is_settled_and_what_is_in_doubt() -> None:
-    before = replace(DECIDED, number=1, committed=replace(DECISION, attempt=Attempt(7, 3, 1)))
+    before = replace(DECIDED, number=1, committed=replace(DECISION, attempt=TransactionAttempt(7, 3, 1)))
 
     told = Told(aborting("id", ATTEMPT, settled=1, in_doubt=False), [table(("id", before))])
     with pytest.raises(ProducerFencedError, match="is not known any more"):
@@ -313,7 +319,7 @@ def test_a_fence_of_a_transaction_that_is_over_touches_no_files() -> None:
     ],
 )
 def test_an_id_is_forgotten_unless_it_has_decided_something_meanwhile(
-    standing: Standing | None, settled: int, *, forgotten: bool
+    standing: TransactionalIdState | None, settled: int, *, forgotten: bool
 ) -> None:
     told = Told(forgetting("id", settled), [table(("id", standing))])
 
@@ -325,8 +331,8 @@ def test_an_id_is_forgotten_unless_it_has_decided_something_meanwhile(
 
 # --- settling --------------------------------------------------------------------------------
 
-FIRST = Committed(attempt=Attempt(5, 0, 1), seq=1, parts=(PART_A,))
-SECOND = Committed(attempt=Attempt(6, 0, 1), seq=2, parts=(PART_A, PART_B))
+FIRST = CommittedTransaction(attempt=TransactionAttempt(5, 0, 1), seq=1, parts=(PART_A,))
+SECOND = CommittedTransaction(attempt=TransactionAttempt(6, 0, 1), seq=2, parts=(PART_A, PART_B))
 TWO = table(
     ("x", replace(OPEN, producer_id=5, epoch=0, number=1, why=Why.COMMIT, committed=FIRST)),
     ("y", replace(OPEN, producer_id=6, epoch=0, number=1, why=Why.COMMIT, committed=SECOND)),
@@ -468,7 +474,9 @@ def test_maintenance_looks_at_the_files_first() -> None:
     assert told.returned == []
 
 
-def upkeep(standing: Standing | None, *folders: Folder, results: Sequence[object] = (), expiration: int = 99) -> Told:
+def upkeep(
+    standing: TransactionalIdState | None, *folders: StagedFolder, results: Sequence[object] = (), expiration: int = 99
+) -> Told:
     """Maintenance of one id, whose decision meets these results."""
     known = table(("id", standing))
     return Told(maintaining(expiration, NOW), [folders, known, list(results), []])
@@ -485,9 +493,11 @@ def upkeep(standing: Standing | None, *folders: Folder, results: Sequence[object
         (OPEN, ATTEMPT, False),
     ],
 )
-def test_files_go_that_nobody_can_need(standing: Standing | None, attempt: Attempt, *, removed: bool) -> None:
+def test_files_go_that_nobody_can_need(
+    standing: TransactionalIdState | None, attempt: TransactionAttempt, *, removed: bool
+) -> None:
     """Those of a later epoch than is known were begun after the look; those of an open transaction stay."""
-    told = upkeep(standing, Folder(attempt, 40))
+    told = upkeep(standing, StagedFolder(attempt, 40))
 
     assert told.steps == [
         ListFolders(),
@@ -500,7 +510,7 @@ def test_files_go_that_nobody_can_need(standing: Standing | None, attempt: Attem
 
 @pytest.mark.parametrize(("results", "removed"), [([None, None], True), ([None, GONE], False)])
 def test_files_of_a_decision_go_when_all_topics_have_it(results: list[object], *, removed: bool) -> None:
-    told = upkeep(DECIDED, Folder(ATTEMPT, 1), results=results)
+    told = upkeep(DECIDED, StagedFolder(ATTEMPT, 1), results=results)
 
     assert (Remove(*ATTEMPT) in told.steps) is removed
     assert told.returned == [result for result in results if result is not None]
@@ -510,14 +520,14 @@ def test_a_decision_that_was_not_looked_at_is_not_over() -> None:
     assert is_over(DECIDED, ATTEMPT, {}) is False
     assert not is_over(DECIDED, ATTEMPT, {1: False})
     assert is_over(DECIDED, ATTEMPT, {1: True})
-    assert is_over(DECIDED, Attempt(7, 3, 1), {})
-    assert not is_over(DECIDED, Attempt(7, 4, 1), {})
-    assert not is_over(DECIDED, Attempt(8, 0, 1), {})
+    assert is_over(DECIDED, TransactionAttempt(7, 3, 1), {})
+    assert not is_over(DECIDED, TransactionAttempt(7, 4, 1), {})
+    assert not is_over(DECIDED, TransactionAttempt(8, 0, 1), {})
 
 
 @pytest.mark.parametrize(("age_ms", "aborted"), [(40, False), (41, True)])
 def test_a_transaction_that_was_open_for_longer_than_its_timeout_is_aborted(age_ms: int, *, aborted: bool) -> None:
-    told = upkeep(OPEN, Folder(ATTEMPT, age_ms))
+    told = upkeep(OPEN, StagedFolder(ATTEMPT, age_ms))
 
     last = told.acts[-1]
     assert isinstance(last, Beside)
@@ -531,7 +541,7 @@ def test_a_transaction_that_was_open_for_longer_than_its_timeout_is_aborted(age_
 
 def test_maintenance_aborts_only_the_transaction_that_it_has_seen() -> None:
     """It may be over by now, and another one begun."""
-    last = upkeep(OPEN, Folder(ATTEMPT, 41)).acts[-1]
+    last = upkeep(OPEN, StagedFolder(ATTEMPT, 41)).acts[-1]
     assert isinstance(last, Beside)
     over = table(("id", replace(OPEN, number=2, why=Why.ABORT)))
 
@@ -552,12 +562,17 @@ def test_maintenance_brings_all_decisions_into_their_topics() -> None:
     [
         (OPEN, (), (), 10, True),
         (OPEN, (), (), 11, False),
-        (OPEN, (Folder(ATTEMPT, 1),), (), 10, False),
+        (OPEN, (StagedFolder(ATTEMPT, 1),), (), 10, False),
         (DECIDED, (), (None, None), 10, True),
     ],
 )
 def test_an_id_is_forgotten_that_was_not_used_for_long_and_has_no_files(
-    standing: Standing, folders: tuple[Folder, ...], results: tuple[object, ...], expiration: int, *, row: bool
+    standing: TransactionalIdState,
+    folders: tuple[StagedFolder, ...],
+    results: tuple[object, ...],
+    expiration: int,
+    *,
+    row: bool,
 ) -> None:
     told = upkeep(standing, *folders, results=results, expiration=expiration)
 

@@ -10,32 +10,32 @@ import pytest
 
 from kafkalike.model.group_state import GroupsState, transaction_rows
 from kafkalike.model.transactions import pending_decisions
-from kafkalike.model.transactions.pending_decisions import Due, Dues
+from kafkalike.model.transactions.pending_decisions import PendingDecision, PendingDecisions
 from kafkalike.model.transactions.roll_forward import pending
 from kafkalike.model.transactions.rules import plan_drop
 from kafkalike.model.transactions.transactional_id import (
-    Attempt,
-    Committed,
+    CommittedTransaction,
     Entries,
-    Part,
     StagedFile,
-    Standing,
-    Topic,
+    TopicLife,
+    TransactionalIdState,
+    TransactionAttempt,
+    TransactionPart,
     Why,
 )
 from tests.tools.effort import examples
 
-TOPICS = [Topic(f"topic {n}", f"id {n}") for n in range(6)]
+TOPICS = [TopicLife(f"topic {n}", f"id {n}") for n in range(6)]
 
 
-def walked(state: GroupsState) -> dict[str, list[Due]]:
+def walked(state: GroupsState) -> dict[str, list[PendingDecision]]:
     """What the index is to say, from all ids."""
-    found: defaultdict[str, list[Due]] = defaultdict(list)
+    found: defaultdict[str, list[PendingDecision]] = defaultdict(list)
     for name, standing in state.transactions.items():
         decision = standing.unsettled
         for part in () if decision is None else decision.parts:
             assert decision is not None
-            found[part.topic.topic_id].append(Due(decision.seq, name, decision, part, standing.changed_ms))
+            found[part.topic.topic_id].append(PendingDecision(decision.seq, name, decision, part, standing.changed_ms))
     return {topic_id: sorted(dues, key=lambda due: due.seq) for topic_id, dues in found.items()}
 
 
@@ -50,13 +50,15 @@ def random_entries(chance: random.Random, state: GroupsState, ids: int) -> Entri
         topic = chance.choice(TOPICS)
         decision = None if known is None else known.unsettled
         return None if decision is None else plan_drop(state, name, decision.seq, topic.topic_id, now_ms)
-    standing = Standing(producer_id=1, epoch=0, number=seq, why=Why(what), timeout_ms=1, changed_ms=now_ms)
+    standing = TransactionalIdState(producer_id=1, epoch=0, number=seq, why=Why(what), timeout_ms=1, changed_ms=now_ms)
     if standing.why is Why.COMMIT:
         parts = tuple(
-            Part(topic=topic, counts={0: 1}, files=(StagedFile("0", 1, 2),))
+            TransactionPart(topic=topic, counts={0: 1}, files=(StagedFile("0", 1, 2),))
             for topic in chance.sample(TOPICS, chance.randrange(4))
         )
-        standing = replace(standing, committed=Committed(attempt=Attempt(1, 0, seq), seq=seq, parts=parts))
+        standing = replace(
+            standing, committed=CommittedTransaction(attempt=TransactionAttempt(1, 0, seq), seq=seq, parts=parts)
+        )
     return Entries(transactional_id=name, standing=standing, now_ms=now_ms)
 
 
@@ -96,12 +98,15 @@ def test_the_index_is_what_a_walk_over_all_ids_says(seed: int, monkeypatch: pyte
 @pytest.mark.parametrize("order", ["in turn", "at random"])
 def test_blocks_stay_few(order: str) -> None:
     """Ids that commit again and again leave no crumbs: a change stays cheap."""
-    chance, dues, numbers = random.Random(1), Dues(), dict.fromkeys(range(500), 0)
-    decision, part = Committed(attempt=Attempt(1, 0, 1), seq=1), Part(topic=TOPICS[0], counts={}, files=())
+    chance, dues, numbers = random.Random(1), PendingDecisions(), dict.fromkeys(range(500), 0)
+    decision, part = (
+        CommittedTransaction(attempt=TransactionAttempt(1, 0, 1), seq=1),
+        TransactionPart(topic=TOPICS[0], counts={}, files=()),
+    )
 
     for seq in range(1, 3_000):
         of = seq % len(numbers) if order == "in turn" else chance.randrange(len(numbers))
-        dues = dues.drop(numbers[of], str(of)).put(Due(seq, str(of), decision, part, 0))
+        dues = dues.drop(numbers[of], str(of)).put(PendingDecision(seq, str(of), decision, part, 0))
         numbers[of] = seq
 
     assert [due.seq for due in dues] == sorted(seq for seq in numbers.values() if seq)
@@ -113,15 +118,18 @@ def test_blocks_stay_few(order: str) -> None:
 def test_a_block_is_split_at_its_end_or_in_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most come at the end, and leave full blocks behind."""
     monkeypatch.setattr(pending_decisions, "BLOCK", 4)
-    decision, part = Committed(attempt=Attempt(1, 0, 1), seq=1), Part(topic=TOPICS[0], counts={}, files=())
+    decision, part = (
+        CommittedTransaction(attempt=TransactionAttempt(1, 0, 1), seq=1),
+        TransactionPart(topic=TOPICS[0], counts={}, files=()),
+    )
 
-    def dues(*seqs: int) -> Dues:
-        made = Dues()
+    def dues(*seqs: int) -> PendingDecisions:
+        made = PendingDecisions()
         for seq in seqs:
-            made = made.put(Due(seq, "id", decision, part, 0))
+            made = made.put(PendingDecision(seq, "id", decision, part, 0))
         return made
 
-    def blocks(made: Dues) -> list[list[int]]:
+    def blocks(made: PendingDecisions) -> list[list[int]]:
         return [[due.seq for due in block] for block in made._blocks]
 
     assert blocks(dues(1, 3, 5, 7, 9)) == [[1, 3, 5, 7], [9]]
@@ -133,11 +141,14 @@ def test_a_block_is_split_at_its_end_or_in_its_middle(monkeypatch: pytest.Monkey
 
 
 def test_a_decision_of_the_same_number_and_id_takes_the_place_of_the_one_before() -> None:
-    decision, part = Committed(attempt=Attempt(1, 0, 1), seq=1), Part(topic=TOPICS[0], counts={}, files=())
-    first, again = Due(1, "id", decision, part, 0), Due(1, "id", decision, part, 9)
+    decision, part = (
+        CommittedTransaction(attempt=TransactionAttempt(1, 0, 1), seq=1),
+        TransactionPart(topic=TOPICS[0], counts={}, files=()),
+    )
+    first, again = PendingDecision(1, "id", decision, part, 0), PendingDecision(1, "id", decision, part, 9)
 
-    assert list(Dues().put(first).put(again)) == [again]
-    assert list(Dues().put(first).put(again._replace(transactional_id="other"))) == [
+    assert list(PendingDecisions().put(first).put(again)) == [again]
+    assert list(PendingDecisions().put(first).put(again._replace(transactional_id="other"))) == [
         first,
         again._replace(transactional_id="other"),
     ]

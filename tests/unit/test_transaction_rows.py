@@ -13,13 +13,13 @@ from kafkalike.model.group_state import TRANSACTION, GroupRow, GroupsState, tran
 from kafkalike.model.maintenance.control_rows import kept_group_rows
 from kafkalike.model.transactions.rules import plan_drop
 from kafkalike.model.transactions.transactional_id import (
-    Attempt,
-    Committed,
+    CommittedTransaction,
     Entries,
-    Part,
     StagedFile,
-    Standing,
-    Topic,
+    TopicLife,
+    TransactionalIdState,
+    TransactionAttempt,
+    TransactionPart,
     Why,
     WriteName,
 )
@@ -31,8 +31,8 @@ names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5).filter(
 
 
 parts = st.builds(
-    Part,
-    topic=st.builds(Topic, names, names),
+    TransactionPart,
+    topic=st.builds(TopicLife, names, names),
     counts=st.dictionaries(st.integers(0, 9), st.integers(1, 99), min_size=1, max_size=3),
     files=st.lists(st.builds(StagedFile, names, whole, whole), min_size=1, max_size=3).map(tuple),
     layout=names,
@@ -40,22 +40,24 @@ parts = st.builds(
 
 
 @st.composite
-def standings(draw: st.DrawFn, seq: int = 9) -> Standing:
+def standings(draw: st.DrawFn, seq: int = 9) -> TransactionalIdState:
     why = draw(st.sampled_from(list(Why)))
-    attempt = Attempt(draw(whole), draw(whole), draw(st.integers(1, 99)))
+    attempt = TransactionAttempt(draw(whole), draw(whole), draw(st.integers(1, 99)))
     committed = None
     name = draw(st.none() | st.builds(WriteName, names, whole))
     if why is Why.COMMIT:
         decided = tuple(draw(st.lists(parts, max_size=3)))
         at = draw(st.integers(1, seq))
-        committed = Committed(
+        committed = CommittedTransaction(
             attempt=attempt, seq=at, parts=decided, groups=tuple(draw(st.lists(names, max_size=2))), name=name
         )
     elif draw(st.booleans()):
-        committed = Committed(
-            attempt=Attempt(*draw(st.tuples(whole, whole, whole))), seq=draw(st.integers(1, seq - 1)), name=name
+        committed = CommittedTransaction(
+            attempt=TransactionAttempt(*draw(st.tuples(whole, whole, whole))),
+            seq=draw(st.integers(1, seq - 1)),
+            name=name,
         )
-    return Standing(
+    return TransactionalIdState(
         producer_id=attempt.producer_id,
         epoch=attempt.epoch,
         number=attempt.number,
@@ -67,7 +69,7 @@ def standings(draw: st.DrawFn, seq: int = 9) -> Standing:
     )
 
 
-def row(standing: Standing | None, seq: int = 9, name: str = "id") -> GroupRow:
+def row(standing: TransactionalIdState | None, seq: int = 9, name: str = "id") -> GroupRow:
     (made,) = transaction_rows(seq, Entries(transactional_id=name, standing=standing, now_ms=5))
     return made
 
@@ -78,8 +80,8 @@ def row(standing: Standing | None, seq: int = 9, name: str = "id") -> GroupRow:
 def test_names_of_staged_files_are_kept(files: list[str]) -> None:
     """Most are written as numbers."""
     staged = tuple(StagedFile(name, 1, 2) for name in files)
-    part = Part(topic=Topic("a", "x"), counts={0: 1}, files=staged)
-    committed = Committed(attempt=Attempt(1, 2, 3), seq=9, parts=(part,))
+    part = TransactionPart(topic=TopicLife("a", "x"), counts={0: 1}, files=staged)
+    committed = CommittedTransaction(attempt=TransactionAttempt(1, 2, 3), seq=9, parts=(part,))
     standing = replace(DECIDED, committed=committed, client_id="")
 
     assert GroupsState().applied([row(standing)]).transactions == {"id": standing}
@@ -87,27 +89,27 @@ def test_names_of_staged_files_are_kept(files: list[str]) -> None:
 
 
 @given(standings())
-def test_a_row_says_what_was_written(standing: Standing) -> None:
+def test_a_row_says_what_was_written(standing: TransactionalIdState) -> None:
     assert GroupsState().applied([row(standing)]).transactions == {"id": standing}
 
 
 def test_a_row_forgets_an_id() -> None:
-    known = Standing(producer_id=1, epoch=0, why=Why.INIT, timeout_ms=1, changed_ms=5)
+    known = TransactionalIdState(producer_id=1, epoch=0, why=Why.INIT, timeout_ms=1, changed_ms=5)
 
     assert GroupsState().applied([row(known, 1), row(None, 2)]).transactions == {}
 
 
-DECIDED = Standing(
+DECIDED = TransactionalIdState(
     producer_id=1,
     epoch=2,
     number=3,
     why=Why.COMMIT,
     timeout_ms=4,
     changed_ms=5,
-    committed=Committed(
-        attempt=Attempt(1, 2, 3),
+    committed=CommittedTransaction(
+        attempt=TransactionAttempt(1, 2, 3),
         seq=9,
-        parts=(Part(topic=Topic("a", "x"), counts={0: 1}, files=(StagedFile("0", 1, 2),)),),
+        parts=(TransactionPart(topic=TopicLife("a", "x"), counts={0: 1}, files=(StagedFile("0", 1, 2),)),),
         groups=("g",),
     ),
 )
@@ -145,7 +147,9 @@ def test_a_row_that_is_none_is_refused(value: str) -> None:
 
 
 ABORTED = replace(
-    DECIDED, why=Why.ABORT, committed=Committed(attempt=Attempt(1, 2, 1), seq=8, name=WriteName("app", 4))
+    DECIDED,
+    why=Why.ABORT,
+    committed=CommittedTransaction(attempt=TransactionAttempt(1, 2, 1), seq=8, name=WriteName("app", 4)),
 )
 
 
@@ -196,7 +200,9 @@ def test_what_stands_in_a_row_is_short() -> None:
         (DECIDED, ["parts", 0, "files", 0, 2], 1.5, "'files' is 1.5, not a whole number from 0"),
     ],
 )
-def test_each_value_of_a_row_is_checked(standing: Standing, place: list[str | int], value: object, why: str) -> None:
+def test_each_value_of_a_row_is_checked(
+    standing: TransactionalIdState, place: list[str | int], value: object, why: str
+) -> None:
     whole_value = json.loads(row(standing).value)
     spot: Any = whole_value
     for step in place[:-1]:
@@ -212,9 +218,9 @@ def test_each_value_of_a_row_is_checked(standing: Standing, place: list[str | in
 
 def test_a_number_stands_for_a_file_of_its_topic() -> None:
     staged = tuple(StagedFile(name, 1, 2) for name in ("0.x", "12.x", "01.x", "1.y", "x"))
-    part = Part(topic=Topic("a", "x"), counts={0: 1}, files=staged)
-    dotted = part._replace(topic=Topic("a", "x.y"), files=(StagedFile("1.x.y", 1, 2), StagedFile("X", 1, 2)))
-    decided = Committed(attempt=Attempt(1, 2, 3), seq=9, parts=(part,))
+    part = TransactionPart(topic=TopicLife("a", "x"), counts={0: 1}, files=staged)
+    dotted = part._replace(topic=TopicLife("a", "x.y"), files=(StagedFile("1.x.y", 1, 2), StagedFile("X", 1, 2)))
+    decided = CommittedTransaction(attempt=TransactionAttempt(1, 2, 3), seq=9, parts=(part,))
     value = json.loads(row(replace(DECIDED, committed=decided)).value)
 
     assert [name for name, _, _ in value["parts"][0]["files"]] == [0, 12, "01.x", "1.y", "x"]
@@ -245,7 +251,7 @@ def test_a_row_of_a_newer_format_stops_the_client() -> None:
     st.integers(0, 10),
 )
 def test_compaction_keeps_the_last_row_of_each_id(said: list[tuple[str, bool, int]], since: int) -> None:
-    init = Standing(producer_id=1, epoch=0, why=Why.INIT, timeout_ms=1, changed_ms=0)
+    init = TransactionalIdState(producer_id=1, epoch=0, why=Why.INIT, timeout_ms=1, changed_ms=0)
     rows = [
         replace(row(replace(init, epoch=seq) if lives else None, seq, name), time_ms=at)
         for seq, (name, lives, at) in enumerate(said, start=1)

@@ -26,8 +26,8 @@ from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, To
 from kafkalike.model.transactions.group_claims import GroupClaim, offset_commit
 from kafkalike.model.transactions.rules import (
     MAX_EPOCH,
+    CommitRequest,
     UnsettledError,
-    Wanted,
     committed_as,
     expired,
     is_open,
@@ -39,35 +39,35 @@ from kafkalike.model.transactions.rules import (
     plan_init,
 )
 from kafkalike.model.transactions.transactional_id import (
-    Attempt,
-    Committed,
+    CommittedTransaction,
     Entries,
-    OffsetCommit,
-    Part,
     StagedFile,
-    Standing,
-    Topic,
+    TopicLife,
+    TransactionalIdState,
+    TransactionAttempt,
+    TransactionOffset,
+    TransactionPart,
     Why,
     WriteName,
 )
 
-A, B = Topic("a", "a-id"), Topic("b", "b-id")
+A, B = TopicLife("a", "a-id"), TopicLife("b", "b-id")
 TOPICS = {"a": "a-id", "b": "b-id"}
-PART_A = Part(topic=A, counts={0: 2}, files=(StagedFile("0", 1, 2),))
-PART_B = Part(topic=B, counts={1: 1}, files=(StagedFile("1", 3, 4),))
-ATTEMPT = Attempt(7, 3, 2)
+PART_A = TransactionPart(topic=A, counts={0: 2}, files=(StagedFile("0", 1, 2),))
+PART_B = TransactionPart(topic=B, counts={1: 1}, files=(StagedFile("1", 3, 4),))
+ATTEMPT = TransactionAttempt(7, 3, 2)
 NAME = WriteName("app", 5)
-OPEN = Standing(producer_id=7, epoch=3, number=1, why=Why.INIT, timeout_ms=40, client_id="c", changed_ms=50)
+OPEN = TransactionalIdState(producer_id=7, epoch=3, number=1, why=Why.INIT, timeout_ms=40, client_id="c", changed_ms=50)
 """Of an id whose transaction 2 may be open."""
-DECISION = Committed(attempt=ATTEMPT, seq=1, parts=(PART_A, PART_B), groups=("g",), name=NAME)
-FACT = Committed(attempt=ATTEMPT, seq=1, name=NAME)
+DECISION = CommittedTransaction(attempt=ATTEMPT, seq=1, parts=(PART_A, PART_B), groups=("g",), name=NAME)
+FACT = CommittedTransaction(attempt=ATTEMPT, seq=1, name=NAME)
 """What later rows keep of it."""
 DECIDED = replace(OPEN, number=2, why=Why.COMMIT, committed=DECISION)
 NOTHING = "; nothing was committed"
 DOUBT = "; whether its last transaction was committed is not known any more"
 
 
-def table(standing: Standing | None, more: int = 0) -> GroupsState:
+def table(standing: TransactionalIdState | None, more: int = 0) -> GroupsState:
     """A table in which an id stands so, and that has some more rows of others. A decision is its row 1."""
     known = [] if standing is None else [("id", standing)]
     if standing is not None and standing.committed is not None and standing.unsettled is None:
@@ -79,7 +79,7 @@ def table(standing: Standing | None, more: int = 0) -> GroupsState:
     return state
 
 
-def row(standing: Standing | None, *offsets: OffsetCommit, now_ms: int = 60) -> Entries:
+def row(standing: TransactionalIdState | None, *offsets: TransactionOffset, now_ms: int = 60) -> Entries:
     return Entries(transactional_id="id", standing=standing, offsets=offsets, now_ms=now_ms)
 
 
@@ -87,16 +87,16 @@ def begin(groups: GroupsState, settled: int = 0) -> Entries:
     return plan_init(groups, "id", settled=settled, timeout_ms=9, client_id="new", now_ms=60)
 
 
-def wanted(**changed: object) -> Wanted:
+def wanted(**changed: object) -> CommitRequest:
     usual = {"transactional_id": "id", "attempt": ATTEMPT, "parts": (PART_A, PART_B), "offsets": {}, "settled": 0}
-    return Wanted(**{**usual, **changed})  # type: ignore[arg-type]
+    return CommitRequest(**{**usual, **changed})  # type: ignore[arg-type]
 
 
 def abort(groups: GroupsState, settled: int = 0, *, in_doubt: bool = False) -> Entries | None:
     return plan_abort(groups, "id", ATTEMPT, settled=settled, in_doubt=in_doubt, now_ms=60)
 
 
-def fence(groups: GroupsState, settled: int = 0, only: Attempt | None = None) -> Entries | None:
+def fence(groups: GroupsState, settled: int = 0, only: TransactionAttempt | None = None) -> Entries | None:
     return plan_fence(groups, "id", why=Why.TIMEOUT, settled=settled, now_ms=60, only=only)
 
 
@@ -104,14 +104,14 @@ def fence(groups: GroupsState, settled: int = 0, only: Attempt | None = None) ->
 
 
 def test_a_new_id_gets_the_number_of_its_row_as_producer_id() -> None:
-    made = Standing(producer_id=1, epoch=0, why=Why.INIT, timeout_ms=9, client_id="new", changed_ms=60)
+    made = TransactionalIdState(producer_id=1, epoch=0, why=Why.INIT, timeout_ms=9, client_id="new", changed_ms=60)
 
     assert begin(GroupsState()) == row(made)
     assert begin(table(None, more=3)) == row(replace(made, producer_id=4))
 
 
 def test_a_known_id_gets_the_next_epoch_and_keeps_what_it_has_decided() -> None:
-    made = Standing(producer_id=7, epoch=4, why=Why.INIT, timeout_ms=9, client_id="new", changed_ms=60)
+    made = TransactionalIdState(producer_id=7, epoch=4, why=Why.INIT, timeout_ms=9, client_id="new", changed_ms=60)
 
     assert begin(table(OPEN)) == row(made)
     assert begin(table(DECIDED), settled=1) == row(replace(made, committed=FACT))
@@ -132,8 +132,8 @@ def test_no_row_of_an_id_follows_a_decision_that_is_not_in_all_topics(settled: i
     groups = table(DECIDED)
     calls: list[Callable[[], object]] = [
         lambda: begin(groups, settled),
-        lambda: plan_commit(groups, wanted(attempt=Attempt(7, 3, 3), settled=settled), TOPICS, 60),
-        lambda: plan_abort(groups, "id", Attempt(7, 3, 3), settled=settled, in_doubt=False, now_ms=60),
+        lambda: plan_commit(groups, wanted(attempt=TransactionAttempt(7, 3, 3), settled=settled), TOPICS, 60),
+        lambda: plan_abort(groups, "id", TransactionAttempt(7, 3, 3), settled=settled, in_doubt=False, now_ms=60),
         lambda: fence(groups, settled),
         lambda: plan_forget(groups, "id", settled=settled, expiration_ms=0, now_ms=60),
     ]
@@ -153,8 +153,8 @@ def test_a_decision_names_its_parts_its_groups_and_its_offsets() -> None:
         GroupClaim(group_id="h", client_id="c"): {tp: OffsetAndMetadata(4, "m", 8)},
         GroupClaim(group_id="g"): {},
     }
-    decided = Committed(attempt=ATTEMPT, seq=3, parts=(PART_A, PART_B), groups=("g", "h"), name=NAME)
-    offset = OffsetCommit(
+    decided = CommittedTransaction(attempt=ATTEMPT, seq=3, parts=(PART_A, PART_B), groups=("g", "h"), name=NAME)
+    offset = TransactionOffset(
         group_id="h",
         topic=A,
         partition=1,
@@ -205,7 +205,7 @@ def test_a_topic_that_is_gone_refuses_the_whole(topics: dict[str, str]) -> None:
 
 def test_a_repeat_finds_the_decision() -> None:
     assert committed_as(table(DECIDED), "id", ATTEMPT) == DECISION
-    assert committed_as(table(DECIDED), "id", Attempt(7, 3, 1)) is None
+    assert committed_as(table(DECIDED), "id", TransactionAttempt(7, 3, 1)) is None
     assert committed_as(table(DECIDED), "no such", ATTEMPT) is None
     assert committed_as(table(OPEN), "id", ATTEMPT) is None
 
@@ -214,8 +214,8 @@ def test_a_repeat_finds_the_decision() -> None:
 
 
 def test_an_abort_is_a_row_that_keeps_the_last_decision() -> None:
-    before = replace(OPEN, why=Why.COMMIT, committed=replace(DECISION, attempt=Attempt(7, 3, 1)))
-    fact = replace(FACT, attempt=Attempt(7, 3, 1))
+    before = replace(OPEN, why=Why.COMMIT, committed=replace(DECISION, attempt=TransactionAttempt(7, 3, 1)))
+    fact = replace(FACT, attempt=TransactionAttempt(7, 3, 1))
 
     assert abort(table(OPEN)) == row(replace(OPEN, number=2, why=Why.ABORT, changed_ms=60))
     assert abort(table(before), settled=1) == row(replace(OPEN, number=2, why=Why.ABORT, changed_ms=60, committed=fact))
@@ -241,9 +241,9 @@ FORGOTTEN = "'id' was forgotten, or has another producer by now"
 NEWER = "'id' is in epoch {}, this producer is of epoch 3: another one has called init_transactions"
 TIMED_OUT = "the transaction of 'id' was aborted: it was open for longer than its timeout"
 BY_ADMIN = "the transaction of 'id' was aborted: an administrator asked for it"
-LATER = replace(FACT, attempt=Attempt(7, 3, 3))
-EARLIER = replace(FACT, attempt=Attempt(7, 3, 1))
-ANOTHER = replace(FACT, attempt=Attempt(6, 9, 9))
+LATER = replace(FACT, attempt=TransactionAttempt(7, 3, 3))
+EARLIER = replace(FACT, attempt=TransactionAttempt(7, 3, 1))
+ANOTHER = replace(FACT, attempt=TransactionAttempt(6, 9, 9))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ ANOTHER = replace(FACT, attempt=Attempt(6, 9, 9))
 )
 @pytest.mark.parametrize("in_doubt", [True, False])
 def test_a_producer_of_an_epoch_that_is_over_is_told_why_and_what_is_known(
-    standing: Standing | None, error: type[KafkaError], text: str, *, known: bool, in_doubt: bool
+    standing: TransactionalIdState | None, error: type[KafkaError], text: str, *, known: bool, in_doubt: bool
 ) -> None:
     """The outcome of its last transaction is not known where a call had no answer and a later decision hides it."""
     groups = table(standing)
@@ -295,9 +295,9 @@ def test_a_fence_is_an_epoch_that_no_producer_has() -> None:
 
 def test_a_fence_of_one_transaction_leaves_others_alone() -> None:
     assert fence(table(None), only=ATTEMPT) is None
-    assert fence(table(OPEN), only=Attempt(7, 3, 1)) is None
-    assert fence(table(OPEN), only=Attempt(7, 2, 2)) is None
-    assert fence(table(OPEN), only=Attempt(6, 3, 2)) is None
+    assert fence(table(OPEN), only=TransactionAttempt(7, 3, 1)) is None
+    assert fence(table(OPEN), only=TransactionAttempt(7, 2, 2)) is None
+    assert fence(table(OPEN), only=TransactionAttempt(6, 3, 2)) is None
 
 
 def test_an_id_that_is_not_there_cannot_be_fenced() -> None:
@@ -309,15 +309,15 @@ def test_an_id_that_is_not_there_cannot_be_fenced() -> None:
 
 def test_a_transaction_is_open_after_those_that_have_an_outcome() -> None:
     assert is_open(OPEN, ATTEMPT)
-    assert not is_open(OPEN, Attempt(7, 3, 1))
-    assert not is_open(OPEN, Attempt(7, 4, 2))
+    assert not is_open(OPEN, TransactionAttempt(7, 3, 1))
+    assert not is_open(OPEN, TransactionAttempt(7, 4, 2))
 
 
 # --- forgetting and leaving out --------------------------------------------------------------
 
 
 def test_an_id_is_forgotten_when_it_was_not_used_for_long() -> None:
-    def forget(known: Standing | None, now_ms: int, settled: int = 0) -> Entries | None:
+    def forget(known: TransactionalIdState | None, now_ms: int, settled: int = 0) -> Entries | None:
         return plan_forget(table(known), "id", settled=settled, expiration_ms=10, now_ms=now_ms)
 
     assert not expired(OPEN, 10, 59)
@@ -343,7 +343,7 @@ MEMBER = Member(member_id="m", client_id="c", protocols=("range",), subscription
 ROSTER = Roster(members={"m": MEMBER}, generation=3, changed_ms=5)
 
 
-def claimed(claim: GroupClaim, topics: dict[str, str] = TOPICS) -> OffsetCommit:
+def claimed(claim: GroupClaim, topics: dict[str, str] = TOPICS) -> TransactionOffset:
     groups = GroupsState().applied([roster_row(1, "g", ROSTER)])
     return offset_commit(groups, claim, TopicPartition("a", 1), OffsetAndMetadata(4, "note", 8), topics)
 
@@ -368,7 +368,7 @@ def test_a_claim_is_a_members_when_it_says_any_of_a_membership() -> None:
 
 
 def test_an_offset_of_a_member_counts_in_its_generation() -> None:
-    expected = OffsetCommit(
+    expected = TransactionOffset(
         group_id="g",
         topic=A,
         partition=1,

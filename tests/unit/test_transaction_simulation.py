@@ -15,7 +15,7 @@ import pytest
 
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.model.transactions import acts, course, group_claims, roll_forward, rules, upkeep
-from kafkalike.model.transactions.transactional_id import Standing, Why
+from kafkalike.model.transactions.transactional_id import TransactionalIdState, Why
 from tests.tools.effort import examples
 from tests.tools.transaction_world import Broken, World
 
@@ -121,7 +121,7 @@ def an_aborted_number_is_decided(patch: pytest.MonkeyPatch) -> None:
 class _Seen:
     """The groups' table with other transactions."""
 
-    def __init__(self, groups: Any, standings: dict[str, Standing]) -> None:
+    def __init__(self, groups: Any, standings: dict[str, TransactionalIdState]) -> None:
         self.seq, self.transactions, self.group = groups.seq, standings, groups.group
         self.unsettled = groups.unsettled
 

@@ -3,16 +3,16 @@
 import pytest
 
 from kafkalike.schemas.service.credentials import host_name, is_loopback
-from kafkalike.ui.access_control import CHANGES, Guard, allowed
+from kafkalike.ui.access_control import CHANGES, AccessControl, allowed
 
-GUARD = Guard(token="sesame", port=8090, hosts=allowed(["Console.Example", " "]), secret=b"s" * 32)  # noqa: S106
+GUARD = AccessControl(token="sesame", port=8090, hosts=allowed(["Console.Example", " "]), secret=b"s" * 32)  # noqa: S106
 
 COOKIE = {"cookie": f"{GUARD.cookie}={GUARD.pass_of()}"}
 
 HERE = {"host": "localhost:8090"}
 
 
-def status(method: str, headers: dict[str, str], change_key: str = "", guard: Guard = GUARD) -> int:
+def status(method: str, headers: dict[str, str], change_key: str = "", guard: AccessControl = GUARD) -> int:
     """What a request gets; 200 when a page may answer."""
     refusal = guard.refusal(method, headers, change_key)
     return 200 if refusal is None else refusal.status
@@ -82,7 +82,7 @@ def test_a_change_needs_the_secret_of_a_page(method: str) -> None:
 
 def test_a_read_only_console_refuses_every_change() -> None:
     """With the right secret too."""
-    guard = Guard(token="", port=1, read_only=True)
+    guard = AccessControl(token="", port=1, read_only=True)
 
     assert status("POST", HERE, guard.change_key(), guard) == 403
     assert status("GET", HERE, guard=guard) == 200
@@ -90,7 +90,7 @@ def test_a_read_only_console_refuses_every_change() -> None:
 
 def test_without_a_token_everybody_on_this_machine_may_ask() -> None:
     """But pages of other sites still may not change anything."""
-    guard = Guard(token="", port=1)
+    guard = AccessControl(token="", port=1)
 
     assert status("GET", HERE, guard=guard) == 200
     assert status("GET", {"host": "evil.example"}, guard=guard) == 403
@@ -99,12 +99,12 @@ def test_without_a_token_everybody_on_this_machine_may_ask() -> None:
 
 def test_secrets_are_of_one_console() -> None:
     """A console that starts again takes no cookies of the one before, and shows none of them."""
-    one, other = Guard(token="t", port=1), Guard(token="t", port=1)  # noqa: S106
+    one, other = AccessControl(token="t", port=1), AccessControl(token="t", port=1)  # noqa: S106
 
     assert one.pass_of() != other.pass_of()
     assert one.change_key() != other.change_key()
     assert one.pass_of() != one.change_key()
-    assert "canary" not in repr(Guard(token="canary", port=1))  # noqa: S106
+    assert "canary" not in repr(AccessControl(token="canary", port=1))  # noqa: S106
 
 
 def test_names_and_addresses() -> None:

@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import SerializationError
-from kafkalike.ui.value_tree import READ_BYTES, SHOWN_BYTES, SHOWN_DEPTH, Branch, Kind, Leaf, Tree, shown, shown_briefly
+from kafkalike.ui.value_tree import (
+    READ_BYTES,
+    SHOWN_BYTES,
+    SHOWN_DEPTH,
+    Kind,
+    Tree,
+    ValueBranch,
+    ValueLeaf,
+    shown,
+    shown_briefly,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +61,7 @@ JSON = st.recursive(
 
 def value_of(tree: Tree) -> Any:
     """The JSON that a tree was made of."""
-    if isinstance(tree, Leaf):
+    if isinstance(tree, ValueLeaf):
         return json.loads(tree.text)
     if tree.kind == "array":
         return [value_of(part) for _, part in tree.parts]
@@ -76,7 +86,7 @@ def test_a_large_value_is_shown_in_part() -> None:
 
     assert (long.cut, len(long.text), long.size) == (True, SHOWN_BYTES, SHOWN_BYTES + 1)
     assert wide.cut
-    assert isinstance(wide.tree, Branch)
+    assert isinstance(wide.tree, ValueBranch)
     assert len(wide.tree.parts) < 3000
     assert deep.cut
     assert depth(deep.tree) <= SHOWN_DEPTH + 2
@@ -90,9 +100,9 @@ def test_no_half_sign_and_no_turned_direction_comes_out_of_json() -> None:
         return "json schema", {"\ud800": "a\ud801b\u202e"}
 
     for found in (shown(rb'{"\ud800": "a\ud801b\u202e"}'), shown(b"\x00", decode)):
-        assert isinstance(found.tree, Branch)
+        assert isinstance(found.tree, ValueBranch)
         ((name, part),) = found.tree.parts
-        assert isinstance(part, Leaf)
+        assert isinstance(part, ValueLeaf)
         assert (name, part.text) == (r"\ud800", r'"a\ud801b\u202e"')
         assert found.text.isprintable()
 
@@ -119,7 +129,7 @@ def test_a_row_of_a_table_needs_no_tree() -> None:
 
 def depth(tree: Tree | None) -> int:
     """Levels of a tree."""
-    parts = tree.parts if isinstance(tree, Branch) else ()
+    parts = tree.parts if isinstance(tree, ValueBranch) else ()
     return 1 + max((depth(part) for _, part in parts), default=0)
 
 
@@ -132,8 +142,8 @@ def test_numbers_that_json_has_not_are_shown() -> None:
     found = shown(b"\x00", decode)
 
     assert found.kind == "avro"
-    assert isinstance(found.tree, Branch)
-    texts = {name: part.text for name, part in found.tree.parts if isinstance(part, Leaf)}
+    assert isinstance(found.tree, ValueBranch)
+    texts = {name: part.text for name, part in found.tree.parts if isinstance(part, ValueLeaf)}
     assert texts["nan"] == "nan"
     assert texts["bytes"] == '"01ff"'
     assert texts["many"].startswith("0x")

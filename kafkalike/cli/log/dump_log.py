@@ -24,7 +24,7 @@ from kafkalike.model.clock import utc_text
 from kafkalike.model.group_state import MEMBER, TRANSACTION, GroupRow, standing_of
 from kafkalike.model.segments import Segment
 from kafkalike.model.transactions.transaction_views import TransactionState
-from kafkalike.model.transactions.transactional_id import Standing, Why
+from kafkalike.model.transactions.transactional_id import TransactionalIdState, Why
 from kafkalike.schemas.serialization import deserializer_for
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def _transaction(row: GroupRow) -> tuple[str, str]:
     return key, DELETED if standing is None else _standing(standing)
 
 
-def _standing(standing: Standing) -> str:
+def _standing(standing: TransactionalIdState) -> str:
     unsettled = standing.unsettled
     parts = () if unsettled is None else unsettled.parts
     partitions = ",".join(f"{part.topic.name}-{p}" for part in parts for p in sorted(part.counts))

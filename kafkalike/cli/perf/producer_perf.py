@@ -24,7 +24,7 @@ from kafkalike.cli.options import (
     version_option,
 )
 from kafkalike.cli.perf.perf_stats import SendStats, print_metrics
-from kafkalike.cli.rate_limit import Pace
+from kafkalike.cli.rate_limit import RateLimit
 from kafkalike.model.clock import Clock
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -
     errors: list[BaseException] = []
     with Interrupt() as interrupt, producer:
         spans.open_with(producer)
-        pace = Pace(environment.clock, options.throughput)
+        pace = RateLimit(environment.clock, options.throughput)
         for number in range(options.num_records):
             value = payload(number)
             spans.before(producer)

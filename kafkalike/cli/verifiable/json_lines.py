@@ -10,7 +10,7 @@ from typing import BinaryIO
 from kafkalike.model.clock import Clock
 
 
-class JsonLines:
+class JsonEvents:
     """Prints events, one line each, at once. Thread-safe: acknowledgements come from the producer's thread.
 
     Args:

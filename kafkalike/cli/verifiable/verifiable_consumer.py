@@ -24,7 +24,7 @@ from kafkalike.cli.options import (
     read_properties,
     version_option,
 )
-from kafkalike.cli.verifiable.json_lines import JsonLines, as_text
+from kafkalike.cli.verifiable.json_lines import JsonEvents, as_text
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.errors import FencedInstanceIdError, KafkaError
 from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
@@ -87,10 +87,10 @@ class VerifiableConsumerOptions:
 def verifiable_consumer(environment: Environment, options: VerifiableConsumerOptions) -> None:
     """Read as a member of a group and print what happens, until SIGTERM or Ctrl-C."""
     settings = _settings(options)
-    lines = JsonLines(environment.stdout, environment.clock)
+    lines = JsonEvents(environment.stdout, environment.clock)
     with Interrupt() as interrupt:
         consumer = KafkaConsumer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
-        reader = Reader(consumer, lines, verbose=options.verbose, commits=not options.enable_autocommit)
+        reader = VerifiableReader(consumer, lines, verbose=options.verbose, commits=not options.enable_autocommit)
         try:
             lines.emit("startup_complete")
             consumer.subscribe([name.strip() for name in options.topic.split(",")], listener=reader)
@@ -119,7 +119,7 @@ def _settings(options: VerifiableConsumerOptions) -> dict[str, Any]:
     return settings
 
 
-class Reader(ConsumerRebalanceListener):
+class VerifiableReader(ConsumerRebalanceListener):
     """Polls, commits and prints; is also the listener for changes of the assignment.
 
     Args:
@@ -129,7 +129,7 @@ class Reader(ConsumerRebalanceListener):
         commits: whether offsets are committed after each poll.
     """
 
-    def __init__(self, consumer: KafkaConsumer, lines: JsonLines, *, verbose: bool, commits: bool) -> None:
+    def __init__(self, consumer: KafkaConsumer, lines: JsonEvents, *, verbose: bool, commits: bool) -> None:
         self._consumer = consumer
         self._lines = lines
         self._verbose = verbose

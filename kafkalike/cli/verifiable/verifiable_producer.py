@@ -28,8 +28,8 @@ from kafkalike.cli.options import (
     read_properties,
     version_option,
 )
-from kafkalike.cli.rate_limit import Pace
-from kafkalike.cli.verifiable.json_lines import JsonLines, as_text
+from kafkalike.cli.rate_limit import RateLimit
+from kafkalike.cli.verifiable.json_lines import JsonEvents, as_text
 from kafkalike.errors import (
     InvalidProducerEpochError,
     KafkaError,
@@ -87,11 +87,11 @@ def verifiable_producer(environment: Environment, options: VerifiableProducerOpt
 
     failures_are_printed()
     settings = _settings(options)
-    lines = JsonLines(environment.stdout, environment.clock)
+    lines = JsonEvents(environment.stdout, environment.clock)
     with Interrupt() as interrupt:
         producer = KafkaProducer(bootstrap_servers=environment.connect(options.bootstrap_server, settings), **settings)
         sender = _sender(producer, lines, options)
-        pace = Pace(environment.clock, options.throughput)
+        pace = RateLimit(environment.clock, options.throughput)
         start = environment.clock.monotonic()
         with producer:
             lines.emit("startup_complete")
@@ -141,14 +141,14 @@ def _records(
 
 
 def _sender(
-    producer: KafkaProducer, lines: JsonLines, options: VerifiableProducerOptions
-) -> Sender | TransactionalSender:
+    producer: KafkaProducer, lines: JsonEvents, options: VerifiableProducerOptions
+) -> NumberSender | TransactionalSender:
     if options.transactional_id is None:
-        return Sender(producer, lines, options.topic)
+        return NumberSender(producer, lines, options.topic)
     return TransactionalSender(producer, lines, options.topic, options.transaction_size)
 
 
-class Sender:
+class NumberSender:
     """Sends records, counts and prints what became of them.
 
     Args:
@@ -157,7 +157,7 @@ class Sender:
         topic: where the records go.
     """
 
-    def __init__(self, producer: KafkaProducer, lines: JsonLines, topic: str) -> None:
+    def __init__(self, producer: KafkaProducer, lines: JsonEvents, topic: str) -> None:
         self.sent = 0
         self.acked = 0
         self._producer = producer
@@ -196,7 +196,7 @@ Sent = tuple[bytes | None, bytes, "FutureRecordMetadata"]
 
 
 class TransactionalSender:
-    """Sends records in transactions, counts and prints what became of them. Has the methods of `Sender`.
+    """Sends records in transactions, counts and prints what became of them. Has the methods of `NumberSender`.
 
     Args:
         producer: an open producer with a transactional id.
@@ -208,7 +208,7 @@ class TransactionalSender:
         KafkaError: see `KafkaProducer.init_transactions`.
     """
 
-    def __init__(self, producer: KafkaProducer, lines: JsonLines, topic: str, size: int) -> None:
+    def __init__(self, producer: KafkaProducer, lines: JsonEvents, topic: str, size: int) -> None:
         self.sent = 0
         self.acked = 0
         self._producer = producer

@@ -36,7 +36,7 @@ from kafkalike.model.group_commit.waiting_appends import (
     PARTS_KEY,
     Placed,
     Unit,
-    Waiting,
+    WaitingAppend,
     in_turn,
     to_note,
 )
@@ -201,8 +201,8 @@ class ControlGroupCommit(Generic[S, R]):
         self,
         state: TableState,
         own: Bundle[S, R],
-        part: Waiting | None,
-        others: Sequence[tuple[Waiting, bytes]] | None,
+        part: WaitingAppend | None,
+        others: Sequence[tuple[WaitingAppend, bytes]] | None,
     ) -> GroupedChange | Placed:
         """See `Appends`. Of what waits, everything that can be read is decided by this version, the refused too."""
         sequence = 0 if part is None else part.sequence
@@ -227,9 +227,9 @@ class ControlGroupCommit(Generic[S, R]):
         return GroupedChange(change, mine, len(bundles) - 1, unfit)
 
     def _readable(
-        self, others: Sequence[tuple[Waiting, bytes]]
-    ) -> tuple[list[tuple[Waiting, Bundle[S, R]]], list[Waiting]]:
-        found, unfit = list[tuple[Waiting, Bundle[S, R]]](), list[Waiting]()
+        self, others: Sequence[tuple[WaitingAppend, bytes]]
+    ) -> tuple[list[tuple[WaitingAppend, Bundle[S, R]]], list[WaitingAppend]]:
+        found, unfit = list[tuple[WaitingAppend, Bundle[S, R]]](), list[WaitingAppend]()
         for part, content in others:
             try:
                 found.append((part, self.unpacked(content)))

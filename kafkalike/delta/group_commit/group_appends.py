@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
 from kafkalike.delta.table_state import TableState
 from kafkalike.model.clock import Deadline
-from kafkalike.model.group_commit.waiting_appends import Placed, Waiting
+from kafkalike.model.group_commit.waiting_appends import Placed, WaitingAppend
 
 A_contra = TypeVar("A_contra", contravariant=True)
 """An append of the table, before it has a place."""
@@ -41,7 +41,7 @@ class GroupedChange:
     """Offsets of the own append, by partition."""
     taken: int
     """How many appends of others."""
-    unfit: Sequence[Waiting] = ()
+    unfit: Sequence[WaitingAppend] = ()
     """What waits and need not be read again here: it is no append, or one that the table does not take."""
 
 
@@ -77,7 +77,11 @@ class Appends(Protocol[A_contra]):
         ...
 
     def made(
-        self, state: TableState, own: A_contra, part: Waiting | None, others: Sequence[tuple[Waiting, bytes]] | None
+        self,
+        state: TableState,
+        own: A_contra,
+        part: WaitingAppend | None,
+        others: Sequence[tuple[WaitingAppend, bytes]] | None,
     ) -> GroupedChange | Placed:
         """The next version, with its files written, or where the append is already.
 
@@ -110,12 +114,12 @@ class OpenAppends:
         self._mutex = threading.Lock()
         self._free: list[tuple[str, int]] = []
         """Names under which nothing waits, with the last sequence of each."""
-        self._open: dict[Waiting, int] = {}
+        self._open: dict[WaitingAppend, int] = {}
         """Appends that may land still, and the thread whose each is."""
-        self._litter: list[Waiting] = []
+        self._litter: list[WaitingAppend] = []
         """Appends that were taken: their files may go."""
 
-    def open(self, base: int) -> Waiting:
+    def open(self, base: int) -> WaitingAppend:
         """A name for an append of this thread. Until `close` it counts as one that may land.
 
         Args:
@@ -123,11 +127,11 @@ class OpenAppends:
         """
         with self._mutex:
             writer, sequence = self._free.pop() if self._free else (uuid.uuid4().hex, 0)
-            part = Waiting(base, writer, sequence + 1)
+            part = WaitingAppend(base, writer, sequence + 1)
             self._open[part] = threading.get_ident()
             return part
 
-    def close(self, part: Waiting, *, landed: bool) -> None:
+    def close(self, part: WaitingAppend, *, landed: bool) -> None:
         """Note that an append is settled."""
         with self._mutex:
             if self._open.pop(part, None) is None:
@@ -136,13 +140,13 @@ class OpenAppends:
                 self._litter.append(part)
             self._free.append((part.writer, part.sequence))
 
-    def left(self) -> list[Waiting]:
+    def left(self) -> list[WaitingAppend]:
         """What is open still before the next append: what this thread has left, or what any has."""
         me = threading.get_ident()
         with self._mutex:
             return [part for part, thread in self._open.items() if self._of_process or thread == me]
 
-    def litter(self) -> Waiting | None:
+    def litter(self) -> WaitingAppend | None:
         """An append that was taken, and whose file may go; each is told once."""
         with self._mutex:
             return self._litter.pop() if self._litter else None

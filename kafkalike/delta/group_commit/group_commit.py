@@ -44,9 +44,9 @@ from kafkalike.model.group_commit.acts import (
     Seen,
     Withdraw,
 )
-from kafkalike.model.group_commit.contention import RIVALS_SECONDS, Company
+from kafkalike.model.group_commit.contention import RIVALS_SECONDS, Contention
 from kafkalike.model.group_commit.course import appending, sealing, withdrawing
-from kafkalike.model.group_commit.waiting_appends import Placed, Room, Waiting
+from kafkalike.model.group_commit.waiting_appends import Placed, Room, WaitingAppend
 
 GRACE_MS: Final = 10_000.0
 """How long to try to find out what became of an append that is taken back."""
@@ -80,7 +80,7 @@ class GroupCommit(Generic[A]):
         self.jitter = jitter
         self.open = opened
         self.files = StagingArea(table.store, clock, jitter)
-        self.company = Company()
+        self.company = Contention()
         self.led = -1
         """The latest version that was made here."""
         self._id = uuid.uuid4().hex
@@ -162,7 +162,7 @@ class GroupCommit(Generic[A]):
                 ) from cause
             self.open.close(part, landed=landed)
 
-    def _settled(self, part: Waiting) -> bool:
+    def _settled(self, part: WaitingAppend) -> bool:
         """Whether an append is known to have landed; it does not land any more."""
         deadline = Deadline(self.clock, GRACE_MS)
         try:
@@ -183,7 +183,9 @@ class GroupCommit(Generic[A]):
 class _Course(Generic[A]):
     """One append's acts, done."""
 
-    def __init__(self, shared: GroupCommit[A], own: A | None, deadline: Deadline, part: Waiting | None = None) -> None:
+    def __init__(
+        self, shared: GroupCommit[A], own: A | None, deadline: Deadline, part: WaitingAppend | None = None
+    ) -> None:
         self._shared = shared
         self._own = own
         self._deadline = deadline
@@ -192,7 +194,7 @@ class _Course(Generic[A]):
         self._clock = shared.clock
         self.part = part
 
-    def make(self, base: int) -> Waiting:
+    def make(self, base: int) -> WaitingAppend:
         """See `appending`."""
         self.part = self._shared.open.open(base)
         return self.part
@@ -250,7 +252,7 @@ class _Course(Generic[A]):
             taken = replace(taken, since=self.part.base, latest=self._files.recalled(self.part, version))
         return Seen(version, taken, self._clock.monotonic(), deaf, self._shared.led == version, age)
 
-    def _put(self, part: Waiting) -> None:
+    def _put(self, part: WaitingAppend) -> None:
         assert self._own is not None
         content = self._shared.appends.packed(self._own)
         faults.point("append.before_waiting")
@@ -333,7 +335,7 @@ class _Course(Generic[A]):
             return False
         return True
 
-    def _placed(self, part: Waiting, state: TableState) -> Placed | None:
+    def _placed(self, part: WaitingAppend, state: TableState) -> Placed | None:
         if state.taken.knows(part):
             return state.taken.of(part)
         return self._files.recalled(part, state.version).get(part.writer)

@@ -17,8 +17,8 @@ from kafkalike.model.group_commit.acts import GIVES_WAY, ForgottenError, Lost
 from kafkalike.model.group_commit.waiting_appends import (
     Placed,
     Room,
-    Taken,
-    Waiting,
+    TakenAppends,
+    WaitingAppend,
     from_note,
     gives_way,
     parse_name,
@@ -60,10 +60,10 @@ class StagingArea:
         self._store = store
         self._clock = clock
         self._jitter = jitter
-        self._unfit: frozenset[Waiting] = frozenset()
+        self._unfit: frozenset[WaitingAppend] = frozenset()
         """Files that were read and need not be read again: they hold no append, or one that the table does not take."""
 
-    def put(self, part: Waiting, content: bytes) -> float:
+    def put(self, part: WaitingAppend, content: bytes) -> float:
         """Put an append beside the table; returns how long the put took, s.
 
         Raises:
@@ -86,7 +86,7 @@ class StagingArea:
         assert failed is not None
         raise KafkaStorageError(f"{self._store.uri}: the storage refused the records: {failed}") from failed
 
-    def withdraw(self, part: Waiting) -> None:
+    def withdraw(self, part: WaitingAppend) -> None:
         """Put a word in the place of an append that it must not be taken.
 
         Raises:
@@ -103,7 +103,7 @@ class StagingArea:
             self._back_off(attempt)
         raise UnknownOutcomeError(f"append to {self._store.uri}", part.id) from failed
 
-    def discard(self, part: Waiting) -> None:
+    def discard(self, part: WaitingAppend) -> None:
         """Try to remove the file of an append that was taken."""
         self._store.discard(f"{FOLDER}/{part.name}")
 
@@ -116,8 +116,8 @@ class StagingArea:
             self._store.put_if_absent(f"{FOLDER}/{room.name}", ROOM)
 
     def found(
-        self, taken: Taken, own: Waiting | None, room: Room | None = None
-    ) -> list[tuple[Waiting, bytes]] | Literal[Lost.GIVES_WAY]:
+        self, taken: TakenAppends, own: WaitingAppend | None, room: Room | None = None
+    ) -> list[tuple[WaitingAppend, bytes]] | Literal[Lost.GIVES_WAY]:
         """What waits, and the next commit may take.
 
         To be called when the version is known on top of which that commit is made: what was read before must not come
@@ -147,7 +147,7 @@ class StagingArea:
         }
         self._unfit &= sizes.keys()
         dead = self._unfit | {part for part, size in sizes.items() if size == len(WITHDRAWN)}
-        chosen, left = list[Waiting](), MOST_BYTES
+        chosen, left = list[WaitingAppend](), MOST_BYTES
         for part in to_take(sizes, taken, dead):
             left -= sizes[part]
             if part != own and (left >= 0 or not chosen):
@@ -155,7 +155,7 @@ class StagingArea:
         contents = self._read_all([f"{FOLDER}/{part.name}" for part in chosen])
         return [(p, c) for p, c in zip(chosen, contents, strict=True) if c is not None and c != WITHDRAWN]
 
-    def skip(self, unfit: Iterable[Waiting]) -> None:
+    def skip(self, unfit: Iterable[WaitingAppend]) -> None:
         """Do not read these files again."""
         self._unfit = self._unfit.union(unfit)
 
@@ -171,7 +171,7 @@ class StagingArea:
             return self._store.read(name)
         return None
 
-    def recalled(self, part: Waiting, version: int) -> Mapping[str, Placed]:
+    def recalled(self, part: WaitingAppend, version: int) -> Mapping[str, Placed]:
         """What became of an append by the commits since it was put there, up to a version; empty when none took it.
 
         Raises:
@@ -199,7 +199,7 @@ class StagingArea:
             return parse_commit(version, self._store.read(log_name(version)), self._store.uri)
         return None
 
-    def _forgotten(self, part: Waiting) -> ForgottenError:
+    def _forgotten(self, part: WaitingAppend) -> ForgottenError:
         return ForgottenError(f"append to {self._store.uri}", part.id)
 
     def _back_off(self, attempt: int) -> None:

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.transactions import Transactions
     from kafkalike.model.brokers import AddRoot, ReplicatedTable
-    from kafkalike.model.config.server_config import ServerConfig
+    from kafkalike.model.config.server_config import ServerProperties
 
 LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25
@@ -111,7 +111,7 @@ class Cluster:
         self,
         store: Storage,
         *,
-        server: ServerConfig | None = None,
+        server: ServerProperties | None = None,
         clock: Clock = SYSTEM_CLOCK,
         root: str | None = None,
     ) -> None:
@@ -146,7 +146,7 @@ class Cluster:
         self.metadata.look_once()
         self.groups.durable = self.server.flush
 
-    def _took(self, server: ServerConfig) -> None:
+    def _took(self, server: ServerProperties) -> None:
         """See `ServerDefaults`."""
 
     def _server_files(self) -> ServerFiles:
@@ -492,7 +492,7 @@ class Cluster:
         return look_ahead(self.store, logs, waiting=waiting)
 
     @property
-    def server(self) -> ServerConfig:
+    def server(self) -> ServerProperties:
         """Cluster-wide defaults, as of the last look at the metadata; the first call looks.
 
         Raises:

@@ -6,7 +6,7 @@ import uuid
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.storage.memory import MemoryStorage
 
 
@@ -25,6 +25,6 @@ class MemoryCluster(Cluster):
         0
     """
 
-    def __init__(self, server: ServerConfig | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, server: ServerProperties | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         store = MemoryStorage(f"memory:{uuid.uuid4().hex[:8]}", now_ns=lambda: clock.now_ms() * 1_000_000)
-        super().__init__(store, server=server or ServerConfig(), clock=clock)
+        super().__init__(store, server=server or ServerProperties(), clock=clock)

@@ -20,7 +20,7 @@ from kafkalike.model.config.server_config import (
     PER_ROOT,
     SERVER_PROPERTIES,
     SERVER_PROPERTIES_FILE,
-    ServerConfig,
+    ServerProperties,
     unreadable,
 )
 from kafkalike.model.metadata_rows import MetadataRow, defaults_row
@@ -41,12 +41,12 @@ ALTER: Final = "kafkalike configs --entity-type brokers --entity-default --alter
 class ServerFiles:
     """The files of server settings that a client finds."""
 
-    found: Mapping[str, ServerConfig] = field(default_factory=dict)
+    found: Mapping[str, ServerProperties] = field(default_factory=dict)
     """By name."""
     silent: Sequence[str] = ()
     """Roots that give no answer, and may have one."""
 
-    def merged(self) -> ServerConfig:
+    def merged(self) -> ServerProperties:
         """Return the settings of all files.
 
         Raises:
@@ -62,10 +62,10 @@ class ServerFiles:
                 )
         for config in self.found.values():
             settings.update(config.settings)
-        return ServerConfig(settings=settings)
+        return ServerProperties(settings=settings)
 
 
-def server_file(store: Storage) -> Mapping[str, ServerConfig]:
+def server_file(store: Storage) -> Mapping[str, ServerProperties]:
     """Read the file `server.properties` at a root, by its name; empty if there is none.
 
     Raises:
@@ -74,13 +74,13 @@ def server_file(store: Storage) -> Mapping[str, ServerConfig]:
     """
     name = f"{store.uri}/{SERVER_PROPERTIES_FILE}"
     if store.reach == "machine":
-        own = ServerConfig.in_folder(store.uri)
+        own = ServerProperties.in_folder(store.uri)
         return {} if own is None else {name: own}
     try:
         content = store.read(SERVER_PROPERTIES_FILE)
     except FileNotFoundError:
         return {}
-    return {name: ServerConfig.from_content(content, name)}
+    return {name: ServerProperties.from_content(content, name)}
 
 
 def files_of_root(store: Storage) -> ServerFiles:
@@ -97,13 +97,13 @@ def files_of_root(store: Storage) -> ServerFiles:
     return ServerFiles(found=found or environments_file())
 
 
-def environments_file() -> Mapping[str, ServerConfig]:
+def environments_file() -> Mapping[str, ServerProperties]:
     """Read the file that `KAFKALIKE_SERVER_PROPERTIES` names, by its name; empty if that is not set."""
-    named = ServerConfig.from_environment()
+    named = ServerProperties.from_environment()
     return {} if named is None else dict([named])
 
 
-def given(server: ServerConfig) -> Callable[[], ServerFiles]:
+def given(server: ServerProperties) -> Callable[[], ServerFiles]:
     """Return a reader of settings that a program was given instead of files."""
     return lambda: ServerFiles(found={"the settings that this client was given": server})
 
@@ -128,7 +128,7 @@ class ServerDefaults:
         read: Callable[[], ServerFiles],
         *,
         several: bool = False,
-        took: Callable[[ServerConfig], None] = lambda _: None,
+        took: Callable[[ServerProperties], None] = lambda _: None,
     ) -> None:
         self._root = root
         self._metadata = metadata
@@ -137,11 +137,11 @@ class ServerDefaults:
         self._several = several
         self._took = took
         self._files: ServerFiles | None = None
-        self._known: tuple[Defaults | None, ServerConfig] | None = None
+        self._known: tuple[Defaults | None, ServerProperties] | None = None
         self._recorded = False
         self._mutex = threading.RLock()
 
-    def in_force(self) -> ServerConfig:
+    def in_force(self) -> ServerProperties:
         """Return the settings as of the last look at the metadata; the first call looks.
 
         Raises:
@@ -167,12 +167,12 @@ class ServerDefaults:
             files = self._files = self._read()
         return files
 
-    def _decided(self, recorded: Defaults | None, files: ServerFiles) -> ServerConfig:
+    def _decided(self, recorded: Defaults | None, files: ServerFiles) -> ServerProperties:
         if recorded is None or not recorded.are_set:
             if recorded is None and files.silent:
                 raise self._unknown(files)
             return files.merged()
-        config, seed = ServerConfig(settings=recorded.settings), ServerConfig(settings=recorded.seed)
+        config, seed = ServerProperties(settings=recorded.settings), ServerProperties(settings=recorded.seed)
         for name, file in files.found.items():
             differing = file.contradictions(config, seed)
             if differing:

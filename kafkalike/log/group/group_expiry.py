@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.model.clock import Clock
 from kafkalike.model.group_state import Group, GroupRow, GroupsState, roster_row
-from kafkalike.model.groups.group_protocol import Known, leave
+from kafkalike.model.groups.group_protocol import GroupFacts, leave
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.offset_commit import MINUTE_MS, deletion_rows, expired, orphaned
@@ -109,7 +109,7 @@ def _storage_time_ns(leases: Leases) -> int:
 
 def without(group: Group, dead: Collection[str], now_ms: int) -> Roster:
     """The roster of a group once members are taken out; those that stay make new targets when they look."""
-    nothing = Known(schemes={}, topics={}, metadata_seq=group.roster.metadata_seq, now_ms=now_ms)
+    nothing = GroupFacts(schemes={}, topics={}, metadata_seq=group.roster.metadata_seq, now_ms=now_ms)
     return leave(group.roster, dead, nothing)
 
 

@@ -31,7 +31,7 @@ from kafkalike.log.group.membership import (
 from kafkalike.log.group.session_expiry import SessionExpiry
 from kafkalike.model.clock import Clock
 from kafkalike.model.groups import group_protocol
-from kafkalike.model.groups.group_protocol import Known
+from kafkalike.model.groups.group_protocol import GroupFacts
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.structs import TopicPartition
@@ -345,10 +345,10 @@ class GroupMember:
         return roster
 
 
-def _known(topics: Callable[[], KnownTopics], settings: MemberSettings, clock: Clock) -> Known:
+def _known(topics: Callable[[], KnownTopics], settings: MemberSettings, clock: Clock) -> GroupFacts:
     """What a member knows now."""
     now = topics()
-    return Known(
+    return GroupFacts(
         schemes=settings.schemes,
         topics=PartitionCounts(now.infos),
         metadata_seq=now.seq,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from kafkalike.log.group.membership import MemberSettings, RosterStore
 from kafkalike.model.clock import Clock
 from kafkalike.model.groups import group_protocol
-from kafkalike.model.groups.group_protocol import Known
+from kafkalike.model.groups.group_protocol import GroupFacts
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.groups.sessions import Leases, Sessions
 
@@ -27,7 +27,12 @@ class SessionExpiry:
     """
 
     def __init__(
-        self, store: RosterStore, leases: Leases, known: Callable[[], Known], settings: MemberSettings, clock: Clock
+        self,
+        store: RosterStore,
+        leases: Leases,
+        known: Callable[[], GroupFacts],
+        settings: MemberSettings,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._leases = leases

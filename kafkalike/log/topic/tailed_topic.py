@@ -18,7 +18,7 @@ from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.topic_history import look_back
 from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.maintenance.compaction import HOLES, cleaner_app
 from kafkalike.model.metadata_rows import MetadataRow
@@ -49,7 +49,7 @@ class TopicContext:
     """The cluster's files."""
     metadata: ControlLog[ClusterState, MetadataRow]
     """Say which topics there are."""
-    server: Callable[[], ServerConfig]
+    server: Callable[[], ServerProperties]
     """Gives the cluster-wide defaults, as of the last look at the metadata."""
     helpers: Helpers
     """Threads that keep the tables' logs short."""
@@ -82,7 +82,7 @@ class TailedTopic:
         self._table = Table(
             self.files, self.clock, to_segment=segment_of, look_back=look_back, follower=warnings, jitter=jitter
         )
-        self._config: tuple[TopicInfo, ServerConfig, TopicConfig] | None = None
+        self._config: tuple[TopicInfo, ServerProperties, TopicConfig] | None = None
 
     @property
     def config(self) -> TopicConfig:

@@ -23,7 +23,7 @@ from kafkalike.log.topic.staged_append import pack, unpack
 from kafkalike.log.topic.topic_history import names_of
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
-from kafkalike.model.group_commit.waiting_appends import OWN, PARTS_KEY, Placed, Waiting, numbered, to_note
+from kafkalike.model.group_commit.waiting_appends import OWN, PARTS_KEY, Placed, WaitingAppend, numbered, to_note
 from kafkalike.model.record_batch import Appended, RecordBatch, TxnId
 
 if TYPE_CHECKING:
@@ -116,7 +116,11 @@ class TopicAppends:
         return pack(own.payload.batch, own.codec, own.txn)
 
     def made(
-        self, state: TableState, own: Append, part: Waiting | None, others: Sequence[tuple[Waiting, bytes]] | None
+        self,
+        state: TableState,
+        own: Append,
+        part: WaitingAppend | None,
+        others: Sequence[tuple[WaitingAppend, bytes]] | None,
     ) -> GroupedChange | Placed:
         """See `Appends`."""
         log = self._log
@@ -163,11 +167,11 @@ class TopicAppends:
         return codec_for(self._log.config, append.codec)
 
     def _acceptable(
-        self, state: TableState, own: Append, others: Sequence[tuple[Waiting, bytes]], now: int
-    ) -> tuple[list[tuple[Waiting, Append]], list[Waiting]]:
+        self, state: TableState, own: Append, others: Sequence[tuple[WaitingAppend, bytes]], now: int
+    ) -> tuple[list[tuple[WaitingAppend, Append]], list[WaitingAppend]]:
         """Those that the topic takes now, of several writes of one name only one; and what need not be read again."""
         log = self._log
-        found, unfit = list[tuple[Waiting, Append]](), list[Waiting]()
+        found, unfit = list[tuple[WaitingAppend, Append]](), list[WaitingAppend]()
         names = set() if own.txn is None else {own.txn.app_id}
         for part, content in others:
             try:

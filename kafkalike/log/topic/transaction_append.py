@@ -14,7 +14,7 @@ from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.staged_append import Loose
 from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
 from kafkalike.model.transactions.transaction_views import TopicCut
-from kafkalike.model.transactions.transactional_id import BATCHES, Part, StagedFile, WriteName
+from kafkalike.model.transactions.transactional_id import BATCHES, StagedFile, TransactionPart, WriteName
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -72,7 +72,7 @@ class DecidedPayload:
         load: see `Load`.
     """
 
-    def __init__(self, part: Part, load: Load) -> None:
+    def __init__(self, part: TransactionPart, load: Load) -> None:
         if part.layout != BATCHES:
             raise LogCorruptError(
                 f"{part.topic.name}: staged records have the layout {part.layout!r}, which this release cannot read"

@@ -12,7 +12,13 @@ from kafkalike.log.topic.staged_append import Loose
 from kafkalike.log.transactions.transaction_effects import HeldTransaction
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.transactions.group_claims import Groups
-from kafkalike.model.transactions.transactional_id import Attempt, Committed, Part, StagedFile, Topic
+from kafkalike.model.transactions.transactional_id import (
+    CommittedTransaction,
+    StagedFile,
+    TopicLife,
+    TransactionAttempt,
+    TransactionPart,
+)
 
 HELD_BYTES: Final = 16 * 1024 * 1024
 """Staged bytes of a transaction that its producer also holds in memory, so that it need not read them again."""
@@ -43,13 +49,13 @@ class Staged:
 class OpenTransaction:
     """A transaction of this session."""
 
-    attempt: Attempt
+    attempt: TransactionAttempt
     began: float
     """By the monotonic clock, s."""
     held: HeldTransaction
-    files: dict[Topic, dict[int, Staged]] = field(default_factory=dict)
+    files: dict[TopicLife, dict[int, Staged]] = field(default_factory=dict)
     """By topic and number, what is staged."""
-    layouts: dict[Topic, str] = field(default_factory=dict)
+    layouts: dict[TopicLife, str] = field(default_factory=dict)
     """How the files of a topic hold its records."""
     others: list[str] = field(default_factory=list)
     """Files that may be staged, which the decision does not name."""
@@ -58,10 +64,10 @@ class OpenTransaction:
     maybe: bool = False
     """Whether a decision was tried."""
     outcome: TransactionOutcome = TransactionOutcome.OPEN
-    decision: tuple[Groups, Committed] | None = None
+    decision: tuple[Groups, CommittedTransaction] | None = None
     places: Mapping[str, Appended] = field(default_factory=dict)
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[TransactionPart, ...]:
         """What it brings into each topic."""
         found = []
         for topic, files in self.files.items():
@@ -70,18 +76,18 @@ class OpenTransaction:
             for one in staged:
                 counts.update(one.counts)
             names = tuple(one.file for one in staged)
-            found.append(Part(topic=topic, counts=dict(counts), files=names, layout=self.layouts[topic]))
+            found.append(TransactionPart(topic=topic, counts=dict(counts), files=names, layout=self.layouts[topic]))
         return tuple(found)
 
-    def takes(self, layout: str, topic: Topic) -> bool:
+    def takes(self, layout: str, topic: TopicLife) -> bool:
         """Whether the topic's files may hold records like this: those of one topic all do it in one way."""
         return self.layouts.setdefault(topic, layout) == layout
 
-    def has(self, topic: Topic, once: str) -> bool:
+    def has(self, topic: TopicLife, once: str) -> bool:
         """Whether records of a name are staged for a topic; see `TransactionSession.stage`."""
         return any(one.once == once for one in self.files.get(topic, {}).values())
 
-    def note(self, topic: Topic, place: int, staged: Staged, batch: Loose | None = None) -> None:
+    def note(self, topic: TopicLife, place: int, staged: Staged, batch: Loose | None = None) -> None:
         """Take over a file that is staged.
 
         Args:

@@ -27,8 +27,14 @@ from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.model.transactions import course
 from kafkalike.model.transactions.group_claims import GroupOffsets
 from kafkalike.model.transactions.roll_forward import finishing
-from kafkalike.model.transactions.rules import Wanted
-from kafkalike.model.transactions.transactional_id import BATCHES, Attempt, Standing, Topic, WriteName
+from kafkalike.model.transactions.rules import CommitRequest
+from kafkalike.model.transactions.transactional_id import (
+    BATCHES,
+    TopicLife,
+    TransactionalIdState,
+    TransactionAttempt,
+    WriteName,
+)
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -51,7 +57,9 @@ class TransactionSession:
         clock: time.
     """
 
-    def __init__(self, transactional_id: str, standing: Standing, staging: Staging, drive: Drive, clock: Clock) -> None:
+    def __init__(
+        self, transactional_id: str, standing: TransactionalIdState, staging: Staging, drive: Drive, clock: Clock
+    ) -> None:
         self.transactional_id = transactional_id
         self.producer_id = standing.producer_id
         self.epoch = standing.epoch
@@ -104,7 +112,7 @@ class TransactionSession:
             return
         check_batch(batch, log.info, log.config, self._clock.now_ms(), log.schemas)
         codec_for(log.config, codec)
-        topic = Topic(log.info.name, log.info.topic_id)
+        topic = TopicLife(log.info.name, log.info.topic_id)
         with self._lock:
             current, place = self._placed(number, log, BATCHES)
         staged = self._staging.put(current.attempt, place, topic.topic_id, batch=batch, codec=codec, deadline=deadline)
@@ -125,7 +133,7 @@ class TransactionSession:
             IllegalStateError, KafkaStorageError, KafkaTimeoutError, ProducerFencedError: see `stage`.
         """
         self._check_process()
-        topic = Topic(log.info.name, log.info.topic_id)
+        topic = TopicLife(log.info.name, log.info.topic_id)
         with self._lock:
             current, place = self._placed(number, log, files.layout)
             current.others += files.names
@@ -146,12 +154,12 @@ class TransactionSession:
             current = self._current
             if current is None or current.attempt.number != number:
                 return False
-            return current.has(Topic(log.info.name, log.info.topic_id), once)
+            return current.has(TopicLife(log.info.name, log.info.topic_id), once)
 
     def _placed(self, number: int, log: TopicLog, layout: str) -> tuple[OpenTransaction, int]:
         """The transaction, and a number for its next file. Caller: holds the lock."""
         current = self._begun(number)
-        topic = Topic(log.info.name, log.info.topic_id)
+        topic = TopicLife(log.info.name, log.info.topic_id)
         if current.outcome is not TransactionOutcome.OPEN or current.maybe:
             raise IllegalStateError(
                 f"transaction {number} of {self.transactional_id!r} takes no more records: it was ended"
@@ -176,7 +184,7 @@ class TransactionSession:
             )
         if number < 1 or (current is not None and number < current.attempt.number):
             raise IllegalStateError(f"transaction {number} of {self.transactional_id!r} is over")
-        attempt = Attempt(self.producer_id, self.epoch, number)
+        attempt = TransactionAttempt(self.producer_id, self.epoch, number)
         begun = OpenTransaction(attempt, self._clock.monotonic(), HeldTransaction(attempt=attempt))
         self._current = begun
         return begun
@@ -239,7 +247,7 @@ class TransactionSession:
         if current.decision is None:
             self._check_in_time(current)
             driver.check_partitions(offsets)
-            wanted = Wanted(
+            wanted = CommitRequest(
                 transactional_id=self.transactional_id,
                 attempt=current.attempt,
                 parts=current.parts(),

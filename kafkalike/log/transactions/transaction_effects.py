@@ -18,7 +18,13 @@ from kafkalike.model.record_batch import Appended
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions import acts
 from kafkalike.model.transactions.group_claims import GroupOffsets, check_partitions
-from kafkalike.model.transactions.transactional_id import Attempt, Committed, Part, StagedFile, Topic
+from kafkalike.model.transactions.transactional_id import (
+    CommittedTransaction,
+    StagedFile,
+    TopicLife,
+    TransactionAttempt,
+    TransactionPart,
+)
 
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
     from kafkalike.log.transactions.transaction_files import Staging
     from kafkalike.model.clock import Clock, Deadline
     from kafkalike.model.cluster_state import ClusterState
-    from kafkalike.model.config.server_config import ServerConfig
+    from kafkalike.model.config.server_config import ServerProperties
     from kafkalike.model.group_state import GroupRow, GroupsState
     from kafkalike.model.metadata_rows import MetadataRow
     from kafkalike.model.transactions.transaction_views import TopicCut
@@ -50,7 +56,7 @@ class HeldTransaction:
     """By topic, what it brings there, where the caller has something better than the staged files."""
     names: list[str] | None = None
     """All files that may be staged; None where that is not known."""
-    attempt: Attempt | None = None
+    attempt: TransactionAttempt | None = None
     """The transaction."""
 
 
@@ -175,7 +181,7 @@ class Driver:
             raise KafkaTimeoutError(f"{self._cluster.root}: time ran out before a transaction was through")
         return None if left == float("inf") else left * 1000
 
-    def _asked(self, topic: Topic, ask: Callable[[DecidedLog], Any]) -> Any:  # noqa: ANN401
+    def _asked(self, topic: TopicLife, ask: Callable[[DecidedLog], Any]) -> Any:  # noqa: ANN401
         """Ask a topic something; None when it is gone."""
         try:
             log = self._held.logs.get(topic.topic_id)
@@ -188,7 +194,7 @@ class Driver:
         except (TopicDeletedError, UnknownTopicOrPartitionError):
             return None
 
-    def _apply(self, log: DecidedLog, committed: Committed, part: Part) -> Appended:
+    def _apply(self, log: DecidedLog, committed: CommittedTransaction, part: TransactionPart) -> Appended:
         mine = self._held.attempt == committed.attempt
 
         def load(file: StagedFile) -> Loose:
@@ -210,7 +216,7 @@ class Driver:
         faults.point("transaction.after_apply")
         return done
 
-    def _cut(self, log: DecidedLog, topic: Topic, seq: int) -> Any:  # noqa: ANN401
+    def _cut(self, log: DecidedLog, topic: TopicLife, seq: int) -> Any:  # noqa: ANN401
         found = log.as_of(seq)
         if found is None:
             raise KafkaTimeoutError(f"{topic.name}: its log has lost the commits after transaction {seq}; try again")
@@ -277,7 +283,7 @@ class TopicLogs(Protocol):
         ...
 
     @property
-    def server(self) -> ServerConfig:
+    def server(self) -> ServerProperties:
         """Server defaults."""
         ...
 

@@ -25,12 +25,18 @@ from kafkalike.log.runs.run_manifest import RunManifest, StagedRun, load_manifes
 from kafkalike.log.topic.staged_append import Loose, pack, partitions_in, unpack
 from kafkalike.log.topic.transaction_append import DecidedPayload, DecidedRecords, Load, StagedFileError
 from kafkalike.model.clock import within
-from kafkalike.model.transactions.transactional_id import Attempt, Committed, Folder, Part, StagedFile
+from kafkalike.model.transactions.transactional_id import (
+    CommittedTransaction,
+    StagedFile,
+    StagedFolder,
+    TransactionAttempt,
+    TransactionPart,
+)
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
     from kafkalike.model.record_batch import RecordBatch
-    from kafkalike.model.transactions.transactional_id import Attempt, Committed, Part
+    from kafkalike.model.transactions.transactional_id import CommittedTransaction, TransactionAttempt, TransactionPart
     from kafkalike.storage.port import Entry, Storage
 
 
@@ -44,7 +50,7 @@ _FOLDER: Final = re.compile(r"(\d+)-(\d+)-(\d+)")
 _FILE: Final = re.compile(r"(\d+)\.(.+)")
 
 
-def folder_of(attempt: Attempt) -> str:
+def folder_of(attempt: TransactionAttempt) -> str:
     """Folder of a transaction, in that of all."""
     return f"{attempt.producer_id}-{attempt.epoch}-{attempt.number}"
 
@@ -54,7 +60,7 @@ class FilesToStage:
     """Files with records of one topic, as a job has left them."""
 
     layout: str
-    """How to read them; see `Part.layout`."""
+    """How to read them; see `TransactionPart.layout`."""
     content: bytes
     """Says which files there are. It is stored beside them, and is what the decision names."""
     names: Sequence[str]
@@ -82,7 +88,7 @@ class Staging:
 
     def put(
         self,
-        attempt: Attempt,
+        attempt: TransactionAttempt,
         number: int,
         topic_id: str,
         *,
@@ -109,7 +115,7 @@ class Staging:
         return self.put_content(attempt, number, topic_id, pack(batch, codec, None), deadline)
 
     def put_content(
-        self, attempt: Attempt, number: int, topic_id: str, content: bytes, deadline: Deadline | None
+        self, attempt: TransactionAttempt, number: int, topic_id: str, content: bytes, deadline: Deadline | None
     ) -> StagedFile:
         """Store a file of any layout; see `put`."""
         folder = folder_of(attempt)
@@ -134,11 +140,11 @@ class Staging:
             f"{self._files.uri}: the storage refused the records of a transaction: {failed}"
         ) from failed
 
-    def place(self, attempt: Attempt) -> Storage:
+    def place(self, attempt: TransactionAttempt) -> Storage:
         """The folder of a transaction, for files that others put there; it may not exist."""
         return self._files.at(folder_of(attempt))
 
-    def make_place(self, attempt: Attempt) -> Storage:
+    def make_place(self, attempt: TransactionAttempt) -> Storage:
         """The same, made if need be.
 
         Raises:
@@ -147,7 +153,7 @@ class Staging:
         self._files.make_folder(folder_of(attempt))
         return self.place(attempt)
 
-    def load(self, committed: Committed, part: Part, file: StagedFile) -> Loose:
+    def load(self, committed: CommittedTransaction, part: TransactionPart, file: StagedFile) -> Loose:
         """Read a staged batch of a decision.
 
         Raises:
@@ -160,7 +166,7 @@ class Staging:
         except CorruptRecordError as cause:
             raise self._wrong(committed, part, file, f"cannot be read: {cause}") from cause
 
-    def read(self, committed: Committed, part: Part, file: StagedFile) -> bytes:
+    def read(self, committed: CommittedTransaction, part: TransactionPart, file: StagedFile) -> bytes:
         """Content of a staged file of a decision, as it was decided.
 
         Raises: see `load`.
@@ -174,17 +180,19 @@ class Staging:
             raise self._wrong(committed, part, file, "is not what was decided")
         return content
 
-    def _wrong(self, committed: Committed, part: Part, file: StagedFile, why: str) -> StagedFileError:
+    def _wrong(
+        self, committed: CommittedTransaction, part: TransactionPart, file: StagedFile, why: str
+    ) -> StagedFileError:
         where = f"{self._files.uri}/{folder_of(committed.attempt)}/{file.name}"
         return StagedFileError.of(where, why, part.topic.name, committed.seq)
 
-    def folders(self) -> list[Folder]:
+    def folders(self) -> list[StagedFolder]:
         """All transactions that have staged files.
 
         Raises:
             KafkaStorageError: the storage does not answer.
         """
-        found: dict[Attempt, tuple[int, set[str]]] = {}
+        found: dict[TransactionAttempt, tuple[int, set[str]]] = {}
         with storage_errors(self._files.uri):
             entries = self._files.list(deep=True)
             now = self._files.now_ns() // 1_000_000 if entries else 0
@@ -193,12 +201,12 @@ class Staging:
             where, what = _FOLDER.fullmatch(folder), _FILE.fullmatch(name)
             if where is None:
                 continue
-            attempt = Attempt(*map(int, where.groups()))
+            attempt = TransactionAttempt(*map(int, where.groups()))
             since, topics = found.get(attempt, (entry.modified_ms, set()))
             found[attempt] = min(since, entry.modified_ms), topics | ({what[2]} if what else set())
-        return [Folder(attempt, now - since, tuple(sorted(topics))) for attempt, (since, topics) in found.items()]
+        return [StagedFolder(attempt, now - since, tuple(sorted(topics))) for attempt, (since, topics) in found.items()]
 
-    def heads(self, attempt: Attempt, topic_ids: Collection[str]) -> list[tuple[str, str, bytes]]:
+    def heads(self, attempt: TransactionAttempt, topic_ids: Collection[str]) -> list[tuple[str, str, bytes]]:
         """How the files of an open transaction begin: name, topic id and the first bytes of each, in any order.
 
         Args:
@@ -239,7 +247,7 @@ class Staging:
         """
         with contextlib.suppress(OSError):
             if number is not None and names is not None:
-                folder = folder_of(Attempt(producer_id, epoch, number))
+                folder = folder_of(TransactionAttempt(producer_id, epoch, number))
                 self._remove([f"{folder}/{name}" for name in names])
                 return
             head = f"{producer_id}-{epoch}-" + ("" if number is None else f"{number}/")
@@ -268,7 +276,7 @@ class Staging:
                     os.rmdir(Path(files.uri, folder))  # noqa: PTH106 - a folder that may not be there
 
 
-def records_of(staging: Staging, committed: Committed, part: Part, load: Load) -> DecidedRecords:
+def records_of(staging: Staging, committed: CommittedTransaction, part: TransactionPart, load: Load) -> DecidedRecords:
     """The records that a decision brings into a topic.
 
     Args:
@@ -289,7 +297,7 @@ def records_of(staging: Staging, committed: Committed, part: Part, load: Load) -
     return DecidedRuns(staging.place(committed.attempt), _manifests(staging, committed, part))
 
 
-def check_part(staging: Staging, committed: Committed, part: Part) -> None:
+def check_part(staging: Staging, committed: CommittedTransaction, part: TransactionPart) -> None:
     """Look at all staged files of a topic.
 
     Raises:
@@ -316,7 +324,9 @@ def check_part(staging: Staging, committed: Committed, part: Part) -> None:
                 raise StagedFileError.of(f"{place.uri}/{name}", "is cut off", part.topic.name, committed.seq)
 
 
-def staged_counts(staging: Staging, attempt: Attempt, topic_ids: Collection[str]) -> dict[str, dict[int, int]]:
+def staged_counts(
+    staging: Staging, attempt: TransactionAttempt, topic_ids: Collection[str]
+) -> dict[str, dict[int, int]]:
     """Records that are staged for an open transaction, by topic id and partition.
 
     Looks at the beginning of each file. The counts are the highest that may be committed: a file whose writer got no
@@ -355,5 +365,5 @@ def _counts(head: bytes, where: str) -> Mapping[int, int] | None:
         return None
 
 
-def _manifests(staging: Staging, committed: Committed, part: Part) -> list[RunManifest]:
+def _manifests(staging: Staging, committed: CommittedTransaction, part: TransactionPart) -> list[RunManifest]:
     return [load_manifest(staging.read(committed, part, file), file.name) for file in part.files]

@@ -10,16 +10,16 @@ from kafkalike.log.topic.transaction_append import StagedFileError
 from kafkalike.log.transactions.transaction_effects import Driver, TransactionContext
 from kafkalike.log.transactions.transaction_files import check_part, staged_counts
 from kafkalike.model.clock import Deadline
-from kafkalike.model.transactions.pending_decisions import Due
+from kafkalike.model.transactions.pending_decisions import PendingDecision
 from kafkalike.model.transactions.roll_forward import looking
 from kafkalike.model.transactions.rules import is_open
-from kafkalike.model.transactions.transaction_views import LostPart, TransactionDescription, TransactionState
-from kafkalike.model.transactions.transactional_id import Folder, Standing, Why
+from kafkalike.model.transactions.transaction_views import LostPart, TransactionReport, TransactionState
+from kafkalike.model.transactions.transactional_id import StagedFolder, TransactionalIdState, Why
 
 
 def describe(
     home: TransactionContext, wanted: Collection[str] | None = None, *, staged: bool = False
-) -> dict[str, TransactionDescription]:
+) -> dict[str, TransactionReport]:
     """Descriptions by id; those that are not known are left out.
 
     Args:
@@ -27,7 +27,7 @@ def describe(
         wanted: which ids; None for all.
         staged: see `Transactions.described`.
     """
-    folders: defaultdict[int, list[Folder]] = defaultdict(list)
+    folders: defaultdict[int, list[StagedFolder]] = defaultdict(list)
     for folder in home.staging.folders():
         folders[folder.attempt.producer_id].append(folder)
     known = home.cluster.groups.refresh()
@@ -53,8 +53,8 @@ class _Describer:
         self._seen: dict[str, int | None] = {}
         """By topic id, the last decision that it has."""
 
-    def described(self, name: str, standing: Standing, opened: Sequence[Folder]) -> TransactionDescription:
-        about = TransactionDescription(
+    def described(self, name: str, standing: TransactionalIdState, opened: Sequence[StagedFolder]) -> TransactionReport:
+        about = TransactionReport(
             transactional_id=name,
             state=TransactionState.ONGOING,
             producer_id=standing.producer_id,
@@ -84,13 +84,13 @@ class _Describer:
             groups=() if decision is None else decision.groups,
         )
 
-    def _topics_of(self, folder: Folder) -> dict[str, Mapping[int, int]]:
+    def _topics_of(self, folder: StagedFolder) -> dict[str, Mapping[int, int]]:
         """Topics of an open transaction; those that still exist."""
         names = {topic_id: self._names[topic_id] for topic_id in folder.topics if topic_id in self._names}
         counts = staged_counts(self._home.staging, folder.attempt, names) if self._staged and names else {}
         return {name: counts.get(topic_id, {}) for topic_id, name in names.items()}
 
-    def _unapplied(self, standing: Standing) -> list[str]:
+    def _unapplied(self, standing: TransactionalIdState) -> list[str]:
         """Topics that do not have what the id has decided."""
         found = []
         decision = standing.unsettled
@@ -108,7 +108,7 @@ class _Describer:
         return found
 
 
-def _state(standing: Standing, unapplied: Sequence[str]) -> TransactionState:
+def _state(standing: TransactionalIdState, unapplied: Sequence[str]) -> TransactionState:
     if standing.why is Why.COMMIT:
         return TransactionState.PREPARE_COMMIT if unapplied else TransactionState.COMPLETE_COMMIT
     return TransactionState.EMPTY if standing.why is Why.INIT else TransactionState.COMPLETE_ABORT
@@ -143,7 +143,7 @@ def lost_parts(home: TransactionContext) -> Sequence[LostPart]:
     return sorted(found, key=lambda lost: (lost.seq, lost.topic))
 
 
-def _why(home: TransactionContext, driver: Driver, due: Due) -> str | None:
+def _why(home: TransactionContext, driver: Driver, due: PendingDecision) -> str | None:
     try:
         check_part(home.staging, due.committed, due.part)
     except StagedFileError as error:

@@ -21,16 +21,16 @@ from kafkalike.model.clock import Deadline
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name, check_transactional_id, is_storable
 from kafkalike.model.transactions import course, roll_forward, upkeep
-from kafkalike.model.transactions.pending_decisions import Due
+from kafkalike.model.transactions.pending_decisions import PendingDecision
 from kafkalike.model.transactions.transaction_views import (
     Cut,
     LostPart,
     ProducerIdAndEpoch,
-    TransactionDescription,
-    TransactionListing,
+    TransactionReport,
     TransactionState,
+    TransactionSummary,
 )
-from kafkalike.model.transactions.transactional_id import Attempt, Standing, Topic, Why
+from kafkalike.model.transactions.transactional_id import TopicLife, TransactionalIdState, TransactionAttempt, Why
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -105,7 +105,7 @@ class Transactions:
             raise InvalidTransactionTimeoutError(
                 f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the longest that is allowed"
             )
-        standing: Standing = self._driver(deadline).run(
+        standing: TransactionalIdState = self._driver(deadline).run(
             course.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id)
         )
         return TransactionSession(transactional_id, standing, self._staging, self._driver, self._cluster.clock)
@@ -150,7 +150,7 @@ class Transactions:
         return now - self._failed.get(log.info.topic_id, -math.inf) >= AFTER_FAILURE_SECONDS
 
     def _help(self, logs: Collection[TopicLog], known: GroupsState, deadline: Deadline) -> bool:
-        late: dict[Topic, int] = {}
+        late: dict[TopicLife, int] = {}
         held = HeldTransaction()
         now_ms = self._cluster.clock.now_ms()
         for log in logs:
@@ -158,7 +158,7 @@ class Transactions:
             missing = roll_forward.pending(known, topic_id, log.last_transaction, known.seq)
             old = [due.seq for due in missing if _left_alone(due, now_ms)]
             if old:
-                late[Topic(log.info.name, topic_id)] = max(old)
+                late[TopicLife(log.info.name, topic_id)] = max(old)
                 held.logs[topic_id] = log
         if not late:
             return False
@@ -181,7 +181,7 @@ class Transactions:
             KafkaTimeoutError, KafkaStorageError, LogCorruptError: see `begin_session`.
         """
         state = self._cluster.metadata.refresh()
-        wanted = [Topic(info.name, info.topic_id) for info in (state.require(check_topic_name(n)) for n in topics)]
+        wanted = [TopicLife(info.name, info.topic_id) for info in (state.require(check_topic_name(n)) for n in topics)]
         driver = self._driver(deadline)
         known, found = driver.run(roll_forward.cutting(wanted))
         return Cut(
@@ -192,17 +192,15 @@ class Transactions:
 
     # --- people and maintenance --------------------------------------------------------------------
 
-    def listed(self) -> Sequence[TransactionListing]:
+    def listed(self) -> Sequence[TransactionSummary]:
         """All transactional ids that are not forgotten, fresh, in order of their names."""
         known = describe(self._home)
         return [
-            TransactionListing(transactional_id=name, producer_id=found.producer_id, state=found.state)
+            TransactionSummary(transactional_id=name, producer_id=found.producer_id, state=found.state)
             for name, found in sorted(known.items())
         ]
 
-    def described(
-        self, transactional_ids: Collection[str], *, staged: bool = False
-    ) -> Mapping[str, TransactionDescription]:
+    def described(self, transactional_ids: Collection[str], *, staged: bool = False) -> Mapping[str, TransactionReport]:
         """What is known of transactional ids, fresh; those that are not known are left out.
 
         Args:
@@ -214,7 +212,7 @@ class Transactions:
         """
         return describe(self._home, set(transactional_ids), staged=staged)
 
-    def open_for(self) -> Sequence[TransactionDescription]:
+    def open_for(self) -> Sequence[TransactionReport]:
         """Open transactions, those that began first first: what `find_hanging_transactions` chooses from."""
         found = describe(self._home).values()
         return sorted((d for d in found if d.state is TransactionState.ONGOING), key=lambda d: d.start_ms)
@@ -236,8 +234,10 @@ class Transactions:
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError, LogCorruptError: see `begin_session`.
         """
         # A number above all others: whatever is open in this epoch.
-        attempt = None if only is None else Attempt(only.producer_id, only.epoch, sys.maxsize)
-        standing: Standing | None = self._driver(deadline).run(course.fencing(transactional_id, Why.ADMIN, attempt))
+        attempt = None if only is None else TransactionAttempt(only.producer_id, only.epoch, sys.maxsize)
+        standing: TransactionalIdState | None = self._driver(deadline).run(
+            course.fencing(transactional_id, Why.ADMIN, attempt)
+        )
         if standing is None:
             raise InvalidProducerEpochError(
                 f"transactional id {transactional_id!r} has another producer by now: that transaction is over"
@@ -277,6 +277,6 @@ class Transactions:
         return bool(self._driver(deadline).run(upkeep.leaving_out(lost)))
 
 
-def _left_alone(due: Due, now_ms: int) -> bool:
+def _left_alone(due: PendingDecision, now_ms: int) -> bool:
     """Whether a decision was made so long ago that its producer may be gone."""
     return abs(now_ms - due.changed_ms) >= OWNER_FIRST_MS

@@ -12,7 +12,7 @@ from kafkalike.model.schemas.registry_state import RegistryState
 from kafkalike.model.schemas.schema_rows import SchemaRow
 from kafkalike.model.segments import Segment
 from kafkalike.model.transactions.transaction_views import LostPart
-from kafkalike.model.transactions.transactional_id import Standing
+from kafkalike.model.transactions.transactional_id import TransactionalIdState
 
 if TYPE_CHECKING:
     from kafkalike.maintenance.verify.topic_history import CommitInfo
@@ -217,7 +217,7 @@ def check_transaction_rows(rows: Iterable[GroupRow]) -> list[Finding]:
         UnsupportedVersionError, LogCorruptError: a row cannot be read.
     """
     found = []
-    known: dict[str, Standing] = {}
+    known: dict[str, TransactionalIdState] = {}
     for row in rows:
         if row.kind != TRANSACTION:
             continue
@@ -234,7 +234,7 @@ def check_transaction_rows(rows: Iterable[GroupRow]) -> list[Finding]:
     return found
 
 
-def _place(standing: Standing) -> tuple[int, int, int]:
+def _place(standing: TransactionalIdState) -> tuple[int, int, int]:
     return standing.producer_id, standing.epoch, standing.number
 
 

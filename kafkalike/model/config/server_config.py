@@ -265,14 +265,14 @@ def unreadable(name: str, cause: OSError) -> InvalidConfigurationError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerConfig:
+class ServerProperties:
     """Defaults of a cluster."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     """Only what was set, by Kafka's dotted names, in text form."""
 
     @classmethod
-    def from_properties(cls, settings: Mapping[str, str]) -> ServerConfig:
+    def from_properties(cls, settings: Mapping[str, str]) -> ServerProperties:
         """Check and take settings in text form.
 
         Raises:
@@ -281,7 +281,7 @@ class ServerConfig:
         return cls(settings=SERVER_PROPERTIES.check_all(settings))
 
     @classmethod
-    def load(cls, root: str | None = None, environ: Mapping[str, str] | None = None) -> ServerConfig:
+    def load(cls, root: str | None = None, environ: Mapping[str, str] | None = None) -> ServerProperties:
         """Read the file `server.properties` in a folder, else the one that `KAFKALIKE_SERVER_PROPERTIES` names.
 
         Raises:
@@ -295,7 +295,7 @@ class ServerConfig:
         return cls() if named is None else named[1]
 
     @classmethod
-    def in_folder(cls, root: str) -> ServerConfig | None:
+    def in_folder(cls, root: str) -> ServerProperties | None:
         """Read the file `server.properties` in a folder; None if there is none.
 
         Raises:
@@ -315,7 +315,7 @@ class ServerConfig:
         return cls.from_content(content, str(path))
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] | None = None) -> tuple[str, ServerConfig] | None:
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> tuple[str, ServerProperties] | None:
         """Read the file that the environment variable `KAFKALIKE_SERVER_PROPERTIES` names.
 
         Args:
@@ -331,7 +331,7 @@ class ServerConfig:
         return (named, cls.from_file(Path(named))) if named else None
 
     @classmethod
-    def from_file(cls, path: Path) -> ServerConfig:
+    def from_file(cls, path: Path) -> ServerProperties:
         """Read one `.properties` file."""
         try:
             content = path.read_bytes()
@@ -340,7 +340,7 @@ class ServerConfig:
         return cls.from_content(content, str(path))
 
     @classmethod
-    def from_content(cls, content: bytes, name: str) -> ServerConfig:
+    def from_content(cls, content: bytes, name: str) -> ServerProperties:
         """Parse a `.properties` file.
 
         Args:
@@ -362,7 +362,7 @@ class ServerConfig:
         """The settings without those that belong to one root, or to the founding."""
         return {name: text for name, text in self.settings.items() if name not in PER_ROOT}
 
-    def contradictions(self, *others: ServerConfig) -> list[str]:
+    def contradictions(self, *others: ServerProperties) -> list[str]:
         """Return the cluster-wide settings of this file whose effect is that of none of the others."""
         return [
             name
@@ -370,7 +370,7 @@ class ServerConfig:
             if all(self._effect(name) != other._effect(name) for other in others)  # noqa: SLF001 - of this class
         ]
 
-    def conflicts(self, other: ServerConfig) -> list[str]:
+    def conflicts(self, other: ServerProperties) -> list[str]:
         """Return the settings that both set, this one to another effect; each root has its own rack."""
         return [
             name

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final
 
 from kafkalike.errors import UnknownOutcomeError
-from kafkalike.model.group_commit.waiting_appends import Placed, Room, Taken, Waiting
+from kafkalike.model.group_commit.waiting_appends import Placed, Room, TakenAppends, WaitingAppend
 
 
 class Lost(Enum):
@@ -39,7 +39,7 @@ class Attempt:
     the one that was seen.
     """
 
-    part: Waiting | None
+    part: WaitingAppend | None
     """The own append if it waits beside the table. Then it may have been taken by others: that is found in the look."""
     combine: bool
     leading: bool = False
@@ -61,7 +61,7 @@ class Seen:
     """A table at a version, at a time."""
 
     version: int
-    taken: Taken
+    taken: TakenAppends
     now: float
     """Seconds, when it was seen."""
     deaf: bool = False
@@ -76,7 +76,7 @@ class Seen:
 class Put:
     """Put the own append beside the table, unless it is there. Comes to nothing."""
 
-    part: Waiting
+    part: WaitingAppend
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class LeaveRoom:
 class Withdraw:
     """Put a word in the place of the own append that it must not be taken. Comes to nothing."""
 
-    part: Waiting
+    part: WaitingAppend
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ MOST_ROOM: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class CommitTimings:
     """How fast things go."""
 
     put_seconds: float
@@ -57,30 +57,30 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class Contention:
     """What a writer knows of others at the table."""
 
     met: float = float("-inf")
     """When it last saw an append of one, s."""
-    pace: Pace = Pace(0.025)
+    pace: CommitTimings = CommitTimings(0.025)
 
     def alone(self, now: float) -> bool:
         """Whether it may commit without looking for appends that wait."""
         return now - self.met > RIVALS_SECONDS
 
-    def crowded(self, crowd: int) -> Company:
+    def crowded(self, crowd: int) -> Contention:
         """Having made a version for so many."""
         return replace(self, pace=replace(self.pace, crowd=crowd))
 
-    def seen(self, now: float) -> Company:
+    def seen(self, now: float) -> Contention:
         """Having met others now."""
         return replace(self, met=now)
 
-    def attempted(self, seconds: float) -> Company:
+    def attempted(self, seconds: float) -> Contention:
         """Having tried to make a version, for so many seconds; the newest counts for half."""
         before = self.pace.attempt_seconds or seconds
         return replace(self, pace=replace(self.pace, attempt_seconds=0.5 * (before + seconds)))
 
-    def took(self, seconds: float) -> Company:
+    def took(self, seconds: float) -> Contention:
         """Having put a small file, in so many seconds; the newest counts for half."""
         return replace(self, pace=replace(self.pace, put_seconds=0.5 * (self.pace.put_seconds + seconds)))

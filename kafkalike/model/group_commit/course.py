@@ -30,8 +30,8 @@ from kafkalike.model.group_commit.acts import (
     Seen,
     Withdraw,
 )
-from kafkalike.model.group_commit.contention import Pace
-from kafkalike.model.group_commit.waiting_appends import Placed, Room, Waiting
+from kafkalike.model.group_commit.contention import CommitTimings
+from kafkalike.model.group_commit.waiting_appends import Placed, Room, WaitingAppend
 
 PASSED_OVER: Final = 8
 """Versions after which a writer that waits makes one itself, if none of them took its append: whoever made them does
@@ -39,13 +39,13 @@ not take it, or takes others first."""
 
 
 def appending(
-    make: Callable[[int], Waiting],
+    make: Callable[[int], WaitingAppend],
     make_room: Callable[[int, float], Room],
     *,
     alone: bool,
     leading: bool,
     storable: bool,
-    pace: Callable[[], Pace],
+    pace: Callable[[], CommitTimings],
     jitter: Callable[[], float],
     deadline: float,
 ) -> Appending:
@@ -97,7 +97,7 @@ def appending(
         raise
 
 
-def _racing(make_room: Callable[[int, float], Room], pace: Callable[[], Pace], deadline: float) -> Appending:
+def _racing(make_room: Callable[[int, float], Room], pace: Callable[[], CommitTimings], deadline: float) -> Appending:
     """Make versions until one is not lost, by asking the others to give way.
 
     Who commits small appends for others makes some ten versions a second. Whoever needs longer for one would never be
@@ -141,7 +141,7 @@ def _racing(make_room: Callable[[int, float], Room], pace: Callable[[], Pace], d
 
 
 def _in_room(
-    room: Room, seen: Seen, ends: float, pace: Callable[[], Pace]
+    room: Room, seen: Seen, ends: float, pace: Callable[[], CommitTimings]
 ) -> Generator[Act, Placed | Lost | Seen | None, Placed | None]:
     """Make versions while a word counts; None when none of them was won."""
     # Who is at work has not seen it, and is faster.
@@ -159,7 +159,7 @@ def _in_room(
 
 
 def _let_pass(
-    version: int, until: float, pace: Callable[[], Pace]
+    version: int, until: float, pace: Callable[[], CommitTimings]
 ) -> Generator[Act, Placed | Lost | Seen | None, None]:
     """Wait for a version above one, until a time."""
     while True:
@@ -175,7 +175,7 @@ def _late() -> KafkaTimeoutError:
 
 
 def _waiting(
-    part: Waiting, pace: Callable[[], Pace], jitter: Callable[[], float], deadline: float, *, lost: bool
+    part: WaitingAppend, pace: Callable[[], CommitTimings], jitter: Callable[[], float], deadline: float, *, lost: bool
 ) -> Appending:
     """Wait until a commit has taken an append; make that commit if nobody else does.
 
@@ -216,7 +216,7 @@ def _waiting(
         yield Pause(min(pace().look(), max(0.0, try_at - seen.now)))
 
 
-def withdrawing(part: Waiting) -> Generator[Act, Placed | Lost | Seen | None, Placed | None]:
+def withdrawing(part: WaitingAppend) -> Generator[Act, Placed | Lost | Seen | None, Placed | None]:
     """Take an append back that waits, or may wait, beside the table.
 
     Whoever makes a version has read the appends that wait after it saw the version before. So once the word stands
@@ -247,7 +247,7 @@ def withdrawing(part: Waiting) -> Generator[Act, Placed | Lost | Seen | None, Pl
     return placed
 
 
-def sealing(part: Waiting) -> Generator[Act, Placed | Lost | Seen | None, None]:
+def sealing(part: WaitingAppend) -> Generator[Act, Placed | Lost | Seen | None, None]:
     """See to it that an append does not land any more, where nothing tells whether it did.
 
     As in `withdrawing`, at most the version after the latest one can have it once the word stands.

@@ -38,7 +38,7 @@ _NAME: Final = re.compile(r"([0-9]{20})-([0-9a-f]{1,64})-([0-9]{1,18})")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Waiting:
+class WaitingAppend:
     """An append that was put beside the table."""
 
     base: int
@@ -76,14 +76,14 @@ class Room:
         return f"{self.base:020d}-{self.writer}-room-{self.millis}"
 
 
-OWN: Final = Waiting(0, "", 0)
+OWN: Final = WaitingAppend(0, "", 0)
 """In place of a name: the append of the commit's writer, which did not wait."""
 
 
-def parse_name(name: str) -> Waiting | None:
+def parse_name(name: str) -> WaitingAppend | None:
     """The append that a file holds; None for any other file."""
     found = _NAME.fullmatch(name)
-    return Waiting(int(found[1]), found[2], int(found[3])) if found else None
+    return WaitingAppend(int(found[1]), found[2], int(found[3])) if found else None
 
 
 def parse_room(name: str) -> Room | None:
@@ -119,7 +119,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenAppends:
     """The appends that table commits took, as far as they are known."""
 
     since: int
@@ -127,7 +127,7 @@ class Taken:
     latest: Mapping[str, Placed] = field(default_factory=dict)
     """The last one of each writer."""
 
-    def after(self, placed: Mapping[str, Placed]) -> Taken:
+    def after(self, placed: Mapping[str, Placed]) -> TakenAppends:
         """With one more commit, the one after the last that is known, which took these by writer."""
         if not placed:
             return self
@@ -138,18 +138,18 @@ class Taken:
             kept = sorted(latest.items(), key=lambda item: -item[1].version)
             since = max(since, kept[MOST_WRITERS // 2][1].version)
             latest = {writer: found for writer, found in kept if found.version > since}
-        return Taken(since, latest)
+        return TakenAppends(since, latest)
 
-    def knows(self, part: Waiting) -> bool:
+    def knows(self, part: WaitingAppend) -> bool:
         """Whether it can be said what became of an append up to now."""
         return self.since <= part.base
 
-    def of(self, part: Waiting) -> Placed | None:
+    def of(self, part: WaitingAppend) -> Placed | None:
         """What became of an append; None when no commit took it. Only for one that is known, see `knows`."""
         found = self.latest.get(part.writer)
         return found if found is not None and found.sequence == part.sequence else None
 
-    def may_take(self, part: Waiting) -> bool:
+    def may_take(self, part: WaitingAppend) -> bool:
         """Whether the next commit may take an append: it is surely in none before."""
         if not self.knows(part):
             return False
@@ -158,8 +158,8 @@ class Taken:
 
 
 def to_take(
-    found: Iterable[Waiting], taken: Taken, dead: Collection[Waiting] = (), most: int = MOST_PARTS
-) -> list[Waiting]:
+    found: Iterable[WaitingAppend], taken: TakenAppends, dead: Collection[WaitingAppend] = (), most: int = MOST_PARTS
+) -> list[WaitingAppend]:
     """Those appends that the next commit takes, in its order: who has waited longest comes first.
 
     A writer puts its next append there only when it knows what became of the one before, so of several of one writer
@@ -171,7 +171,7 @@ def to_take(
         dead: those of `found` that must not be taken, such as withdrawn ones; they take nobody's place.
         most: how many.
     """
-    last: dict[str, Waiting] = {}
+    last: dict[str, WaitingAppend] = {}
     for part in found:
         known = last.get(part.writer)
         if known is None or known.sequence < part.sequence:
@@ -198,7 +198,7 @@ def numbered(ends: Mapping[int, int], counts: Sequence[Mapping[int, int]]) -> li
 # --- in a commit's user metadata ------------------------------------------------------------------
 
 
-def to_note(parts: Sequence[tuple[Waiting, Mapping[int, range], tuple[str, int] | None]]) -> list[Any]:
+def to_note(parts: Sequence[tuple[WaitingAppend, Mapping[int, range], tuple[str, int] | None]]) -> list[Any]:
     """What a commit says of its appends: writer, sequence, first and next offset by partition, name of the write."""
     return [
         [

@@ -63,7 +63,7 @@ class Revoking:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingForOthers:
     """It has given up everything, and so must others before anybody gets anything (eager)."""
 
     generation: int
@@ -108,19 +108,19 @@ class Fenced:
     waits: Literal[False] = False
 
 
-Phase = Unassigned | Joining | Revoking | Waiting | Assigning | Assigned | Losing | Fenced
+Phase = Unassigned | Joining | Revoking | WaitingForOthers | Assigning | Assigned | Losing | Fenced
 
 
 def settled(phase: Phase) -> bool:
     """Whether nothing was begun that is not done."""
-    return isinstance(phase, Assigned | Waiting)
+    return isinstance(phase, Assigned | WaitingForOthers)
 
 
 # --- what happens ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RosterSeen:
     """The group's roster, in which it is a member."""
 
     roster: Roster
@@ -158,14 +158,14 @@ class Done:
     """All that was to be done is done."""
 
 
-Event = Seen | NotAMember | TakenOver | Matched | Done
+Event = RosterSeen | NotAMember | TakenOver | Matched | Done
 
 
 # --- what to do ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitPositions:
     """Commit the positions, if that is automatic."""
 
 
@@ -178,7 +178,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HoldPartitions:
     """Hold exactly these partitions."""
 
     target: Held
@@ -186,7 +186,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """As `Hold`, and it is a new assignment."""
+    """As `HoldPartitions`, and it is a new assignment."""
 
     target: Held
 
@@ -198,7 +198,7 @@ class Release:
     given_up: Partitions
 
 
-Act = Commit | Call | Hold | Take | Release
+Act = CommitPositions | Call | HoldPartitions | Take | Release
 Acts = tuple[Act, ...]
 
 
@@ -213,7 +213,7 @@ def step(phase: Phase, event: Event) -> tuple[Phase, Acts]:
     match event:
         case Done():
             return _done(phase), ()
-        case Seen():
+        case RosterSeen():
             return _seen(phase, event)
         case Matched():
             return _matched(phase, event)
@@ -242,10 +242,10 @@ def _done(phase: Phase) -> Phase:
 
 
 def _losing(held: Held) -> Acts:
-    return (Call("on_partitions_lost", frozenset(held)), Hold({})) if held else ()
+    return (Call("on_partitions_lost", frozenset(held)), HoldPartitions({})) if held else ()
 
 
-def _seen(phase: Phase, seen: Seen) -> tuple[Phase, Acts]:
+def _seen(phase: Phase, seen: RosterSeen) -> tuple[Phase, Acts]:
     roster, me = seen.roster, seen.roster.members[seen.member_id]
     due = owed(roster, me)
     # The listener of an eager member hears of it also when it has joined, with nothing: as in kafka-python.
@@ -255,17 +255,17 @@ def _seen(phase: Phase, seen: Seen) -> tuple[Phase, Acts]:
     if due or greeting:
         return _revoking(phase, seen, due, greeting=greeting)
     waits = roster.rebalancing and me.assignment != me.target
-    if isinstance(phase, Waiting | Assigned) and phase.generation == roster.generation:
+    if isinstance(phase, WaitingForOthers | Assigned) and phase.generation == roster.generation:
         # What it holds is right; whether more is to come may have changed.
         if isinstance(phase, Assigned) and phase.waits != waits:
             return replace(phase, waits=waits), ()
         return phase, ()
     if waits and not roster.cooperative:
-        return Waiting(roster.generation, _fresh(phase)), ()
+        return WaitingForOthers(roster.generation, _fresh(phase)), ()
     return _taking(phase, seen, me.assignment, waits=waits)
 
 
-def _revoking(phase: Phase, seen: Seen, due: Partitions, *, greeting: bool) -> tuple[Phase, Acts]:
+def _revoking(phase: Phase, seen: RosterSeen, due: Partitions, *, greeting: bool) -> tuple[Phase, Acts]:
     """Hold what is due no more (eager: nothing at all), and then tell the group."""
     held = seen.held
     going = frozenset(tp for tp in held if tp in due) if seen.roster.cooperative or not due else frozenset(held)
@@ -274,11 +274,11 @@ def _revoking(phase: Phase, seen: Seen, due: Partitions, *, greeting: bool) -> t
     if not going and not greeting:
         return revoking, (Release(due),)
     kept = {tp: topic_id for tp, topic_id in held.items() if tp not in going}
-    acts = (Commit(), Call("on_partitions_revoked", going), Hold(kept))
+    acts = (CommitPositions(), Call("on_partitions_revoked", going), HoldPartitions(kept))
     return (Joining() if greeting else revoking), acts
 
 
-def _taking(phase: Phase, seen: Seen, owned: Partitions, *, waits: bool) -> tuple[Phase, Acts]:
+def _taking(phase: Phase, seen: RosterSeen, owned: Partitions, *, waits: bool) -> tuple[Phase, Acts]:
     """Hold what the roster says is owned; the listener hears of what is new, or of everything (eager)."""
     roster, held, untold = seen.roster, seen.held, _untold(phase, seen.held)
     target: dict[TopicPartition, str] = {tp: roster.topics[tp.topic][0] for tp in owned if tp.topic in roster.topics}
@@ -311,7 +311,7 @@ def _fresh(phase: Phase) -> bool:
     match phase:
         case Unassigned() | Joining() | Losing() | Fenced():
             return True
-        case Revoking(fresh=fresh) | Waiting(fresh=fresh):
+        case Revoking(fresh=fresh) | WaitingForOthers(fresh=fresh):
             return fresh
         case Assigning() | Assigned():
             return False

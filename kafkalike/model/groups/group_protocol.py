@@ -59,7 +59,7 @@ class Scheme:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class GroupFacts:
     """What the one who changes a roster knows."""
 
     schemes: Mapping[str, Scheme]
@@ -75,7 +75,7 @@ class Known:
 # --- who is a member -------------------------------------------------------------------------------
 
 
-def join(roster: Roster, member: Member, known: Known) -> Roster:
+def join(roster: Roster, member: Member, known: GroupFacts) -> Roster:
     """Take a member in, or take in what changed about one (subscription, assignors).
 
     A static member that comes back with the same subscription and assignors takes its own place over: nothing is
@@ -107,7 +107,7 @@ def join(roster: Roster, member: Member, known: Known) -> Roster:
     return _rebalance(roster, members, known)
 
 
-def leave(roster: Roster, member_ids: Iterable[str], known: Known) -> Roster:
+def leave(roster: Roster, member_ids: Iterable[str], known: GroupFacts) -> Roster:
     """Take members out: they left, or their session is over. Ids that are no members are passed over."""
     gone = set(member_ids)
     members = {member_id: m for member_id, m in roster.members.items() if member_id not in gone}
@@ -116,14 +116,14 @@ def leave(roster: Roster, member_ids: Iterable[str], known: Known) -> Roster:
     return _rebalance(roster, members, known)
 
 
-def renew(roster: Roster, known: Known) -> Roster:
+def renew(roster: Roster, known: GroupFacts) -> Roster:
     """Make new targets if the topics differ from those that the targets were made from, or nobody could make any."""
     if not roster.members or not (roster.pending or topics_differ(roster, known)):
         return roster
     return _rebalance(roster, roster.members, known)
 
 
-def topics_differ(roster: Roster, known: Known) -> bool:
+def topics_differ(roster: Roster, known: GroupFacts) -> bool:
     """Whether subscribed topics were created, deleted or given partitions since the targets were made."""
     return known.metadata_seq > roster.metadata_seq and _topics_of(roster.members.values(), known) != roster.topics
 
@@ -138,7 +138,7 @@ def owed(roster: Roster, member: Member) -> Partitions:
     return member.assignment if roster.rebalancing and not member.released else ()
 
 
-def release(roster: Roster, member_id: str, given_up: Iterable[TopicPartition], known: Known) -> Roster:
+def release(roster: Roster, member_id: str, given_up: Iterable[TopicPartition], known: GroupFacts) -> Roster:
     """Note that a member holds some partitions no more, and hand on what is free by that.
 
     What it gave up is named: while it did so, it may have come to owe more than that, or less.
@@ -200,7 +200,7 @@ def check_commit(
 # --- rebalancing -----------------------------------------------------------------------------------
 
 
-def _rebalance(roster: Roster, members: Mapping[str, Member], known: Known) -> Roster:
+def _rebalance(roster: Roster, members: Mapping[str, Member], known: GroupFacts) -> Roster:
     """Make targets for these members, and hand out what is free."""
     if not members:
         return Roster(generation=roster.generation + 1, changed_ms=known.now_ms)
@@ -255,7 +255,7 @@ def _granted(members: Mapping[str, Member], *, cooperative: bool) -> Mapping[str
     return members
 
 
-def _sealed(before: Roster, after: Roster, known: Known) -> Roster:
+def _sealed(before: Roster, after: Roster, known: GroupFacts) -> Roster:
     """Open a new generation if somebody came or went, got or gave up something, or topics changed.
 
     A new member may commit from there on.
@@ -340,7 +340,7 @@ def _choose(members: Mapping[str, Member]) -> str:
     return votes.most_common(1)[0][0]
 
 
-def _topics_of(members: Iterable[Member], known: Known) -> dict[str, tuple[str, int]]:
+def _topics_of(members: Iterable[Member], known: GroupFacts) -> dict[str, tuple[str, int]]:
     wanted = {topic for m in members for topic in m.subscription}
     return {topic: known.topics[topic] for topic in sorted(wanted) if topic in known.topics}
 

@@ -32,7 +32,7 @@ class RetentionPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class RetentionHold:
     """Groups that retention waits for, and when it stops waiting."""
 
     offsets: Mapping[str, int]
@@ -111,7 +111,7 @@ def plan_retention(
     log_start: int,
     now_ms: int,
     policy: RetentionPolicy,
-    hold: Hold | None = None,
+    hold: RetentionHold | None = None,
 ) -> RetentionPlan:
     """Decide what goes from one partition.
 
@@ -160,7 +160,7 @@ def _expired(live: Sequence[Segment], now_ms: int, policy: RetentionPolicy) -> i
 
 
 def _allowed(
-    live: Sequence[Segment], count: int, now_ms: int, policy: RetentionPolicy, hold: Hold
+    live: Sequence[Segment], count: int, now_ms: int, policy: RetentionPolicy, hold: RetentionHold
 ) -> tuple[int, tuple[str, ...]]:
     """How many of `count` expired segments may go, and which groups hold back the rest."""
     read = {g: sum(1 for s in live[:count] if s.stop <= offset) for g, offset in hold.offsets.items()}

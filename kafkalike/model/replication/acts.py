@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
-from kafkalike.model.replication.registration import Registration, Replica, Version
+from kafkalike.model.replication.registration import Registration, Replica, TableVersion
 
 AHEAD: Final = 1000
 """Versions that are read ahead at most: each such look lists a log, which takes the longer the more it has."""
@@ -38,7 +38,7 @@ class Put(NamedTuple):
 
     replica: Replica
     version: int
-    content: Version
+    content: TableVersion
 
 
 class Checkpoint(NamedTuple):
@@ -69,7 +69,7 @@ class Supply(NamedTuple):
     """
 
     replica: Replica
-    content: Version
+    content: TableVersion
     source: Replica | None
     """Who has them; None: this process, which has made them."""
     partly: bool = False
@@ -149,7 +149,7 @@ class Register(NamedTuple):
 
 
 class NewSeal(NamedTuple):
-    """Make the content of a version that puts a registration's configuration in force. Comes to a `Version`.
+    """Make the content of a version that puts a registration's configuration in force. Comes to a `TableVersion`.
 
     Which of several is in the log is decided by who puts one first.
     """

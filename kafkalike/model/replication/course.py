@@ -38,13 +38,13 @@ from kafkalike.model.replication.registration import (
     Registration,
     Replica,
     ReplicaError,
+    TableVersion,
     UnreachableError,
-    Version,
     View,
     without,
 )
 
-Seen = dict[int, Version]
+Seen = dict[int, TableVersion]
 """Contents of published versions, filled by courses that come by."""
 
 
@@ -65,14 +65,14 @@ def check_not_cleaned(replica: Replica, version: int) -> Generator[Act, Any, Non
         raise FellBehindError
 
 
-def reading(replica: Replica, version: int) -> Generator[Act, Any, Version | None]:
+def reading(replica: Replica, version: int) -> Generator[Act, Any, TableVersion | None]:
     """A version of a replica; None when its log ends before."""
     found = yield Read(replica, version)
     yield from check_not_cleaned(replica, version)
     return found  # type: ignore[no-any-return]
 
 
-def putting(replica: Replica, version: int, content: Version) -> Generator[Act, Any, None]:
+def putting(replica: Replica, version: int, content: TableVersion) -> Generator[Act, Any, None]:
     """Put a decided version at a replica that has all before it.
 
     Raises:
@@ -87,7 +87,7 @@ def putting(replica: Replica, version: int, content: Version) -> Generator[Act, 
     yield from check_not_cleaned(replica, version)
 
 
-def passing_on(replica: Replica, version: int, content: Version, source: Replica) -> Generator[Act, Any, None]:
+def passing_on(replica: Replica, version: int, content: TableVersion, source: Replica) -> Generator[Act, Any, None]:
     """Put a decided version at a replica that has all before it, from one that has this one.
 
     Writers give each replica the data files of a version before they put it at the first one. Another engine has put
@@ -107,7 +107,7 @@ def passing_on(replica: Replica, version: int, content: Version, source: Replica
 
 
 def check_passed_on(
-    source: Replica, version: int, content: Version, known: Configuration, registered: Registration | None
+    source: Replica, version: int, content: TableVersion, known: Configuration, registered: Registration | None
 ) -> Generator[Act, Any, None]:
     """Refuse another engine's version that stands at a leader, and did not come down the chain.
 
@@ -168,7 +168,7 @@ def following(view: View, seen: Seen, registered: Registration | None = None) ->
         view = later
 
 
-def looking_up(version: int, view: View, registered: Registration) -> Generator[Act, Any, Version | None]:
+def looking_up(version: int, view: View, registered: Registration) -> Generator[Act, Any, TableVersion | None]:
     """Read a version that is published, of whoever has it still.
 
     Args:
@@ -204,7 +204,7 @@ def looking_up(version: int, view: View, registered: Registration) -> Generator[
     return None
 
 
-def appending(view: View, content: Version, seen: Seen) -> Generator[Act, Any, tuple[View, bool]]:
+def appending(view: View, content: TableVersion, seen: Seen) -> Generator[Act, Any, tuple[View, bool]]:
     """Make the version after a view, or learn what it is.
 
     Args:
@@ -228,7 +228,7 @@ def appending(view: View, content: Version, seen: Seen) -> Generator[Act, Any, t
     return view, seen[wanted].append_id == content.append_id
 
 
-def publishing(view: View, content: Version, seen: Seen) -> Generator[Act, Any, View]:
+def publishing(view: View, content: TableVersion, seen: Seen) -> Generator[Act, Any, View]:
     """Take the next version down the chain: what the head has in its place, or else this content."""
     chain, version = view.configuration.chain, view.end + 1
     decided = yield from reading(chain[0], version)
@@ -246,7 +246,7 @@ def publishing(view: View, content: Version, seen: Seen) -> Generator[Act, Any, 
     return later
 
 
-def deciding(replica: Replica, version: int, content: Version) -> Generator[Act, Any, Version]:
+def deciding(replica: Replica, version: int, content: TableVersion) -> Generator[Act, Any, TableVersion]:
     """Put a content in the place of a version where that is decided, and see what is there then."""
     if (yield Put(replica, version, content)):
         yield from check_not_cleaned(replica, version)

@@ -53,7 +53,7 @@ class SupplyVersion(NamedTuple):
     sources: tuple[Voter, ...]
 
 
-class CopyCheckpoint(NamedTuple):
+class CopyVoterCheckpoint(NamedTuple):
     """Give a voter another one's newest checkpoint, with all its data files. Comes to its version; -1 without one."""
 
     voter: Voter
@@ -64,13 +64,13 @@ class NewProposer(NamedTuple):
     """An id that nobody else has."""
 
 
-Act = registers.Act | ReadVersion | PutVersion | LastVersion | SupplyVersion | CopyCheckpoint | NewProposer
+Act = registers.Act | ReadVersion | PutVersion | LastVersion | SupplyVersion | CopyVoterCheckpoint | NewProposer
 
 UNDECIDED = "undecided"
 """What nobody wants to be decided."""
 
 
-class FellBehindError(Exception):
+class VoterFellBehindError(Exception):
     """The version was decided long ago, and what it was is gone from the log: look anew."""
 
 
@@ -139,7 +139,7 @@ def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generat
         except SlotClosedError:
             found = yield from published(version, voters)
             if found is None:
-                raise FellBehindError from None
+                raise VoterFellBehindError from None
     yield from publishing(version, found, voters)
     return found
 
@@ -211,7 +211,7 @@ def _copied(voter: Voter, last: int, sources: Sequence[Voter]) -> Generator[Act,
     """Give a voter a checkpoint that is newer than what it has."""
     for source in sources:
         try:
-            if (yield CopyCheckpoint(voter, source)) > last:
+            if (yield CopyVoterCheckpoint(voter, source)) > last:
                 return True
         except UnreachableVoterError:
             continue

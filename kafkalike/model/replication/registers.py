@@ -56,7 +56,7 @@ class Voted(NamedTuple):
         return Voted(request.ballot, accepted)
 
 
-class Standing(NamedTuple):
+class SlotState(NamedTuple):
     """How a voter stands to a slot."""
 
     closed: bool = False
@@ -103,7 +103,7 @@ class PutRequest(NamedTuple):
 
 
 class Stand(NamedTuple):
-    """Ask how a voter stands to a slot. Comes to a `Standing`."""
+    """Ask how a voter stands to a slot. Comes to a `SlotState`."""
 
     voter: Voter
     slot: int
@@ -111,13 +111,13 @@ class Stand(NamedTuple):
     """Whether one may ask a voter that is not open yet; see `kafkalike.model.replication.takeover`."""
 
 
-class Pause(NamedTuple):
+class ProposalBackoff(NamedTuple):
     """Wait a random time that doubles with each try: another proposer was at work. Comes to nothing."""
 
     attempt: int
 
 
-Act = ReadRow | PutRequest | Stand | Pause
+Act = ReadRow | PutRequest | Stand | ProposalBackoff
 
 
 def majority(voters: int) -> int:
@@ -187,7 +187,7 @@ def proposing(
         if found is not None:
             return found.value
         attempt += 1
-        yield Pause(attempt)
+        yield ProposalBackoff(attempt)
 
 
 def _by_ballot(accept: Accept) -> Ballot:
@@ -223,7 +223,7 @@ def _asked(
         try:
             voted = yield from _put(slot, voter, row, request)
             # After it: what stood before says nothing of what the row was when it was read.
-            standing: Standing = yield Stand(voter, slot, opening)
+            standing: SlotState = yield Stand(voter, slot, opening)
         except UnreachableVoterError:
             continue
         if standing.replaced:

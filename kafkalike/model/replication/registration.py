@@ -37,7 +37,7 @@ class Configuration(NamedTuple):
         return self.chain[-1]
 
 
-class Loss(NamedTuple):
+class UncleanElection(NamedTuple):
     """An unclean election: records that were acknowledged may be gone."""
 
     epoch: int
@@ -61,7 +61,7 @@ class Registration(NamedTuple):
     """The member of the chain that may lack something: not in sync, and no leader, until it is confirmed."""
     life: int = 0
     """Life of replicas that are to join: it changes with an unclean election."""
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[UncleanElection, ...] = ()
     renamed: tuple[Replica, ...] = ()
     """What replicas of some brokers are called from now on when they join, since files of the former ones may go."""
 
@@ -95,7 +95,7 @@ class Registration(NamedTuple):
         return self.in_sync[-1]
 
 
-class Version(Protocol):
+class TableVersion(Protocol):
     """The content of a version. Two are the same if they are equal, byte by byte."""
 
     @property
@@ -117,7 +117,7 @@ class View(NamedTuple):
     end: int
     """The last version that is known to be published: every replica of the configuration has it."""
 
-    def after(self, content: Version) -> View:
+    def after(self, content: TableVersion) -> View:
         """The view that has one more version."""
         seal = content.configuration
         newer = seal is not None and seal.epoch > self.configuration.epoch
@@ -218,5 +218,5 @@ def chosen_unclean(registration: Registration, replica: Replica, kept: int, file
         files: how many data files its log names that are lost.
     """
     epoch = registration.epoch + 1
-    loss = Loss(epoch, replica, kept, registration.chain, files)
+    loss = UncleanElection(epoch, replica, kept, registration.chain, files)
     return Registration(epoch, (replica,), None, replica.life, (*registration.losses, loss))

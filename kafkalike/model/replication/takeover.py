@@ -73,7 +73,7 @@ class NewRecord(NamedTuple):
 Act = quorum_protocol.Act | PutMark | OpenVoter | NewRecord
 
 
-class Record(Protocol):
+class VersionContent(Protocol):
     """The content of a version."""
 
     @property
@@ -94,7 +94,7 @@ class OtherTakeoverError(Exception):
         self.after = after
 
 
-class Taken(NamedTuple):
+class TakeoverResult(NamedTuple):
     """What a takeover found and did."""
 
     reached: tuple[Voter, ...]
@@ -109,7 +109,7 @@ class Taken(NamedTuple):
     """Whether nothing can be lost: a majority of the old voters answered."""
 
 
-def taking_over(before: VoterSet, after: VoterSet, *, lossy: bool = False) -> Generator[Act, Any, Taken]:
+def taking_over(before: VoterSet, after: VoterSet, *, lossy: bool = False) -> Generator[Act, Any, TakeoverResult]:
     """Have other voters take over. It may be begun again at any point, by anybody, with the same new voters.
 
     Args:
@@ -144,7 +144,7 @@ def taking_over(before: VoterSet, after: VoterSet, *, lossy: bool = False) -> Ge
             adopted.append(version)
     for voter in ready:
         yield OpenVoter(voter, after.epoch)
-    return Taken(reached, lasts, tuple(adopted), version, sure)
+    return TakeoverResult(reached, lasts, tuple(adopted), version, sure)
 
 
 def _marked(before: Sequence[Voter], after: VoterSet) -> Generator[Act, Any, tuple[Voter, ...]]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kafkalike.model.schemas.registry_state import Known, RegistryState
+from kafkalike.model.schemas.registry_state import RegistryState, SchemaEntry
 from kafkalike.model.schemas.schema import RECORD_NAME, TOPIC_NAME, Part, Schema
 from kafkalike.model.schemas.schema_rows import LIVE
 
@@ -86,7 +86,7 @@ def refusal(state: RegistryState, topic: str, part: Part, strategy: str, head: b
     return f"its {part} has schema {schema_id}, which is not of the topic's subject{of} ({strategy}); {setting}"
 
 
-def _name(known: Known) -> str | None:
+def _name(known: SchemaEntry) -> str | None:
     """Full name of a record as Confluent's strategies take it; None for Protobuf, and where there is none."""
     schema = known.named.schema
     return None if schema is None or schema.type == "PROTOBUF" else _record_name(schema)

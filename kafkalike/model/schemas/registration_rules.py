@@ -35,7 +35,7 @@ Plan = tuple[Sequence[SchemaRow], Registered]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RegistrationRequest:
     """A schema that is to become a version of a subject."""
 
     subject: str
@@ -112,7 +112,7 @@ def prepared(schema: Schema, *, ordered: bool = True) -> Schema:
     return held
 
 
-def register(state: RegistryState, wanted: Wanted, checks: Checks, now_ms: int) -> Plan:
+def register(state: RegistryState, wanted: RegistrationRequest, checks: Checks, now_ms: int) -> Plan:
     """Plan to make a schema a version of a subject.
 
     Args:
@@ -141,7 +141,7 @@ def register(state: RegistryState, wanted: Wanted, checks: Checks, now_ms: int) 
     return _rows(state, replace(wanted, schema=schema), now_ms)
 
 
-def take_over(state: RegistryState, wanted: Wanted, checks: Checks, now_ms: int) -> Plan:
+def take_over(state: RegistryState, wanted: RegistrationRequest, checks: Checks, now_ms: int) -> Plan:
     """Plan to make a schema a version of a subject as another registry has it.
 
     Args:
@@ -192,7 +192,7 @@ def _kept_otherwise(held: Schema, schema: Schema) -> bool:
         return False
 
 
-def look_up(state: RegistryState, wanted: Wanted, checks: Checks, *, deleted: bool = False) -> Registered:
+def look_up(state: RegistryState, wanted: RegistrationRequest, checks: Checks, *, deleted: bool = False) -> Registered:
     """The version of a subject that a schema is.
 
     Raises:
@@ -268,7 +268,7 @@ def incompatibilities(
     return found_out
 
 
-def examined(state: RegistryState, wanted: Wanted, checks: Checks, version: int | str | None) -> list[str]:
+def examined(state: RegistryState, wanted: RegistrationRequest, checks: Checks, version: int | str | None) -> list[str]:
     """What stands against a schema as the next version of a subject; see `incompatibilities`.
 
     Args:
@@ -295,7 +295,7 @@ def examined(state: RegistryState, wanted: Wanted, checks: Checks, version: int 
     return incompatibilities(state, wanted.subject, schema, checks, [old])
 
 
-def _normalized(state: RegistryState, wanted: Wanted, checks: Checks) -> Schema:
+def _normalized(state: RegistryState, wanted: RegistrationRequest, checks: Checks) -> Schema:
     if not wanted.normalize and not state.normalizes(wanted.subject):
         return wanted.schema
     try:
@@ -327,7 +327,7 @@ def _check_type(state: RegistryState, subject: str, schema: Schema) -> None:
         raise refusals.another_type(subject, last.schema.type, schema.type)
 
 
-def _rows(state: RegistryState, wanted: Wanted, now_ms: int) -> Plan:
+def _rows(state: RegistryState, wanted: RegistrationRequest, now_ms: int) -> Plan:
     subject, schema, mark = wanted.subject, wanted.schema, fingerprint(wanted.schema)
     known = state.subject(subject)
     owned, seq = state.ids.get(mark), state.seq + 1

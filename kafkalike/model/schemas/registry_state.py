@@ -35,7 +35,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SchemaEntry:
     """A schema that has an id, or had one."""
 
     named: Named
@@ -45,7 +45,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class SubjectVersion:
     """A version of a subject."""
 
     id: int
@@ -56,7 +56,7 @@ class Version:
 class Subject:
     """One subject."""
 
-    versions: FrozenMap[int, Version] = field(default_factory=FrozenMap)
+    versions: FrozenMap[int, SubjectVersion] = field(default_factory=FrozenMap)
     """All that there ever were: a number is given once."""
     live: tuple[int, ...] = ()
     """Versions that are not deleted, in order."""
@@ -83,7 +83,7 @@ class RegistryState:
     """Number of the last row applied."""
     last_id: int = 0
     """The highest id that was given."""
-    schemas: FrozenMap[int, Known] = field(default_factory=FrozenMap)
+    schemas: FrozenMap[int, SchemaEntry] = field(default_factory=FrozenMap)
     """By id; all that there ever were."""
     ids: FrozenMap[bytes, int] = field(default_factory=FrozenMap)
     """Ids by the schemas' fingerprints."""
@@ -251,7 +251,7 @@ class _Draft:
         if before is not None and before.id != schema_id:
             raise damaged(TABLE, row, ValueError(f"version {stands.version} had id {before.id}"))
         versions = Draft(subject.versions)
-        versions.put(stands.version, Version(schema_id, stands.standing))
+        versions.put(stands.version, SubjectVersion(schema_id, stands.standing))
         made = Subject(
             versions.frozen(),
             _with(subject.live, stands.version, present=stands.standing == LIVE),
@@ -263,7 +263,7 @@ class _Draft:
         _set(uses, (stands.subject, stands.version), None if stands.standing == GONE else stands.standing)
         self._use(known, uses.frozen())
 
-    def _known(self, row: SchemaRow, stands: Stands) -> Known:
+    def _known(self, row: SchemaRow, stands: Stands) -> SchemaEntry:
         """The schema of a version, under the id that it has for ever."""
         named = stands.named
         known, owner = self._schemas.get(named.id), self._ids.get(named.mark)
@@ -272,14 +272,14 @@ class _Draft:
                 raise damaged(TABLE, row, ValueError(f"GUID {named.guid} is that of id {self._guids.get(named.guid)}"))
             self._ids.put(named.mark, named.id)
             self._guids.put(named.guid, named.id)
-            return Known(named)
+            return SchemaEntry(named)
         if known is None or known.named.mark != named.mark:
             raise damaged(TABLE, row, ValueError(f"id {named.id} and its schema do not belong together"))
         if known.named.schema is None and named.schema is not None:
             return replace(known, named=replace(known.named, schema=named.schema))
         return known
 
-    def _use(self, before: Known, uses: FrozenMap[tuple[str, int], str]) -> None:
+    def _use(self, before: SchemaEntry, uses: FrozenMap[tuple[str, int], str]) -> None:
         """Take in who uses a schema, and with its first or last user, whom it refers to."""
         named = before.named
         if bool(before.uses) != bool(uses):
@@ -288,7 +288,7 @@ class _Draft:
                 others = Draft(self._referrers.get(where) or _NO_REFERRERS)
                 _set(others, named.id, True if uses else None)
                 _set(self._referrers, where, others.frozen() if len(others) else None)
-        self._schemas.put(named.id, Known(named if uses else replace(named, schema=None), uses))
+        self._schemas.put(named.id, SchemaEntry(named if uses else replace(named, schema=None), uses))
 
     def state(self) -> RegistryState:
         if self.seq == self._before.seq:

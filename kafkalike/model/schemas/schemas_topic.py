@@ -14,7 +14,13 @@ from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.row_value import as_text, as_whole
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas import registry_settings as settings
-from kafkalike.model.schemas.registration_rules import Wanted, check_number, check_subject, prepared, take_over
+from kafkalike.model.schemas.registration_rules import (
+    RegistrationRequest,
+    check_number,
+    check_subject,
+    prepared,
+    take_over,
+)
 from kafkalike.model.schemas.registry_settings import NOT_KEPT, check_level, check_mode_name
 from kafkalike.model.schemas.registry_state import RegistryState
 from kafkalike.model.schemas.schema import READ_ONLY_MODES, SCHEMA_TYPES, Checks, Reference, Schema
@@ -28,7 +34,7 @@ _UNREADABLE: Final = (AttributeError, LookupError, RecursionError, TypeError, Va
 class Contents:
     """What the records of a `_schemas` topic leave in force."""
 
-    schemas: dict[tuple[str, int], Wanted] = field(default_factory=dict)
+    schemas: dict[tuple[str, int], RegistrationRequest] = field(default_factory=dict)
     """By subject and version."""
     configs: dict[str, Config] = field(default_factory=dict)
     modes: dict[str, str] = field(default_factory=dict)
@@ -95,7 +101,7 @@ def _delete(contents: Contents, subject: str, up_to: int, *, softly: bool) -> No
     contents.modes.pop(subject, None)
 
 
-def _wanted(subject: str, version: int, value: Mapping[str, Any]) -> Wanted:
+def _wanted(subject: str, version: int, value: Mapping[str, Any]) -> RegistrationRequest:
     kind = value.get("schemaType") or "AVRO"
     if kind not in SCHEMA_TYPES:
         raise refusals.unknown_type(kind)
@@ -107,7 +113,7 @@ def _wanted(subject: str, version: int, value: Mapping[str, Any]) -> Wanted:
         for r in value.get("references") or ()
     )
     guid = value.get("guid")
-    return Wanted(
+    return RegistrationRequest(
         subject=subject,
         version=version,
         id=as_whole(value["id"], "id", at_least=1),
@@ -236,11 +242,11 @@ def import_all(
     return rows, Imported(versions=versions, known=known, settings=len(rows) - versions)
 
 
-def _in_order(waiting: Sequence[Wanted]) -> list[Wanted]:
+def _in_order(waiting: Sequence[RegistrationRequest]) -> list[RegistrationRequest]:
     """What is referred to before what refers to it."""
     there = {(w.subject, w.version) for w in waiting}
     done: set[tuple[str, int | None]] = set()
-    order: list[Wanted] = []
+    order: list[RegistrationRequest] = []
     while waiting:
         later = []
         for wanted in waiting:

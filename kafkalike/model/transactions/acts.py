@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalike.model.transactions.group_claims import Groups
-from kafkalike.model.transactions.transactional_id import Committed, Entries, Part, Topic
+from kafkalike.model.transactions.transactional_id import CommittedTransaction, Entries, TopicLife, TransactionPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Write:
 class LookAtTopic:
     """Look at a topic's table. Comes to the number of the last decision that it has, or None when the topic is gone."""
 
-    topic: Topic
+    topic: TopicLife
     fresh: bool = True
     """False: what was seen before will do, which is the same number or a lower one."""
 
@@ -52,23 +52,23 @@ class Apply:
     The table's version says which decision it brings: no two of them bring one.
     """
 
-    committed: Committed
-    part: Part
+    committed: CommittedTransaction
+    part: TransactionPart
 
 
 @dataclass(frozen=True, slots=True)
 class Find:
     """Where the records of a decision are that the topic has. Comes to `Appended`."""
 
-    committed: Committed
-    part: Part
+    committed: CommittedTransaction
+    part: TransactionPart
 
 
 @dataclass(frozen=True, slots=True)
 class CutAt:
     """The newest version of a topic that has no decision after one. Comes to `TopicCut`, or None: the topic is gone."""
 
-    topic: Topic
+    topic: TopicLife
     seq: int
 
 

@@ -22,8 +22,8 @@ from kafkalike.model.transactions.acts import Act, LookAtGroups, LookAtTopic, Lo
 from kafkalike.model.transactions.group_claims import Groups
 from kafkalike.model.transactions.roll_forward import check_not_behind, finishing
 from kafkalike.model.transactions.rules import (
+    CommitRequest,
     UnsettledError,
-    Wanted,
     committed_as,
     plan_abort,
     plan_commit,
@@ -31,10 +31,17 @@ from kafkalike.model.transactions.rules import (
     plan_forget,
     plan_init,
 )
-from kafkalike.model.transactions.transactional_id import Attempt, Committed, Entries, Standing, Topic, Why
+from kafkalike.model.transactions.transactional_id import (
+    CommittedTransaction,
+    Entries,
+    TopicLife,
+    TransactionalIdState,
+    TransactionAttempt,
+    Why,
+)
 
 
-def beginning(transactional_id: str, *, timeout_ms: int, client_id: str) -> Generator[Act, Any, Standing]:
+def beginning(transactional_id: str, *, timeout_ms: int, client_id: str) -> Generator[Act, Any, TransactionalIdState]:
     """What `init_transactions` does. Returns how the id stands, with the new epoch."""
 
     def plan(settled: int) -> Plan:
@@ -52,7 +59,7 @@ def beginning(transactional_id: str, *, timeout_ms: int, client_id: str) -> Gene
     return made
 
 
-def committing(wanted: Wanted) -> Generator[Act, Any, tuple[Committed, dict[str, Appended]]]:
+def committing(wanted: CommitRequest) -> Generator[Act, Any, tuple[CommittedTransaction, dict[str, Appended]]]:
     """What `commit_transaction` does. Returns the decision, and its place by topic.
 
     Raises: see `TransactionSession.commit`.
@@ -62,15 +69,15 @@ def committing(wanted: Wanted) -> Generator[Act, Any, tuple[Committed, dict[str,
     return committed, places
 
 
-def deciding(wanted: Wanted) -> Generator[Act, Any, tuple[Groups, Committed]]:
+def deciding(wanted: CommitRequest) -> Generator[Act, Any, tuple[Groups, CommittedTransaction]]:
     """Write the decision, unless it is there. Returns the groups' table after it, and the decision with its parts."""
     topics: Mapping[str, str] = {}
     if wanted.parts or any(wanted.offsets.values()):
         topics = yield LookAtTopics()
-    applied: dict[Topic, int | None] = {}
+    applied: dict[TopicLife, int | None] = {}
     for part in wanted.parts:
         applied[part.topic] = yield LookAtTopic(part.topic, fresh=False)
-    decided: list[Committed] = []
+    decided: list[CommittedTransaction] = []
 
     def plan(groups: Groups, now_ms: int) -> Entries | None:
         for topic, number in applied.items():
@@ -89,7 +96,9 @@ def deciding(wanted: Wanted) -> Generator[Act, Any, tuple[Groups, Committed]]:
     return groups, replace(decided[0], parts=wanted.parts)
 
 
-def aborting(transactional_id: str, attempt: Attempt, *, settled: int, in_doubt: bool) -> Generator[Act, Any, None]:
+def aborting(
+    transactional_id: str, attempt: TransactionAttempt, *, settled: int, in_doubt: bool
+) -> Generator[Act, Any, None]:
     """What `abort_transaction` does.
 
     Raises: see `TransactionSession.abort`.
@@ -108,7 +117,9 @@ def aborting(transactional_id: str, attempt: Attempt, *, settled: int, in_doubt:
     yield Remove(*attempt)
 
 
-def fencing(transactional_id: str, why: Why, only: Attempt | None = None) -> Generator[Act, Any, Standing | None]:
+def fencing(
+    transactional_id: str, why: Why, only: TransactionAttempt | None = None
+) -> Generator[Act, Any, TransactionalIdState | None]:
     """Shut a producer out, and abort what is open; see `plan_fence`. Returns how the id stands then.
 
     With `only`, None when the transaction that is meant was not open any more.
@@ -128,7 +139,7 @@ def fencing(transactional_id: str, why: Why, only: Attempt | None = None) -> Gen
 
 def _taking_over(
     transactional_id: str, plan: Callable[[int], Plan], step: str
-) -> Generator[Act, Any, tuple[Standing | None, Standing | None]]:
+) -> Generator[Act, Any, tuple[TransactionalIdState | None, TransactionalIdState | None]]:
     """Settle what an id has decided, and write the next row of it; again when it has decided more meanwhile.
 
     Returns:
@@ -137,7 +148,7 @@ def _taking_over(
     while True:
         known = yield LookAtGroups()
         settled = yield from _settled(known, transactional_id)
-        seen: list[tuple[Standing | None, Entries | None]] = []
+        seen: list[tuple[TransactionalIdState | None, Entries | None]] = []
         rows = plan(settled)
 
         def noted(groups: Groups, now_ms: int, rows: Plan = rows, seen: list[Any] = seen) -> Entries | None:

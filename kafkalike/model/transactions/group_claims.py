@@ -14,8 +14,8 @@ from kafkalike.model.groups.group_protocol import check_commit
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
-from kafkalike.model.transactions.pending_decisions import Dues
-from kafkalike.model.transactions.transactional_id import OffsetCommit, Standing, Topic
+from kafkalike.model.transactions.pending_decisions import PendingDecisions
+from kafkalike.model.transactions.transactional_id import TopicLife, TransactionalIdState, TransactionOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ def check_partitions(offsets: GroupOffsets, topics: Mapping[str, TopicInfo]) -> 
 
 def offset_commit(
     groups: Groups, claim: GroupClaim, tp: TopicPartition, at: OffsetAndMetadata, topics: Mapping[str, str]
-) -> OffsetCommit:
+) -> TransactionOffset:
     """The offset that a transaction commits for a partition.
 
     Args:
@@ -156,9 +156,9 @@ def offset_commit(
     if topic_id is None or lives.get(tp.topic, topic_id) != topic_id:
         why = "there is no such topic" if topic_id is None else "it was deleted and created again"
         raise UnknownTopicOrPartitionError(f"offsets of {tp.topic!r} cannot be committed: {why}; nothing was committed")
-    return OffsetCommit(
+    return TransactionOffset(
         group_id=claim.group_id,
-        topic=Topic(tp.topic, topic_id),
+        topic=TopicLife(tp.topic, topic_id),
         partition=tp.partition,
         offset=at.offset,
         leader_epoch=at.leader_epoch,
@@ -187,12 +187,12 @@ class Groups(Protocol):
         ...
 
     @property
-    def transactions(self) -> Mapping[str, Standing]:
+    def transactions(self) -> Mapping[str, TransactionalIdState]:
         """Transactional ids that are not forgotten."""
         ...
 
     @property
-    def unsettled(self) -> Mapping[str, Dues]:
+    def unsettled(self) -> Mapping[str, PendingDecisions]:
         """Decisions that are not known to be in all topics, by the id of a topic that they bring records into."""
         ...
 

@@ -12,12 +12,12 @@ from kafkalike.errors import KafkaError, LogCorruptError, UnknownTopicOrPartitio
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.transactions.acts import Act, Apply, Beside, CutAt, Find, LookAtGroups, LookAtTopic, Remove
 from kafkalike.model.transactions.group_claims import Groups
-from kafkalike.model.transactions.pending_decisions import Due, due_in
+from kafkalike.model.transactions.pending_decisions import PendingDecision, due_in
 from kafkalike.model.transactions.transaction_views import TopicCut
-from kafkalike.model.transactions.transactional_id import Committed, Part, Topic
+from kafkalike.model.transactions.transactional_id import CommittedTransaction, TopicLife, TransactionPart
 
 
-def pending(groups: Groups, topic_id: str, applied: int, upto: int) -> Sequence[Due]:
+def pending(groups: Groups, topic_id: str, applied: int, upto: int) -> Sequence[PendingDecision]:
     """Decisions that a topic does not have, in their order.
 
     Args:
@@ -32,7 +32,7 @@ def pending(groups: Groups, topic_id: str, applied: int, upto: int) -> Sequence[
     return due_in(groups.unsettled, topic_id).between(applied, upto)
 
 
-def check_not_behind(groups: Groups, topic: Topic, applied: int) -> None:
+def check_not_behind(groups: Groups, topic: TopicLife, applied: int) -> None:
     """Refuse transactions where a topic has one that the groups' table cannot have numbered.
 
     Raises:
@@ -45,13 +45,13 @@ def check_not_behind(groups: Groups, topic: Topic, applied: int) -> None:
         )
 
 
-def looking(topic: Topic) -> Generator[Act, Any, int | None]:
+def looking(topic: TopicLife) -> Generator[Act, Any, int | None]:
     """Look which decision a topic has last; None when it is gone."""
     last: int | None = yield LookAtTopic(topic)
     return last
 
 
-def rolling(topic: Topic, known: Groups, upto: int, wanted: int = 0) -> Generator[Act, Any, Appended | None]:
+def rolling(topic: TopicLife, known: Groups, upto: int, wanted: int = 0) -> Generator[Act, Any, Appended | None]:
     """Bring decisions into a topic, all up to one, in their order.
 
     Args:
@@ -83,11 +83,11 @@ def rolling(topic: Topic, known: Groups, upto: int, wanted: int = 0) -> Generato
     return place
 
 
-def _missing(known: Groups, topic: Topic, applied: int | None, upto: int) -> Sequence[Due]:
+def _missing(known: Groups, topic: TopicLife, applied: int | None, upto: int) -> Sequence[PendingDecision]:
     return () if applied is None else pending(known, topic.topic_id, applied, upto)
 
 
-def settling(known: Groups, committed: Committed) -> Generator[Act, Any, dict[str, Appended]]:
+def settling(known: Groups, committed: CommittedTransaction) -> Generator[Act, Any, dict[str, Appended]]:
     """Bring a decision into all of its topics.
 
     Returns:
@@ -103,7 +103,9 @@ def settling(known: Groups, committed: Committed) -> Generator[Act, Any, dict[st
     return {part.topic.name: place for part, place in zip(committed.parts, results, strict=True) if place is not None}
 
 
-def _settling(known: Groups, committed: Committed, part: Part) -> Generator[Act, Any, Appended | None]:
+def _settling(
+    known: Groups, committed: CommittedTransaction, part: TransactionPart
+) -> Generator[Act, Any, Appended | None]:
     place = yield from rolling(part.topic, known, committed.seq, committed.seq)
     if place is None:
         # The topic is gone or was left out of it, or somebody else was there first.
@@ -113,14 +115,14 @@ def _settling(known: Groups, committed: Committed, part: Part) -> Generator[Act,
     return place
 
 
-def finishing(known: Groups, committed: Committed) -> Generator[Act, Any, dict[str, Appended]]:
+def finishing(known: Groups, committed: CommittedTransaction) -> Generator[Act, Any, dict[str, Appended]]:
     """Bring a decision into all of its topics, then remove its files. Returns its place by topic."""
     places = yield from settling(known, committed)
     yield Remove(*committed.attempt)
     return places
 
 
-def helping(late: Mapping[Topic, int], known: Groups) -> Generator[Act, Any, list[KafkaError]]:
+def helping(late: Mapping[TopicLife, int], known: Groups) -> Generator[Act, Any, list[KafkaError]]:
     """Bring decisions into some topics.
 
     Args:
@@ -134,7 +136,7 @@ def helping(late: Mapping[Topic, int], known: Groups) -> Generator[Act, Any, lis
     return [result for result in results if isinstance(result, KafkaError)]
 
 
-def cutting(topics: Sequence[Topic]) -> Generator[Act, Any, tuple[Groups, list[TopicCut]]]:
+def cutting(topics: Sequence[TopicLife]) -> Generator[Act, Any, tuple[Groups, list[TopicCut]]]:
     """One moment of several topics. Returns the groups' table then, and the topics, in order.
 
     What was decided by then comes into all of them first. What was decided later may be there already; the version
@@ -154,7 +156,7 @@ def cutting(topics: Sequence[Topic]) -> Generator[Act, Any, tuple[Groups, list[T
     return known, found
 
 
-def _cutting(topic: Topic, known: Groups) -> Generator[Act, Any, TopicCut | None]:
+def _cutting(topic: TopicLife, known: Groups) -> Generator[Act, Any, TopicCut | None]:
     yield from rolling(topic, known, known.seq)
     cut = yield CutAt(topic, known.seq)
     return cut  # type: ignore[no-any-return]

@@ -19,12 +19,12 @@ from kafkalike.errors import (
 )
 from kafkalike.model.transactions.group_claims import GroupOffsets, Groups, offset_commit
 from kafkalike.model.transactions.transactional_id import (
-    Attempt,
-    Committed,
+    CommittedTransaction,
     Entries,
-    Part,
-    Standing,
-    Topic,
+    TopicLife,
+    TransactionalIdState,
+    TransactionAttempt,
+    TransactionPart,
     Why,
     WriteName,
 )
@@ -58,7 +58,7 @@ def plan_init(
     """
     known = groups.transactions.get(transactional_id)
     _check_settled(transactional_id, known, settled)
-    made = Standing(
+    made = TransactionalIdState(
         producer_id=groups.seq + 1,
         epoch=0,
         why=Why.INIT,
@@ -73,12 +73,12 @@ def plan_init(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class CommitRequest:
     """A transaction that is to be committed."""
 
     transactional_id: str
-    attempt: Attempt
-    parts: tuple[Part, ...] = ()
+    attempt: TransactionAttempt
+    parts: tuple[TransactionPart, ...] = ()
     offsets: GroupOffsets
     settled: int
     """Number of the decision of the id before it, which is in all topics; 0 for none."""
@@ -88,14 +88,14 @@ class Wanted:
     """What its application calls it."""
 
 
-def committed_as(groups: Groups, transactional_id: str, attempt: Attempt) -> Committed | None:
+def committed_as(groups: Groups, transactional_id: str, attempt: TransactionAttempt) -> CommittedTransaction | None:
     """The decision of an attempt, if the table still says that it was committed: repeats find it."""
     known = groups.transactions.get(transactional_id)
     committed = None if known is None else known.committed
     return committed if committed is not None and committed.attempt == attempt else None
 
 
-def plan_commit(groups: Groups, wanted: Wanted, topics: Mapping[str, str], now_ms: int) -> Entries | None:
+def plan_commit(groups: Groups, wanted: CommitRequest, topics: Mapping[str, str], now_ms: int) -> Entries | None:
     """The decision, with the offsets; None when it was made before. See `TransactionSession.commit`.
 
     Args:
@@ -126,7 +126,7 @@ def plan_commit(groups: Groups, wanted: Wanted, topics: Mapping[str, str], now_m
         for claim, positions in wanted.offsets.items()
         for tp, at in positions.items()
     )
-    decided = Committed(
+    decided = CommittedTransaction(
         attempt=wanted.attempt,
         seq=groups.seq + 1,
         parts=wanted.parts,
@@ -138,7 +138,7 @@ def plan_commit(groups: Groups, wanted: Wanted, topics: Mapping[str, str], now_m
 
 
 def plan_abort(
-    groups: Groups, transactional_id: str, attempt: Attempt, *, settled: int, in_doubt: bool, now_ms: int
+    groups: Groups, transactional_id: str, attempt: TransactionAttempt, *, settled: int, in_doubt: bool, now_ms: int
 ) -> Entries | None:
     """The outcome "aborted"; None when it has that. See `TransactionSession.abort`.
 
@@ -166,7 +166,7 @@ def plan_fence(
     why: Why,
     settled: int,
     now_ms: int,
-    only: Attempt | None = None,
+    only: TransactionAttempt | None = None,
 ) -> Entries | None:
     """A new epoch that no producer has: what is open is aborted. None when that has happened.
 
@@ -232,18 +232,20 @@ def plan_drop(groups: Groups, transactional_id: str, seq: int, topic_id: str, no
     return Entries(transactional_id=transactional_id, standing=made, now_ms=now_ms)
 
 
-def expired(known: Standing, expiration_ms: int, now_ms: int) -> bool:
+def expired(known: TransactionalIdState, expiration_ms: int, now_ms: int) -> bool:
     """Whether an id was not used for so long that it may be forgotten."""
     return now_ms - known.changed_ms >= expiration_ms
 
 
-def is_open(known: Standing, attempt: Attempt) -> bool:
+def is_open(known: TransactionalIdState, attempt: TransactionAttempt) -> bool:
     """Whether a transaction may still be committed."""
     current = (known.producer_id, known.epoch) == (attempt.producer_id, attempt.epoch)
     return current and attempt.number > known.number
 
 
-def _current(groups: Groups, transactional_id: str, attempt: Attempt, *, in_doubt: bool) -> Standing:
+def _current(
+    groups: Groups, transactional_id: str, attempt: TransactionAttempt, *, in_doubt: bool
+) -> TransactionalIdState:
     """How an id stands, if an attempt is of its current epoch."""
     known = groups.transactions.get(transactional_id)
     if known is not None and (known.producer_id, known.epoch) == (attempt.producer_id, attempt.epoch):
@@ -268,19 +270,19 @@ def _current(groups: Groups, transactional_id: str, attempt: Attempt, *, in_doub
     )
 
 
-def _check_settled(transactional_id: str, known: Standing | None, settled: int) -> None:
+def _check_settled(transactional_id: str, known: TransactionalIdState | None, settled: int) -> None:
     unsettled = None if known is None else known.unsettled
     if unsettled is not None and unsettled.seq != settled:
         raise UnsettledError(f"{transactional_id!r}: its transaction before this one is not in all topics yet")
 
 
-def _fact(known: Standing) -> Committed | None:
+def _fact(known: TransactionalIdState) -> CommittedTransaction | None:
     """What stays of the last decision when a later row takes its place."""
     committed = known.committed
     return None if committed is None else replace(committed, parts=(), groups=())
 
 
-def _check_there(topics: Mapping[str, str], topic: Topic) -> None:
+def _check_there(topics: Mapping[str, str], topic: TopicLife) -> None:
     if topics.get(topic.name) != topic.topic_id:
         raise UnknownTopicOrPartitionError(
             f"topic {topic.name!r} was deleted during the transaction; nothing was committed"

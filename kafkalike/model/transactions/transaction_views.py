@@ -41,7 +41,7 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionListing:
+class TransactionSummary:
     """A transactional id, in a list."""
 
     transactional_id: str
@@ -50,7 +50,7 @@ class TransactionListing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionDescription:
+class TransactionReport:
     """A transactional id and its last transaction, or the one that is open."""
 
     transactional_id: str

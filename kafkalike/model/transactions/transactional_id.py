@@ -28,7 +28,7 @@ class Why(StrEnum):
     """An administrator has aborted what was open; the epoch rose."""
 
 
-class Attempt(NamedTuple):
+class TransactionAttempt(NamedTuple):
     """One transaction of one producer: it has one outcome at most."""
 
     producer_id: int
@@ -37,7 +37,7 @@ class Attempt(NamedTuple):
     """From 1 on in each epoch."""
 
 
-class Topic(NamedTuple):
+class TopicLife(NamedTuple):
     """One life of a topic."""
 
     name: str
@@ -61,10 +61,10 @@ class StagedFile(NamedTuple):
     """CRC-32 of all of them."""
 
 
-class Part(NamedTuple):
+class TransactionPart(NamedTuple):
     """What a transaction brings into one topic."""
 
-    topic: Topic
+    topic: TopicLife
     counts: Mapping[int, int]
     """Records by partition."""
     files: tuple[StagedFile, ...]
@@ -74,13 +74,13 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class CommittedTransaction:
     """A transaction that is committed."""
 
-    attempt: Attempt
+    attempt: TransactionAttempt
     seq: int
     """Number of its row, which is its place among all transactions."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TransactionPart, ...] = ()
     """Empty in later rows of the id: then all topics have them."""
     groups: tuple[str, ...] = ()
     """Groups whose offsets it has committed; empty in later rows."""
@@ -89,7 +89,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class TransactionalIdState:
     """How a transactional id stands."""
 
     producer_id: int
@@ -100,21 +100,21 @@ class Standing:
     timeout_ms: int
     client_id: str = ""
     changed_ms: int
-    committed: Committed | None = None
+    committed: CommittedTransaction | None = None
     """The last transaction of the id that was committed, whatever came after it."""
 
     @property
-    def unsettled(self) -> Committed | None:
+    def unsettled(self) -> CommittedTransaction | None:
         """What is decided and may not be in all topics yet. No row of the id may follow before it is."""
         return self.committed if self.why is Why.COMMIT else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommit:
+class TransactionOffset:
     """An offset that a transaction commits."""
 
     group_id: str
-    topic: Topic
+    topic: TopicLife
     partition: int
     offset: int
     leader_epoch: int
@@ -129,17 +129,17 @@ class Entries:
     """Rows that are to be written in one change of the groups' table: first the standing's, then the offsets'."""
 
     transactional_id: str
-    standing: Standing | None
+    standing: TransactionalIdState | None
     """None forgets the id."""
-    offsets: tuple[OffsetCommit, ...] = ()
+    offsets: tuple[TransactionOffset, ...] = ()
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class StagedFolder:
     """Staged files of one transaction, as they were found."""
 
-    attempt: Attempt
+    attempt: TransactionAttempt
     age_ms: int
     """Since the first of them was written, by the storage's clock."""
     topics: tuple[str, ...] = field(default=())
@@ -155,7 +155,7 @@ DEAD: Final = "dead"
 """What stands for the reason in the row that forgets an id."""
 
 
-def dump_standing(standing: Standing, seq: int) -> str:
+def dump_standing(standing: TransactionalIdState, seq: int) -> str:
     """The `value` of the row of a number; its time and its client are the row's own."""
     found: dict[str, Any] = {
         VERSION: FORMAT,
@@ -185,7 +185,7 @@ def dump_dead() -> str:
     return json.dumps({VERSION: FORMAT, "why": DEAD}, separators=(",", ":"))
 
 
-def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: str) -> Standing | None:
+def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: str) -> TransactionalIdState | None:
     """What a row says; None for one that forgets the id.
 
     Args:
@@ -204,8 +204,8 @@ def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: s
     producer_id, epoch, number = whole(value, "producer_id"), whole(value, "epoch"), whole(value, "number")
     committed = None
     if why is Why.COMMIT:
-        committed = Committed(
-            attempt=Attempt(producer_id, epoch, as_whole(number, "number", at_least=1)),
+        committed = CommittedTransaction(
+            attempt=TransactionAttempt(producer_id, epoch, as_whole(number, "number", at_least=1)),
             seq=min(whole(value, "seq"), seq) if "seq" in value else seq,
             parts=tuple([_load_part(part) for part in _items(value["parts"], "parts")]),
             groups=tuple([as_text(group, "groups") for group in _items(value["groups"], "groups")]),
@@ -215,8 +215,8 @@ def load_standing(value: Mapping[str, Any], seq: int, time_ms: int, client_id: s
         *attempt, at = (as_whole(n, "committed") for n in _items(value["committed"], "committed"))
         if at >= seq:
             raise ValueError(f"'committed' names row {at}, which does not come before it")
-        committed = Committed(attempt=Attempt(*attempt), seq=at, name=name)
-    return Standing(
+        committed = CommittedTransaction(attempt=TransactionAttempt(*attempt), seq=at, name=name)
+    return TransactionalIdState(
         producer_id=producer_id,
         epoch=epoch,
         number=number,
@@ -233,7 +233,7 @@ def _load_name(found: object) -> WriteName:
     return WriteName(as_text(app_id, "name"), as_whole(version, "name"))
 
 
-def _dump_part(part: Part) -> dict[str, Any]:
+def _dump_part(part: TransactionPart) -> dict[str, Any]:
     return {
         "topic": part.topic.name,
         "id": part.topic.topic_id,
@@ -243,7 +243,7 @@ def _dump_part(part: Part) -> dict[str, Any]:
     }
 
 
-def _load_part(found: Any) -> Part:  # noqa: ANN401 - any JSON
+def _load_part(found: Any) -> TransactionPart:  # noqa: ANN401 - any JSON
     # Most of reading a table with many ids is spent here: what is as it should be costs no call.
     name, topic_id, layout = found["topic"], found["id"], found["layout"]
     if not type(name) is type(topic_id) is type(layout) is str:
@@ -266,12 +266,12 @@ def _load_part(found: Any) -> Part:  # noqa: ANN401 - any JSON
     return _new_part((_topic(name, topic_id), counts, tuple(files), layout))
 
 
-_new_part: Final[Callable[[tuple[Topic, dict[int, int], tuple[StagedFile, ...], str]], Part]] = partial(
-    tuple.__new__, Part
+_new_part: Final[Callable[[tuple[TopicLife, dict[int, int], tuple[StagedFile, ...], str]], TransactionPart]] = partial(
+    tuple.__new__, TransactionPart
 )
 _new_file: Final[Callable[[tuple[str, int, int]], StagedFile]] = partial(tuple.__new__, StagedFile)
 """Without the function that Python makes for each NamedTuple."""
-_topic: Final = lru_cache(maxsize=1024)(Topic)
+_topic: Final = lru_cache(maxsize=1024)(TopicLife)
 """Many ids write to a few topics: one value for each, which is found faster than made."""
 
 
@@ -285,7 +285,7 @@ def _load_file(name: object, size: object, checksum: object, topic_id: str) -> S
     return StagedFile(name, as_whole(size, "files"), as_whole(checksum, "files"))
 
 
-def _short(name: str, topic: Topic) -> str | int:
+def _short(name: str, topic: TopicLife) -> str | int:
     """A file's name, or its number where that says it: a transaction may have very many files."""
     number, _, rest = name.partition(".")
     return int(number) if rest == topic.topic_id and _NUMBER.fullmatch(number) else name

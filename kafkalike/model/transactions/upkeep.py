@@ -15,7 +15,14 @@ from kafkalike.model.transactions.group_claims import Groups
 from kafkalike.model.transactions.roll_forward import rolling
 from kafkalike.model.transactions.rules import UnsettledError, expired, is_open, plan_drop, plan_forget
 from kafkalike.model.transactions.transaction_views import LostPart
-from kafkalike.model.transactions.transactional_id import Attempt, Entries, Folder, Standing, Topic, Why
+from kafkalike.model.transactions.transactional_id import (
+    Entries,
+    StagedFolder,
+    TopicLife,
+    TransactionalIdState,
+    TransactionAttempt,
+    Why,
+)
 
 
 def maintaining(expiration_ms: int, now_ms: int) -> Generator[Act, Any, list[KafkaError]]:
@@ -29,7 +36,7 @@ def maintaining(expiration_ms: int, now_ms: int) -> Generator[Act, Any, list[Kaf
         What could not be done.
     """
     # The files first: what was begun after this look at them is none of theirs.
-    folders: Sequence[Folder] = yield ListFolders()
+    folders: Sequence[StagedFolder] = yield ListFolders()
     known: Groups = yield LookAtGroups()
     problems: list[KafkaError] = []
     settled = yield from _settling_all(known, problems)
@@ -52,7 +59,7 @@ def maintaining(expiration_ms: int, now_ms: int) -> Generator[Act, Any, list[Kaf
     return [*problems, *(result for result in results if isinstance(result, KafkaError))]
 
 
-def is_over(standing: Standing, attempt: Attempt, settled: Mapping[int, bool]) -> bool:
+def is_over(standing: TransactionalIdState, attempt: TransactionAttempt, settled: Mapping[int, bool]) -> bool:
     """Whether nobody needs the files of a transaction any more.
 
     Args:
@@ -72,7 +79,7 @@ def _settling_all(known: Groups, problems: list[KafkaError]) -> Generator[Act, A
     decisions = [d for standing in known.transactions.values() if (d := standing.unsettled) is not None]
     topics = sorted({part.topic for decision in decisions for part in decision.parts})
     results = yield Beside([rolling(topic, known, known.seq) for topic in topics])
-    failed: set[Topic] = set()
+    failed: set[TopicLife] = set()
     for topic, result in zip(topics, results, strict=True):
         if isinstance(result, KafkaError):
             failed.add(topic)
@@ -81,7 +88,7 @@ def _settling_all(known: Groups, problems: list[KafkaError]) -> Generator[Act, A
 
 
 def _forgetting(
-    name: str, standing: Standing, settled: Mapping[int, bool], expiration_ms: int
+    name: str, standing: TransactionalIdState, settled: Mapping[int, bool], expiration_ms: int
 ) -> Generator[Act, Any, None]:
     unsettled = standing.unsettled
     if unsettled is not None and not settled[unsettled.seq]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kafkalike.log.cluster.server_defaults import ServerDefaults
 from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.replication.cluster.controller import MetadataController, StaleReadControlLog
 from kafkalike.replication.cluster.root_resolver import RootResolver
@@ -33,7 +33,7 @@ class BrokerContext:
     """What is registered of the table in a folder."""
 
     @property
-    def server(self) -> ServerConfig:
+    def server(self) -> ServerProperties:
         """Cluster-wide defaults, as of the last look at the metadata."""
         return self.defaults.in_force()
 

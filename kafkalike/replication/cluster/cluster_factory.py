@@ -13,7 +13,7 @@ from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.cluster.root_resolver import RootResolver, is_folder, real_name
 
 if TYPE_CHECKING:
-    from kafkalike.model.config.server_config import ServerConfig
+    from kafkalike.model.config.server_config import ServerProperties
     from kafkalike.model.config.storage_options import StorageOptions
     from kafkalike.storage.port import Storage
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def open_several(
     roots: Sequence[str],
     *,
-    server: ServerConfig | None = None,
+    server: ServerProperties | None = None,
     storage_options: StorageOptions | None = None,
     environ: Mapping[str, str] | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -60,7 +60,7 @@ def open_several(
 
 
 def _cluster(
-    places: RootResolver, sign: Sign, founding: Founding, server: ServerConfig | None, clock: Clock
+    places: RootResolver, sign: Sign, founding: Founding, server: ServerProperties | None, clock: Clock
 ) -> ReplicatedCluster:
     roots = dict(sorted(sign.roots.items()))
     return ReplicatedCluster(roots, founding, places=places, reopen=reopened, server=server, clock=clock)

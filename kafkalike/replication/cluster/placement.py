@@ -13,7 +13,7 @@ from kafkalike.model.replication.replica_assignment import assigned, check_assig
 
 if TYPE_CHECKING:
     from kafkalike.model.cluster_state import ClusterState
-    from kafkalike.model.config.server_config import ServerConfig
+    from kafkalike.model.config.server_config import ServerProperties
 
 CONTROL_FACTOR: Final = "offsets.topic.replication.factor"
 """Server setting: replicas of control tables, if there are so many roots."""
@@ -27,7 +27,7 @@ class Placement:
         is_there: a broker id → whether its root answers.
     """
 
-    def __init__(self, server: Callable[[], ServerConfig], is_there: Callable[[int], bool]) -> None:
+    def __init__(self, server: Callable[[], ServerProperties], is_there: Callable[[int], bool]) -> None:
         self._server = server
         self._is_there = is_there
         self._passed_over = threading.local()

@@ -23,7 +23,7 @@ from kafkalike.model.replication.registers import (
     majority,
 )
 from kafkalike.model.replication.registration import Registration, Replica, without
-from kafkalike.model.replication.takeover import OtherTakeoverError, Taken, VoterSet, taking_over
+from kafkalike.model.replication.takeover import OtherTakeoverError, TakeoverResult, VoterSet, taking_over
 from kafkalike.replication.cluster.broker_store import sign_of
 from kafkalike.replication.cluster.controller import registered_row
 from kafkalike.replication.cluster.epoch_marker import is_unregistered, state_in
@@ -183,7 +183,7 @@ class Recoveries:
         others = [broker for broker in alive if broker not in named]
         return VoterSet(epoch, tuple(of(broker) for broker in named), tuple(of(broker) for broker in others))
 
-    def _taken(self, before: VoterSet, after: VoterSet, planned: Recovery) -> Taken:
+    def _taken(self, before: VoterSet, after: VoterSet, planned: Recovery) -> TakeoverResult:
         why = "; ".join(planned.findings)
         roots = VoterRoots(self._known.folder_of, self._cluster.clock, why)
         if before.epoch and not self._known.is_open(before):

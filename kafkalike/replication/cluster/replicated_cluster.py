@@ -29,7 +29,7 @@ from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.model.brokers import LEADER, Broker, ReadFrom, ReplicatedTable, first_replicas
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.config.server_config import ServerConfig
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, broker_row, replicas_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.replication.cluster.broker_context import BrokerContext
@@ -82,7 +82,7 @@ class ReplicatedCluster(Cluster):
         *,
         places: RootResolver,
         reopen: Callable[[str, StorageOptions | None], Storage],
-        server: ServerConfig | None = None,
+        server: ServerProperties | None = None,
         clock: Clock = SYSTEM_CLOCK,
         read_from: ReadFrom = LEADER,
     ) -> None:
@@ -127,7 +127,7 @@ class ReplicatedCluster(Cluster):
     def _server_files(self) -> ServerFiles:
         """The files at all roots; a root that is not there, or hangs, is silent."""
         known = {broker.id: broker.uri for broker in self.metadata.state.brokers.values()}
-        found: dict[str, ServerConfig] = {}
+        found: dict[str, ServerProperties] = {}
         silent: list[str] = []
         for broker, uri in sorted((known or self._roots).items()):
             try:
@@ -140,7 +140,7 @@ class ReplicatedCluster(Cluster):
                 silent.append(uri)
         return ServerFiles(found=found or environments_file(), silent=silent)
 
-    def _first_settings(self) -> ServerConfig:
+    def _first_settings(self) -> ServerProperties:
         """Return the settings until the metadata are read. A bad file is refused before a cluster is made of it.
 
         Those of a cluster that was made are judged where a default is needed, beside what the metadata say.
@@ -150,22 +150,22 @@ class ReplicatedCluster(Cluster):
         except InvalidConfigurationError:
             if not self._founding.done:
                 raise
-            return ServerConfig()
+            return ServerProperties()
 
-    def _settings_of_folders(self) -> ServerConfig:
+    def _settings_of_folders(self) -> ServerProperties:
         """What the files at folders say that answer: these cost nothing to read."""
         if self._given is not None:
             return self._given
-        found: dict[str, ServerConfig] = {}
+        found: dict[str, ServerProperties] = {}
         for uri in filter(is_folder, self._roots.values()):
             with contextlib.suppress(OSError):
                 found.update(self._places.server_file(uri))
         return ServerFiles(found=found or environments_file()).merged()
 
-    def _choose_voters(self, settings: ServerConfig) -> None:
+    def _choose_voters(self, settings: ServerProperties) -> None:
         self._founding.voters = first_voters(self._roots, settings.get("controller.quorum.voters"))
 
-    def _took(self, server: ServerConfig) -> None:
+    def _took(self, server: ServerProperties) -> None:
         self.store.wait_for(int(server.get(LAG)))
 
     def reading(self, read_from: ReadFrom) -> ReplicatedCluster:

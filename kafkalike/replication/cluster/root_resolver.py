@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafkalike.errors import KafkaConnectionError
 from kafkalike.log.cluster.server_defaults import environments_file, server_file
-from kafkalike.model.config.server_config import SERVER_PROPERTIES_FILE, ServerConfig
+from kafkalike.model.config.server_config import SERVER_PROPERTIES_FILE, ServerProperties
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions
 from kafkalike.replication.cluster.bounded_store import BoundedStore
 from kafkalike.replication.cluster.broker_store import BrokerRoot, Founding, Sign, sign_of
@@ -78,7 +78,7 @@ class RootResolver:
         assert isinstance(found, ObjectStorage)
         return BrokerObjects(found, founding)
 
-    def server_file(self, uri: str) -> Mapping[str, ServerConfig]:
+    def server_file(self, uri: str) -> Mapping[str, ServerProperties]:
         """A root's own `server.properties`, by its name; empty where it has none.
 
         Raises:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeVar
 
 from kafkalike.model.clock import Clock
-from kafkalike.model.replication.quorum_protocol import FellBehindError, LastVersion, bringing
+from kafkalike.model.replication.quorum_protocol import LastVersion, VoterFellBehindError, bringing
 from kafkalike.model.replication.registers import NoMajorityError, UnreachableVoterError, VotersReplacedError, majority
 from kafkalike.model.replication.takeover import PutMark, VoterSet
 from kafkalike.replication.tables.voter_files import MetadataVersion, Voter, open_name
@@ -121,7 +121,7 @@ class KnownVoters:
                 if voters != before or self.roots.forgive():
                     continue
                 raise OSError(self.why(voters)) from cause
-            except FellBehindError as cause:
+            except VoterFellBehindError as cause:
                 raise OSError(f"{self.uri}: this version was made long ago, and the log begins after it") from cause
 
     def why(self, voters: VoterSet) -> str:

@@ -25,8 +25,8 @@ from kafkalike.model.replication.registration import (
     Registration,
     Replica,
     ReplicaError,
+    TableVersion,
     UnreachableError,
-    Version,
     View,
 )
 from kafkalike.replication.tables.protocol_runner import ProtocolRunner
@@ -45,7 +45,7 @@ FAR_ASK_SECONDS: Final = 5.0
 KEPT: Final = 1000
 """Versions that stay in memory at most until others were read."""
 
-NOTHING: Final[Mapping[int, Version]] = MappingProxyType({})
+NOTHING: Final[Mapping[int, TableVersion]] = MappingProxyType({})
 
 _log = logging.getLogger(__name__)
 
@@ -328,7 +328,7 @@ class PublishedLog:
         self.lineage = registered.lineage
         return True
 
-    def advance(self, view: View, seen: Mapping[int, Version] = NOTHING) -> None:
+    def advance(self, view: View, seen: Mapping[int, TableVersion] = NOTHING) -> None:
         """Take note of what is published, unless more of it is known.
 
         Args:
@@ -375,6 +375,6 @@ class PublishedLog:
             self._mended(view, failed)
 
 
-def _data(content: Version) -> bytes:
+def _data(content: TableVersion) -> bytes:
     assert isinstance(content, VersionFile)
     return content.data

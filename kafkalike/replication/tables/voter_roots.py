@@ -19,7 +19,7 @@ from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import Clock
 from kafkalike.model.replication import quorum_protocol, registers, takeover
-from kafkalike.model.replication.registers import Standing, UnreachableVoterError
+from kafkalike.model.replication.registers import SlotState, UnreachableVoterError
 from kafkalike.model.replication.takeover import VoterSet
 from kafkalike.replication.tables.voter_files import (
     CLOSED,
@@ -87,7 +87,7 @@ class VoterRoots:
             quorum_protocol.PutVersion: self._put_version,
             quorum_protocol.LastVersion: self._last_version,
             quorum_protocol.SupplyVersion: self._supply_version,
-            quorum_protocol.CopyCheckpoint: self._copy_checkpoint,
+            quorum_protocol.CopyVoterCheckpoint: self._copy_checkpoint,
             takeover.PutMark: self._put_mark,
             takeover.OpenVoter: self._open_voter,
         }
@@ -116,7 +116,7 @@ class VoterRoots:
         Raises:
             UnreachableVoterError: the voter gives no answer.
         """
-        if isinstance(act, registers.Pause):
+        if isinstance(act, registers.ProposalBackoff):
             self._clock.sleep(self._jitter() * PAUSE_SECONDS * 2 ** min(act.attempt, 7))
             return None
         if isinstance(act, quorum_protocol.NewProposer):
@@ -167,11 +167,11 @@ class VoterRoots:
         name = register_name(act.voter, act.slot, act.place)
         return self._store_of(act.voter).put_if_absent(name, request_content(act.request), durable=True)
 
-    def _stand(self, act: registers.Stand) -> Standing:
+    def _stand(self, act: registers.Stand) -> SlotState:
         store = self._store_of(act.voter)
         if act.slot < 0:
             self._known(act.voter)
-            return Standing()
+            return SlotState()
         closed = replaced = False
         mine = self._epoch(act.voter)
         for entry in store.list("_delta_log", after=f"{act.slot:020d}"):
@@ -184,7 +184,7 @@ class VoterRoots:
             self._check(store, act.voter, identity_name(act.voter))
         else:
             self._check_open(store, act.voter)
-        return Standing(closed, replaced)
+        return SlotState(closed, replaced)
 
     def _known(self, voter: Voter) -> Storage:
         """A voter's folder.
@@ -290,7 +290,7 @@ class VoterRoots:
                     return
         raise OSError(f"{add.path} is on none of the voters that answer")
 
-    def _copy_checkpoint(self, act: quorum_protocol.CopyCheckpoint) -> int:
+    def _copy_checkpoint(self, act: quorum_protocol.CopyVoterCheckpoint) -> int:
         source, target = self._store_of(act.source), self._known(act.voter)
         files = LogFiles.listed(source).checkpoints
         version = max(files, default=-1)

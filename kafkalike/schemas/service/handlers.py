@@ -6,7 +6,7 @@ from typing import Any
 
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.schemas import refusals, registration_rules, registry_settings, subject_deletion
-from kafkalike.model.schemas.registry_state import Known, RegistryState, Subject
+from kafkalike.model.schemas.registry_state import RegistryState, SchemaEntry, Subject
 from kafkalike.model.schemas.schema import BACKWARD, READWRITE, SCHEMA_TYPES, Registered, remembered
 from kafkalike.model.schemas.schema_rows import EVERYWHERE, LIVE, Config
 from kafkalike.schemas.confluent_types import written
@@ -212,7 +212,7 @@ def _uses(desk: RegistryRepository, request: Request) -> list[tuple[str, int]]:
     )
 
 
-def _known(desk: RegistryRepository, schema_id: int) -> tuple[RegistryState, Known]:
+def _known(desk: RegistryRepository, schema_id: int) -> tuple[RegistryState, SchemaEntry]:
     """A schema that a version has; what an id is never changes, so what is known of it needs no look."""
     for state in (desk.known, desk.now):
         known = state.schemas.get(schema_id)

@@ -8,7 +8,13 @@ from typing import Any, Final, TypeVar
 
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.schemas import refusals
-from kafkalike.model.schemas.registration_rules import DEFAULT_CONTEXT, Wanted, check_number, check_subject, prepared
+from kafkalike.model.schemas.registration_rules import (
+    DEFAULT_CONTEXT,
+    RegistrationRequest,
+    check_number,
+    check_subject,
+    prepared,
+)
 from kafkalike.model.schemas.schema import SCHEMA_TYPES, Reference, Resolve, Schema
 from kafkalike.model.schemas.schema_rows import EVERYWHERE
 from kafkalike.schemas.optional_imports import needed
@@ -95,14 +101,14 @@ class Request:
             raise SchemaRegistryError(422, 422, "the body must be a JSON object")
         return self.body
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> RegistrationRequest:
         """The schema of the body, for the subject of the path.
 
         Raises:
             SchemaRegistryError: 42201 and others.
         """
         body = self.object()
-        return Wanted(
+        return RegistrationRequest(
             subject=self.subject,
             schema=prepared(readable(prepared(schema_in(body)))),
             normalize=self.flag("normalize"),

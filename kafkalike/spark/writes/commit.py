@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.transactions.group_claims import GroupOffsets
-    from kafkalike.model.transactions.transactional_id import Committed
+    from kafkalike.model.transactions.transactional_id import CommittedTransaction
 
 SETTLING_MS: Final = 120_000
 """How long to wait, ms, until a decision of an earlier process is in all of its topics."""
@@ -268,7 +268,7 @@ def written_before(cluster: Cluster, naming: Naming, topic: str | None) -> Mappi
 
 
 def _decided_before(
-    naming: Naming, committed: Committed | None, logs: Mapping[str, TopicLog]
+    naming: Naming, committed: CommittedTransaction | None, logs: Mapping[str, TopicLog]
 ) -> dict[str, Appended] | None:
     """The places in some topics of a write that an application's last decision is; None when that is another one."""
     if committed is None or committed.name is None:
@@ -287,7 +287,7 @@ def _decided_before(
     return found
 
 
-def _check_decided(naming: Naming, committed: Committed) -> None:
+def _check_decided(naming: Naming, committed: CommittedTransaction) -> None:
     if committed.name is not None and committed.name.app_id == naming.app_id:
         naming.check(WHOLE, committed.name.version)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.session import TransactionSession
     from kafkalike.model.transactions.group_claims import GroupOffsets
-    from kafkalike.model.transactions.transactional_id import Committed
+    from kafkalike.model.transactions.transactional_id import CommittedTransaction
     from kafkalike.storage.port import Storage
 
 _log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Together:
         self._staged, self._moved, self._place = {}, set(), None
 
     @property
-    def last(self) -> Committed | None:
+    def last(self) -> CommittedTransaction | None:
         """The last decision of the id that is known. Caller: has begun a transaction, so nobody else decides."""
         standing = self._cluster.groups.state.transactions.get(self.transactional_id)
         return None if standing is None else standing.committed

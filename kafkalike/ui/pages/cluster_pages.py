@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from kafkalike.errors import IllegalArgumentError, KafkaError, SchemaRegistryError
 from kafkalike.log.dead_letters.stored_letters import Filter
-from kafkalike.ui.background_jobs import Job
+from kafkalike.ui.background_jobs import BackgroundJob
 from kafkalike.ui.page_request import asked, form, moved, page, paged, site
 
 LETTERS: Final = 100
@@ -203,7 +203,7 @@ def start_check(request: Request) -> Response:
     return moved("/checks", "", id=job.id)
 
 
-def _verify(request: Request, job: Job, names: list[str] | None) -> Any:  # noqa: ANN401
+def _verify(request: Request, job: BackgroundJob, names: list[str] | None) -> Any:  # noqa: ANN401
     from kafkalike.maintenance.verify.verify import known_topics, total_bytes, verify
 
     cluster = site(request).desk.cluster
@@ -216,7 +216,7 @@ def _verify(request: Request, job: Job, names: list[str] | None) -> Any:  # noqa
     return verify(cluster, topics, progress, groups=names is None)
 
 
-def _maintain(request: Request, job: Job, names: list[str] | None) -> Any:  # noqa: ANN401
+def _maintain(request: Request, job: BackgroundJob, names: list[str] | None) -> Any:  # noqa: ANN401
     from kafkalike.maintenance.maintenance_run import maintain
 
     desk = site(request).desk

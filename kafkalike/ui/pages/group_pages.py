@@ -13,9 +13,9 @@ from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError, NoError
 from kafkalike.model.lag import Moment
 from kafkalike.model.offsets import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
-from kafkalike.ui.cluster_view import Desk
+from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.page_request import asked, form, moment, moved, page, paged, site, whole
-from kafkalike.ui.plots import Line, line
+from kafkalike.ui.plots import LinePlot, line
 
 SPAN_MS: Final = 3 * 3_600_000
 """How far back the plots of lag go."""
@@ -68,7 +68,7 @@ def lag_plot(request: Request) -> Response:
     group_id, desk = asked(request, "id"), site(request).desk
     now = desk.clock.now_ms()
 
-    def look(lags: Lags) -> dict[str, Line | None]:
+    def look(lags: Lags) -> dict[str, LinePlot | None]:
         moments = lag_history(lags, now, span_ms=SPAN_MS, step_ms=STEP_MS, wanted=lambda id_, _topic: id_ == group_id)
         by_topic: dict[str, dict[int, float]] = {}
         for _, tp, at in moments:
@@ -124,12 +124,12 @@ def delete(request: Request) -> Response:
     return moved("/groups", f"Group {group_id} was deleted.")
 
 
-def _partitions(desk: Desk, topic: str) -> Sequence[int]:
+def _partitions(desk: ConsoleView, topic: str) -> Sequence[int]:
     return desk.cluster.topic(topic).partitions
 
 
 def _plan(
-    desk: Desk, group_id: str, topic: str, scenario: str, value: str
+    desk: ConsoleView, group_id: str, topic: str, scenario: str, value: str
 ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
     """Offsets now and then."""
     partitions = [TopicPartition(topic, p) for p in _partitions(desk, topic)]

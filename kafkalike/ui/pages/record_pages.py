@@ -15,11 +15,11 @@ from starlette.responses import Response
 from kafkalike.admin.record_lookup import find_records
 from kafkalike.errors import IllegalArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalike.ui.page_request import MOST, asked, form, moment, moved, number, optional, page, site, whole
-from kafkalike.ui.record_query import PAGE_BYTES, Page, Question, Record, at_time, browse, record_at
+from kafkalike.ui.record_query import PAGE_BYTES, Page, Question, StoredRecord, at_time, browse, record_at
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.ui.cluster_view import Desk
+    from kafkalike.ui.cluster_view import ConsoleView
 
 MOST_FILLED: Final = 4 * 1024 * 1024
 """Bytes of a record that may be sent again; a form holds up to three bytes for each, and has an end."""
@@ -93,7 +93,7 @@ def _question(request: Request, log: TopicLog) -> Question:
     )
 
 
-def _by_key(desk: Desk, topic: str, question: Question) -> Page:
+def _by_key(desk: ConsoleView, topic: str, question: Question) -> Page:
     """The newest records with a key, by the files' Bloom filters and not by a scan."""
     found = find_records(
         topic,
@@ -108,7 +108,7 @@ def _by_key(desk: Desk, topic: str, question: Question) -> Page:
     )
     return Page(
         records=[
-            Record(
+            StoredRecord(
                 partition=one.partition,
                 offset=one.offset,
                 timestamp_ms=one.timestamp,
@@ -164,10 +164,10 @@ def _of(request: Request, name: str) -> bytes | None:
     return text.encode()
 
 
-def _one(request: Request) -> Record:
+def _one(request: Request) -> StoredRecord:
     name = request.path_params["name"]
     partition, offset = request.path_params["partition"], request.path_params["offset"]
-    found: Record | None = site(request).desk.with_log(name, lambda log: record_at(log, partition, offset))
+    found: StoredRecord | None = site(request).desk.with_log(name, lambda log: record_at(log, partition, offset))
     if found is None:
         raise OffsetOutOfRangeError(f"{name}-{partition} has no record at offset {offset}")
     return found
@@ -206,7 +206,7 @@ def produce_form(request: Request) -> Response:
     """A form for a record; filled with one that is there, when the address names it."""
     name = request.path_params["name"]
     partition, offset = optional(request, "partition"), optional(request, "offset")
-    filled: Record | None = None
+    filled: StoredRecord | None = None
     if partition is not None and offset is not None:
         filled = site(request).desk.with_log(name, lambda log: record_at(log, partition, offset))
         if filled is not None and filled.size > MOST_FILLED:
@@ -215,7 +215,7 @@ def produce_form(request: Request) -> Response:
     return page(request, "produce.html", name=name, info=info, filled=_fields(filled), said=asked(request, "said"))
 
 
-def _fields(found: Record | None) -> dict[str, str]:
+def _fields(found: StoredRecord | None) -> dict[str, str]:
     if found is None:
         return {"key": "", "key_as": "text", "value": "", "value_as": "text", "headers": ""}
     filled: dict[str, str] = {}

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.ui.background_jobs import Job
+from kafkalike.ui.background_jobs import BackgroundJob
 from kafkalike.ui.page_request import asked, form, moved, page, site
 
 _log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def cancel(request: Request) -> Response:
     return moved("/sql", "", id=job.id)
 
 
-def _known(request: Request, id: str) -> Job:  # noqa: A002
+def _known(request: Request, id: str) -> BackgroundJob:  # noqa: A002
     job = site(request).desk.running.get(id)
     if job is None:
         raise IllegalArgumentError("this statement is not known (any more)")

@@ -13,11 +13,11 @@ from starlette.types import Receive, Scope, Send
 
 from kafkalike.errors import KafkaError
 from kafkalike.ui.page_request import Site, page, site
-from kafkalike.ui.record_query import Question, Record, browse
+from kafkalike.ui.record_query import Question, StoredRecord, browse
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.ui.cluster_view import Desk
+    from kafkalike.ui.cluster_view import ConsoleView
 
 MOST_TAILS: Final = 32
 """Pages that may watch at once."""
@@ -98,7 +98,7 @@ async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
         yield f"event: failed\ndata: {' '.join(str(error).split())}\n\n"
 
 
-def _rows(here: Site, name: str, found: Sequence[Record], skipped: int) -> str:
+def _rows(here: Site, name: str, found: Sequence[StoredRecord], skipped: int) -> str:
     template = here.templates.get_template("tail_rows.html")
     return template.render(name=name, records=found, skipped=skipped, decode=here.desk.decode())
 
@@ -108,14 +108,14 @@ def _ends(log: TopicLog) -> dict[int, int]:
     return {p: log.log_end(p) for p in log.info.partitions}
 
 
-def _new(desk: Desk, log: TopicLog, places: dict[int, int]) -> tuple[Sequence[Record], int]:
+def _new(desk: ConsoleView, log: TopicLog, places: dict[int, int]) -> tuple[Sequence[StoredRecord], int]:
     """Records since the last look, the newest first, and how many others there were; moves the places on."""
     desk.check_there()
     version = log.version
     log.refresh(waiting=True)
     if log.version == version and places:
         return (), 0
-    found: list[Record] = []
+    found: list[StoredRecord] = []
     skipped = 0
     for partition in log.info.partitions:
         end, at = log.log_end(partition), places.get(partition, 0)

@@ -12,7 +12,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.structs import ConfigResource, ConfigResourceType, NewTopic, TopicPartition
 from kafkalike.ui.page_request import asked, form, moved, number, optional, page, paged, site, whole
-from kafkalike.ui.plots import Line, line, thinned
+from kafkalike.ui.plots import LinePlot, line, thinned
 
 PER_PAGE: Final = 50
 
@@ -82,7 +82,7 @@ def topic(request: Request) -> Response:
     )
 
 
-def _growth(partitions: Mapping[int, PartitionIndex]) -> Line | None:
+def _growth(partitions: Mapping[int, PartitionIndex]) -> LinePlot | None:
     """Records by the time of their segments: how the log grew, as far as what is left of it shows."""
     ends = sorted(
         (segment.max_timestamp, segment.num_records) for index in partitions.values() for segment in index.segments
