@@ -84,6 +84,19 @@ def test_records_of_several_tasks_are_numbered_in_their_order_and_nothing_is_lef
     assert not [found for found in verify(cluster, cluster.topics()).findings if not found.warning]
 
 
+def test_records_that_wait_for_the_number_of_partitions_are_placed_in_the_store(cluster: Cluster) -> None:
+    """The key's partition is 0 of 4 and 2 of 5; nothing that was staged is left."""
+    target = target_of(cluster, None, codec="none", names_partitions=True)
+    columns = [pa.array(["new"] * 3), pa.array([2, None, 4], pa.int32()), pa.array(["1", "2", "3"])]
+    batch = pa.RecordBatch.from_arrays([*columns, pa.array([b"k"] * 3)], ["topic", "partition", "value", "key"])
+
+    with staging_place(cluster.store) as folder:
+        commit(cluster, folder, staged(target, folder, batch))
+
+    assert everything(cluster.log("new")) == {0: [], 1: [], 2: [(0, "1"), (1, "2")], 3: [], 4: [(0, "3")]}
+    assert cluster.store.list("__staging", deep=True) == []
+
+
 def test_a_large_task_is_sent_in_parts_and_read_by_ranges(cluster: Cluster) -> None:
     """More than a part, in several streams of one object."""
     cluster.create_topic("a", 3, {})

@@ -153,6 +153,8 @@ def test_behaviour_46_a_topic_that_must_not_be_created_is_missed_at_once(
 
     with pytest.raises(UnknownTopicOrPartitionError):
         write_stream(lines.frame(), "out", strict, checkpoint=checkpoint)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        write_stream(lines.frame().selectExpr("value", "1 AS partition"), "out", strict, checkpoint=checkpoint)
 
 
 def test_behaviour_47_a_batch_is_always_appended(spark: SparkSession, root: str) -> None:

@@ -380,7 +380,7 @@ def write_stream(
     )
     writer.records(frame)
     check_same_root(frame.sparkSession, writer.cluster)
-    if "partition" not in frame.columns:
+    if "partition" not in frame.columns or not writer.cluster.server.auto_create_topics:
         # Else the first batch knows how many partitions it needs.
         writer.ensure_topic()
     counted = frame.observe(OBSERVATION, F.count(F.lit(1)).alias("numOutputRows"))
