@@ -23,7 +23,8 @@ from kafkalike.maintenance.staging.staging_prefix import IDLE_MS, Prefix, left_b
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
-from kafkalike.spark.writes.staged_files import Folder, StagingTarget, TaskResult, stage_topics
+from  import Folder
+from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of
 from kafkalike.storage.port import Entry
 from tests.tools.clusters import object_store
