@@ -16,8 +16,10 @@ from kafkalike.consumer.start_positions import StartPositions
 from kafkalike.consumer.subscription import Mode
 from kafkalike.consumer.thread_guard import Running
 from kafkalike.errors import FencedInstanceIdError, IllegalStateError, KafkaError, TopicDeletedError
+from kafkalike.log.cluster.call_view import CallView
 from kafkalike.log.group.heartbeat import HeartbeatThread
 from kafkalike.log.group.member import GroupMember
+from kafkalike.log.group.membership import KnownTopics
 from kafkalike.model.groups import assignment
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.structs import TopicPartition
@@ -45,6 +47,8 @@ class Assigner:
         self._metrics = context.metrics
         self._commits = commits
         self._positions = positions
+        self._followed: Roster | None = None
+        """The roster after which there was nothing to do; None where there may be."""
         self._seen: int | None = None
         """Number of the metadata row up to which the assignment is right; None when a look is due."""
         self._begun = False
@@ -85,9 +89,8 @@ class Assigner:
         """Whether what is held may be another member's by now: this one gave no heartbeat for its session."""
         return self._member is not None and self._subscription.automatic and self._member.lapsed
 
-    @property
-    def stale(self) -> bool:
-        """Whether the last look is too old, or there is something to be done.
+    def is_stale(self, now: float) -> bool:
+        """Whether the last look is too old at a time (s of the monotonic clock), or there is something to be done.
 
         A consumer that shares out a group looks at each poll, as often as its cluster's tail may be looked at: one that
         lived on its buffer would go on with records that another member reads as well. Others look again after
@@ -99,12 +102,15 @@ class Assigner:
         if in_group and not assignment.settled(self._phase):
             return True
         oldest = self._cluster.tail_interval if in_group else self._config.metadata_max_age_ms / 1000
-        return self._clock.monotonic() - self._looked >= oldest
+        return now - self._looked >= oldest
 
-    def look(self) -> None:
+    def look(self, view: CallView) -> None:
         """Compare the assignment with the cluster, and change it where it differs.
 
         Caller: client, in poll and position. Changes: subscription, membership.
+
+        Args:
+            view: the call's.
 
         Raises:
             TopicDeletedError: a topic that was read is gone or another one by now; raised once. Its positions are
@@ -115,15 +121,14 @@ class Assigner:
         """
         # Until this look is over: one that is cut short is made again.
         seen, self._seen = self._seen, None
-        self._looked = self._clock.monotonic()
+        self._looked = view.now
         waiting = self._looked - self._asked < self._config.metadata_max_age_ms / 1000
         if seen is None or self._subscription.changed or not waiting:
             waiting, self._asked = False, self._looked
         if not self._begun:
             # What was read when this client was made may do for it, and not for the next look.
             self._begun, self._asked = True, -math.inf
-        state = self._cluster.metadata.refresh(waiting=waiting, since=self._logs.looked)
-        self._looked = self._clock.monotonic()
+        state = view.metadata(waiting=waiting)
         news = state.seq != seen
         if news:
             self._forget_deleted(state.topics)
@@ -138,7 +143,7 @@ class Assigner:
                 if self._member is None:
                     self._take_all(target)
             if self._member is not None:
-                self._follow(self._member)
+                self._follow(self._member, view, news=news)
         self._seen = state.seq
 
     def _forget_deleted(self, topics: Mapping[str, TopicInfo]) -> None:
@@ -183,15 +188,25 @@ class Assigner:
         subscription = self._subscription
         _raise(self._do(self._enter(assignment.Matched(target, subscription.held, subscription.changed))))
 
-    def _follow(self, member: GroupMember) -> None:
-        """Be a member, and do what the group's roster asks for. A removed member finds out at the next look."""
+    def _follow(self, member: GroupMember, view: CallView, *, news: bool) -> None:
+        """Be a member, and do what the group's roster asks for. A removed member finds out at the next look.
+
+        Args:
+            member: this consumer.
+            view: the call's.
+            news: whether the topics may have changed since the last look.
+        """
+        roster = self._still_a_member(member, view)
+        if roster is not None and roster is self._followed and not (news or self._subscription.changed):
+            return  # a roster is a value: nothing has happened in the group
+        self._followed = None
         wanted = tuple(sorted(self._subscription.topics))
-        roster = self._still_a_member(member)
         if roster is None:
             self._commits.forget()
             roster = member.try_join(wanted)
         else:
-            roster = member.follow(roster, wanted)
+            state = view.metadata(waiting=True)
+            roster = member.follow(roster, wanted, KnownTopics(state.topics, state.seq))
         if roster is None or member.lapsed:
             return
         self._pacemaker.start()
@@ -201,6 +216,8 @@ class Assigner:
         while roster is not None and not member.lapsed:
             match self._enter(assignment.RosterSeen(roster, member.member_id, self._subscription.held)):
                 case ():
+                    if assignment.settled(self._phase):
+                        self._followed = roster
                     break
                 case (assignment.Release(given_up),):
                     roster = member.release(given_up)
@@ -208,7 +225,7 @@ class Assigner:
                     failed = self._do(acts) or failed
         _raise(failed)
 
-    def _still_a_member(self, member: GroupMember) -> Roster | None:
+    def _still_a_member(self, member: GroupMember, view: CallView) -> Roster | None:
         """The roster; None when this consumer has to join.
 
         Raises:
@@ -216,7 +233,7 @@ class Assigner:
         """
         was = member.membership
         try:
-            roster = member.look()
+            roster = None if was is None else member.look(view.groups().group(was.group_id).roster)
         except FencedInstanceIdError as error:
             acts = self._enter(assignment.TakenOver(error, self._subscription.held))
             member.forget()
@@ -247,7 +264,7 @@ class Assigner:
         self._subscription.unsubscribe()
         self._commits.forget()
         self._positions.awaited.clear()
-        self._seen = None
+        self._seen = self._followed = None
         self._phase = assignment.Unassigned()
         self._pacemaker.stop()
         if self._member is not None and self._config.group_instance_id is not None:

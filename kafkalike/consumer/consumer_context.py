@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafkalike.consumer.subscription import Subscription, check_partition
 from kafkalike.errors import IllegalArgumentError, TopicDeletedError, UnknownTopicOrPartitionError
+from kafkalike.log.cluster.call_view import CallView
 from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
 from kafkalike.log.dead_letters.dead_letter_transaction import DeadLetterTransactions
 from kafkalike.log.group.assignors import DEFAULT_STRATEGY, schemes_of
@@ -18,6 +18,7 @@ from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import MemberSettings
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.consumer_config import ConsumerConfig
+from kafkalike.model.names import check_topic_name
 from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
@@ -132,72 +133,61 @@ class OpenedLogs:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._logs: dict[str, TopicLog] = {}
-        self._fresh: set[str] = set()
-        self._asked = math.inf
-        """Since when the answers of the storage will do in this round."""
-        self.looked = math.inf
-        """Since when looks at the topics will do in this poll; else none that was made before."""
 
-    def new_round(self) -> None:
-        """Let each log be looked at once more. Caller: fetcher and resolver, once per poll round."""
-        self._fresh.clear()
-        self._asked = math.inf
-
-    def ahead(self, topics: Iterable[str], *, waiting: bool = False) -> None:
-        """Look at several topics of this round side by side, so that `of` waits for none of them.
+    def ahead(self, topics: Iterable[str], view: CallView, *, waiting: bool = False) -> None:
+        """Look at several topics side by side, so that `of` waits for none of them.
 
         What goes wrong is met again by `of`, in its turn.
         """
-        wanted = set(topics)
+        if not self._cluster.store.far:
+            return  # nothing is gained
+        wanted = set(topics) - view.topics
         known = self._logs.keys() & wanted
-        self._asked = self._cluster.look_ahead([self._logs[topic] for topic in known], waiting=waiting)
+        view.logs_since = self._cluster.look_ahead([self._logs[topic] for topic in known], waiting=waiting)
         opened = self._cluster.open_ahead(wanted - known)
         self._logs.update(opened)
-        self._fresh.update(opened)
+        view.topics.update(opened)
 
-    def of(self, topic: str, topic_id: str | None, *, waiting: bool = False) -> TopicLog:
-        """The log of a topic that the consumer stands in, looked at in this round.
+    def of(self, topic: str, topic_id: str | None, view: CallView, *, waiting: bool = False) -> TopicLog:
+        """The log of a topic that the consumer stands in, looked at once in each call.
 
         Args:
             topic: the name.
             topic_id: of the topic.
+            view: the call's.
             waiting: see `TopicLog.refresh`.
 
         Raises:
             TopicDeletedError: the topic of that id is gone; says what the name is now.
         """
         log = self._logs.get(topic)
-        if log is None or topic not in self._fresh:
+        if log is None or topic not in view.topics:
             try:
-                # The metadata are one table for all topics: a look at it in each round is enough.
-                log = self.fresh(topic, metadata=not self._fresh, waiting=waiting)
+                log = self._fresh(topic, view, waiting=waiting)
             except UnknownTopicOrPartitionError as cause:
                 raise TopicDeletedError(topic, topic_id or "", None) from cause
         if log.info.topic_id != topic_id:
             raise TopicDeletedError(topic, topic_id or "", log.info.topic_id)
         return log
 
-    def fresh(self, topic: str, *, metadata: bool = True, waiting: bool = False) -> TopicLog:
+    def _fresh(self, topic: str, view: CallView, *, waiting: bool = False) -> TopicLog:
         """The log of the topic that has a name now, looked at now.
-
-        Args:
-            topic: the name.
-            metadata: whether to look at the cluster's metadata, too.
-            waiting: see `TopicLog.refresh`.
 
         Raises:
             UnknownTopicOrPartitionError: there is none.
         """
         log = self._logs.pop(topic, None)
-        if log is not None:
-            try:
-                log.refresh(metadata=metadata, waiting=waiting, since=self._asked)
-            except TopicDeletedError:
-                log = None
         if log is None:
-            log = self._cluster.log(topic, since=self.looked)
+            log = self._cluster.open(view.metadata().require(check_topic_name(topic)))
+        else:
+            try:
+                view.metadata(waiting=waiting)
+                log.refresh(metadata=False, waiting=waiting, since=view.logs_since)
+            except TopicDeletedError:
+                # What a user is told about a topic that is gone is looked up now.
+                log = self._cluster.log(topic)
         self._logs[topic] = log
-        self._fresh.add(topic)
+        view.topics.add(topic)
         return log
 
     @property
@@ -208,7 +198,6 @@ class OpenedLogs:
     def forget(self) -> None:
         """Let go of all logs."""
         self._logs.clear()
-        self._fresh.clear()
 
     # --- questions that do not need an assignment ----------------------------------------------
 
@@ -216,11 +205,11 @@ class OpenedLogs:
         """Partitions with their logs, each log looked at once."""
         wanted = [check_partition(tp) for tp in partitions]
         topics = sorted({tp.topic for tp in wanted})
-        self.new_round()
-        self.ahead(topics)
+        view = CallView(self._cluster, 0.0)
+        self.ahead(topics, view)
         for topic in topics:
-            if topic not in self._fresh:
-                self.fresh(topic, metadata=not self._fresh)
+            if topic not in view.topics:
+                self._fresh(topic, view)
         logs = {topic: self._logs[topic] for topic in topics}
         for tp in wanted:
             count = logs[tp.topic].info.num_partitions

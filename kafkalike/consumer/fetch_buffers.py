@@ -12,6 +12,7 @@ from kafkalike.errors import RecordDeserializationError
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
+    from kafkalike.log.cluster.call_view import CallView
     from kafkalike.log.topic.chunk import Chunk
     from kafkalike.log.topic.reader import PartitionReader
     from kafkalike.log.topic.topic_log import TopicLog
@@ -99,6 +100,8 @@ class IdleTopic:
 class FetchRound:
     """What is left to do, and what was done, in one call of `collect`."""
 
+    view: CallView
+    """What the call has seen."""
     room: float
     """Records that may still be handed out."""
     budget: int

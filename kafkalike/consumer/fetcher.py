@@ -17,6 +17,7 @@ from kafkalike.errors import (
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
+    from kafkalike.log.cluster.call_view import CallView
     from kafkalike.log.topic.chunk import Chunk
     from kafkalike.log.topic.topic_log import TopicLog
 
@@ -70,12 +71,13 @@ class Fetcher:
         self._feeds, self._idle = {}, {}
         self._held_since = None
 
-    def collect(self, limit: int | None, build: Build) -> list[FetchedRecords]:
+    def collect(self, limit: int | None, build: Build, view: CallView) -> list[FetchedRecords]:
         """Take records from the positions on; moves no position.
 
         Args:
             limit: most records; None leaves it to `fetch_max_bytes`.
             build: makes what is handed out.
+            view: the call's.
 
         Returns:
             What there is, partition by partition; empty when there is nothing or `fetch_min_bytes` are not there.
@@ -86,12 +88,11 @@ class Fetcher:
         """
         if self._collecting.now:
             raise IllegalStateError("a deserializer cannot poll the consumer it works for")
-        turn = FetchRound(float("inf") if limit is None else limit, self._config.fetch_max_bytes)
+        turn = FetchRound(view, float("inf") if limit is None else limit, self._config.fetch_max_bytes)
         try:
             with self._collecting:
-                self._logs.new_round()
-                feeds = self._feeds_in_turn()
-                if self._config.fetch_min_bytes > 1 and not self._enough(feeds):
+                feeds = self._feeds_in_turn(view)
+                if self._config.fetch_min_bytes > 1 and not self._enough(feeds, view):
                     return []
                 while turn.room > 0 and self._pass(feeds, build, turn):
                     pass
@@ -119,15 +120,15 @@ class Fetcher:
 
     # --- one turn ----------------------------------------------------------------------------
 
-    def _feeds_in_turn(self) -> list[FetchBuffer]:
+    def _feeds_in_turn(self, view: CallView) -> list[FetchBuffer]:
         """Feeds of the fetchable partitions that may have records, each beginning at its partition's position."""
         changes = self._subscription.changes.count
         if changes == self._synced:
-            self._look_ahead()
-            self._wake()
+            self._look_ahead(view)
+            self._wake(view)
         else:
             self._sync()
-            self._look_ahead()
+            self._look_ahead(view)
         for feed in self._feeds.values():
             if feed.state.position is not None and feed.start != feed.state.position:
                 feed.rewind(feed.state.position)
@@ -150,16 +151,16 @@ class Fetcher:
             if feed is None or feed.state is not state or feed.topic_id != state.topic_id:
                 self._feeds[tp] = FetchBuffer(tp, state, state.topic_id, state.position)
 
-    def _look_ahead(self) -> None:
+    def _look_ahead(self, view: CallView) -> None:
         """Look at the topics side by side that have nothing left to read, as far as is known."""
         hungry = {feed.tp.topic for feed in self._feeds.values() if feed.hungry}
-        self._logs.ahead(hungry | self._idle.keys(), waiting=True)
+        self._logs.ahead(hungry | self._idle.keys(), view, waiting=True)
 
-    def _wake(self) -> None:
+    def _wake(self, view: CallView) -> None:
         """Ask those again whose log has become longer, or whose topic cannot be looked at, so that they say why."""
         for topic, idle in list(self._idle.items()):
             try:
-                topic_log = self._logs.of(topic, idle.topic_id, waiting=True)
+                topic_log = self._logs.of(topic, idle.topic_id, view, waiting=True)
             except KafkaError:
                 woken = dict(idle.feeds)
             else:
@@ -263,7 +264,7 @@ class Fetcher:
             return None
         topic, partition = feed.tp
         try:
-            topic_log = self._logs.of(topic, feed.topic_id, waiting=True)
+            topic_log = self._logs.of(topic, feed.topic_id, turn.view, waiting=True)
             version, end = topic_log.version, topic_log.log_end(partition)
             feed.state.highwater = end
             if feed.reader is None or feed.log is not topic_log:
@@ -301,11 +302,11 @@ class Fetcher:
         feed.rewind(position)
         return self._read(feed, turn)
 
-    def _enough(self, feeds: list[FetchBuffer]) -> bool:
+    def _enough(self, feeds: list[FetchBuffer], view: CallView) -> bool:
         """Whether `fetch_min_bytes` are there, or were waited for long enough; reads ahead to find out."""
         wanted = self._config.fetch_min_bytes
         held = sum(feed.num_bytes for feed in feeds)
-        turn = FetchRound(float("inf"), self._config.fetch_max_bytes)
+        turn = FetchRound(view, float("inf"), self._config.fetch_max_bytes)
         for feed in feeds:
             if held >= wanted:
                 break

@@ -15,6 +15,7 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
+from kafkalike.log.cluster.call_view import CallView
 from kafkalike.log.dead_letters.dead_letter_buffer import plain
 from kafkalike.log.group.group_offsets import check_position
 from kafkalike.log.group.membership import Membership
@@ -190,13 +191,13 @@ class OffsetCommits:
 
     # --- at intervals --------------------------------------------------------------------------
 
-    def commit_if_due(self) -> None:
+    def commit_if_due(self, view: CallView) -> None:
         """Commit the positions when the interval is over.
 
         Caller: client, in poll, before it fetches: everything that was handed out by then has been worked on.
         """
         full = self._letters is not None and self._letters.full
-        if self.automatic and (full or self._clock.monotonic() >= self._due):
+        if self.automatic and (full or view.now >= self._due):
             self.restart_timer()
             self.commit_automatically()
 

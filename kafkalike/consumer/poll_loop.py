@@ -28,6 +28,7 @@ from kafkalike.errors import (
     LogCorruptError,
     RecordDeserializationError,
 )
+from kafkalike.log.cluster.call_view import CallView
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.schemas.serialization import DeserializeFunction
@@ -57,16 +58,16 @@ class RootCheck:
         self._there = False
         self._warned = False
 
-    def check(self, cause: LogCorruptError | None = None) -> None:
+    def check(self, now: float, cause: LogCorruptError | None = None) -> None:
         """Look at the root, if it is time. Caller: poll.
 
         Args:
+            now: s of the monotonic clock.
             cause: why it is time: the log could not be read.
 
         Raises:
             KafkaConnectionError: the root was there and is not any more.
         """
-        now = self._clock.monotonic()
         if cause is None and now < self._due:
             return
         if self._cluster.there:
@@ -110,7 +111,7 @@ class PollLoop:
         self.watch = FolderWatch()
         self._root = RootCheck(context.cluster, context.clock)
         self._outage = TransientErrors(context.clock, context.config.default_api_timeout_ms)
-        self._since = JUST_SECONDS
+        self._just = JUST_SECONDS
         self._context = context
         self._guard = guard
         self.running = Running()
@@ -180,7 +181,7 @@ class PollLoop:
     def _answered(self, limit: int | None, build: Build, begun: float) -> list[FetchedRecords]:
         """One look; nothing where the storage gives no answer, for a time."""
         try:
-            taken = self._once(limit, build)
+            taken = self._once(limit, build, begun)
         except KafkaError as error:
             if not self._outage.bears(error, begun):
                 raise
@@ -188,40 +189,41 @@ class PollLoop:
         self._outage.over()
         return taken
 
-    def _once(self, limit: int | None, build: Build) -> list[FetchedRecords]:
-        self._root.check()
-        since, self._since = self._since, 0.0
-        self._context.logs.looked = SYSTEM_CLOCK.monotonic() - since
+    def _once(self, limit: int | None, build: Build, begun: float) -> list[FetchedRecords]:
+        self._root.check(begun)
+        # What was read when this client was made may do for the first look, and not for the next one.
+        just, self._just = self._just, 0.0
+        view = CallView(self._context.cluster, begun, just=just)
         try:
-            self._prepare()
-            return self.fetcher.collect(limit, build)
+            self._prepare(view)
+            return self.fetcher.collect(limit, build, view)
         except LogCorruptError as cause:
-            self._root.check(cause)
+            self._root.check(self._context.clock.monotonic(), cause)
             raise
-        finally:
-            self._context.logs.looked = math.inf
 
-    def _prepare(self) -> None:
+    def _prepare(self, view: CallView) -> None:
         """Everything a poll does besides fetching."""
         self.commits.run_callbacks()
         self.assigner.send_heartbeat()
         # A look costs a file look-up or two, so a consumer that lives on its buffer does without.
-        if self.assigner.stale or not self.fetcher.buffered:
-            self.assigner.look()
-        self.commits.commit_if_due()
-        self.positions.resolve()
+        if self.assigner.is_stale(view.now) or not self.fetcher.buffered:
+            self.assigner.look(view)
+        self.commits.commit_if_due(view)
+        self.positions.resolve(view)
         if not self.fetcher.buffered:
-            self._help()
+            self._help(view)
 
-    def _help(self) -> None:
+    def _help(self, view: CallView) -> None:
         """Bring in what a producer has decided and was killed before it brought it in; at most once a second."""
         context = self._context
-        context.cluster.transactions.help(context.logs.opened, Deadline(context.clock, HELP_MS), waiting=True)
+        if context.cluster.transactions.help_waiting(context.logs.opened, view, HELP_MS):
+            view.topics.clear()  # they have more now
 
     def _still_held(self, taken: list[FetchedRecords]) -> list[FetchedRecords]:
         """What of it is still this consumer's: it was stopped, for its session or longer, since it looked."""
         found = [(part, part.state.position) for part in taken]
-        self.assigner.look()
+        context = self._context
+        self.assigner.look(CallView(context.cluster, context.clock.monotonic()))
         held = self._context.subscription
         return [part for part, at in found if held.get(part.tp) is part.state and part.state.position == at]
 

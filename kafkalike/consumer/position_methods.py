@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kafkalike.consumer.argument_checks import check_no_effect
+from kafkalike.consumer.consumer_context import ConsumerContext
 from kafkalike.consumer.delivery import Delivery
 from kafkalike.consumer.poll_loop import PollLoop
 from kafkalike.consumer.subscription import Mode, PartitionState, Reset, Subscription
 from kafkalike.consumer.thread_guard import ThreadGuard, guarded
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, UnknownTopicOrPartitionError
+from kafkalike.log.cluster.call_view import CallView
 from kafkalike.log.group.group_offsets import check_offset
 from kafkalike.model.structs import TopicPartition
 
@@ -17,6 +19,7 @@ from kafkalike.model.structs import TopicPartition
 class PositionMethods:
     """Where a consumer stands. `timeout_ms` arguments are kafka-python's and have no effect."""
 
+    _context: ConsumerContext
     _guard: ThreadGuard
     _delivery: Delivery
     _polling: PollLoop
@@ -41,9 +44,10 @@ class PositionMethods:
         """
         check_no_effect(timeout_ms)
         state = self._subscription.require(partition)
+        view = CallView(self._context.cluster, self._context.clock.monotonic())
         if state.position is None and self._subscription.mode is Mode.ASSIGNED:
-            self._polling.assigner.look()
-        self._polling.positions.resolve()
+            self._polling.assigner.look(view)
+        self._polling.positions.resolve(view)
         if state.position is None:
             raise UnknownTopicOrPartitionError(f"{partition.topic}-{partition.partition} does not exist")
         return state.position

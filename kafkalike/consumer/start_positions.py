@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from kafkalike.consumer.consumer_context import ConsumerContext
 from kafkalike.consumer.subscription import PartitionState, Reset
 from kafkalike.errors import NoOffsetForPartitionError, TopicDeletedError
+from kafkalike.log.cluster.call_view import CallView
 from kafkalike.model.structs import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -31,10 +32,13 @@ class StartPositions:
         self._seen = -1
         """Changes of the subscription after which no position was missing."""
 
-    def resolve(self) -> None:
+    def resolve(self, view: CallView) -> None:
         """Find the positions that are missing and whose topic exists.
 
         Caller: client, before it fetches or returns a position. Changes: positions.
+
+        Args:
+            view: the call's.
 
         Raises:
             NoOffsetForPartitionError: nothing is committed and `auto_offset_reset` is `none`.
@@ -49,20 +53,19 @@ class StartPositions:
             if state.position is None and state.topic_id is not None
         ]
         if missing:
-            self._find(missing)
+            self._find(missing, view)
         self._seen = changes.count
 
-    def _find(self, missing: Sequence[tuple[TopicPartition, PartitionState]]) -> None:
-        self._logs.new_round()
+    def _find(self, missing: Sequence[tuple[TopicPartition, PartitionState]], view: CallView) -> None:
         self._take_committed(missing)
         without = [tp for tp, state in missing if state.position is None and self._reset_of(tp, state) is None]
         if without:
             names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in without)
             raise NoOffsetForPartitionError(f"no committed offset and auto_offset_reset='none': {names}")
         still = [(tp, state) for tp, state in missing if state.position is None]
-        self._logs.ahead(tp.topic for tp, _ in still)
+        self._logs.ahead((tp.topic for tp, _ in still), view)
         for tp, state in still:
-            self._reset(tp, state)
+            self._reset(tp, state, view)
         self.awaited -= {tp.topic for tp, _ in missing}
 
     def _take_committed(self, missing: Iterable[tuple[TopicPartition, PartitionState]]) -> None:
@@ -84,9 +87,9 @@ class StartPositions:
         policy = self._config.auto_offset_reset
         return "earliest" if policy == "earliest" else "latest" if policy == "latest" else None
 
-    def _reset(self, tp: TopicPartition, state: PartitionState) -> None:
+    def _reset(self, tp: TopicPartition, state: PartitionState, view: CallView) -> None:
         try:
-            topic_log = self._logs.of(tp.topic, state.topic_id)
+            topic_log = self._logs.of(tp.topic, state.topic_id, view)
         except TopicDeletedError:
             self._subscription.forget_topic(tp.topic)
             raise

@@ -435,9 +435,10 @@ class Cluster:
         Raises:
             UnknownTopicOrPartitionError: no such topic.
         """
-        return self._opened(self.topic(name, since=since))
+        return self.open(self.topic(name, since=since))
 
-    def _opened(self, info: TopicInfo) -> TopicLog:
+    def open(self, info: TopicInfo) -> TopicLog:
+        """Open the log of a topic whose metadata were just looked at."""
         from kafkalike.log.topic.tailed_topic import TopicContext
         from kafkalike.log.topic.topic_log import TopicLog
 
@@ -472,7 +473,7 @@ class Cluster:
         from kafkalike.log.cluster.prefetch import open_ahead
 
         known = self.topics()
-        return open_ahead([known[name] for name in sorted(wanted & known.keys())], self._opened)
+        return open_ahead([known[name] for name in sorted(wanted & known.keys())], self.open)
 
     def look_ahead(self, logs: Iterable[TopicLog], *, waiting: bool = False) -> float:
         """Look at the tables of several topics side by side, where that saves time.

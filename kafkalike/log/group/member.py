@@ -170,8 +170,11 @@ class GroupMember:
                 self._watch.bury(self._id, self._store.read())
             return None
 
-    def look(self) -> Roster | None:
+    def look(self, roster: Roster | None = None) -> Roster | None:
         """The roster now; None when this is no member any more: its session is over, or it did not poll in time.
+
+        Args:
+            roster: as the caller has just seen it; None looks.
 
         Raises:
             FencedInstanceIdError: another process has taken its static name over; also the next time, until `forget`.
@@ -179,7 +182,8 @@ class GroupMember:
         """
         if self.membership is None:
             return None
-        roster = self._store.read()
+        if roster is None:
+            roster = self._store.read()
         if self._id in roster.members and self.lapsed:
             roster = self._revive()
         if self._id in roster.members:
@@ -211,8 +215,13 @@ class GroupMember:
             self.lease_end = begun + self.settings.session_timeout_ms / 1000
         return roster
 
-    def follow(self, roster: Roster, subscription: tuple[str, ...]) -> Roster | None:
+    def follow(self, roster: Roster, subscription: tuple[str, ...], topics: KnownTopics | None = None) -> Roster | None:
         """Write what this member wants now, and have the targets made anew when topics changed.
+
+        Args:
+            roster: the group's, as it was just seen.
+            subscription: the topics that it wants.
+            topics: as the caller has just seen them; None looks. What is written comes of a look of its own.
 
         Returns:
             The roster after it; None when this is no member any more.
@@ -228,12 +237,13 @@ class GroupMember:
                 ),
                 "subscribes to other topics",
             )
-        return self._renew(roster)
+        return self._renew(roster, topics)
 
-    def _renew(self, roster: Roster) -> Roster | None:
-        known = self._known()
-        if not roster.pending and not group_protocol.topics_differ(roster, known):
+    def _renew(self, roster: Roster, topics: KnownTopics | None) -> Roster | None:
+        seen = self._known() if topics is None else _known_of(topics, self.settings, self._clock)
+        if not roster.pending and not group_protocol.topics_differ(roster, seen):
             return roster
+        known = seen if topics is None else self._known()
         return self._mine(lambda now: group_protocol.renew(now, known), "topics changed")
 
     def release(self, given_up: Iterable[TopicPartition]) -> Roster | None:
@@ -347,7 +357,10 @@ class GroupMember:
 
 def _known(topics: Callable[[], KnownTopics], settings: MemberSettings, clock: Clock) -> GroupFacts:
     """What a member knows now."""
-    now = topics()
+    return _known_of(topics(), settings, clock)
+
+
+def _known_of(now: KnownTopics, settings: MemberSettings, clock: Clock) -> GroupFacts:
     return GroupFacts(
         schemes=settings.schemes,
         topics=PartitionCounts(now.infos),

@@ -14,6 +14,7 @@ from kafkalike.errors import (
     InvalidTransactionTimeoutError,
     KafkaError,
 )
+from kafkalike.log.cluster.call_view import CallView
 from kafkalike.log.transactions.session import TransactionSession
 from kafkalike.log.transactions.transaction_effects import Driver, HeldTransaction, TransactionContext
 from kafkalike.log.transactions.transaction_report import describe, lost_parts
@@ -112,7 +113,7 @@ class Transactions:
 
     # --- readers -----------------------------------------------------------------------------------
 
-    def help(self, logs: Collection[TopicLog], deadline: Deadline, *, waiting: bool = False) -> bool:
+    def help(self, logs: Collection[TopicLog], deadline: Deadline) -> bool:
         """Bring decided transactions into topics that do not have them, because their producer was stopped.
 
         For readers, who call it before they read. Costs a look at the groups' table, and nothing more when there is
@@ -121,9 +122,6 @@ class Transactions:
         Args:
             logs: the topics, as of their last `refresh`; what came in is seen at the next one.
             deadline: until when to try.
-            waiting: the caller comes again. Then the table is looked at once a second at most, once in 10 s where a
-                look is a request that costs money, by one of the readers that share this cluster for all of them; and
-                what goes wrong is logged, and not tried again for a minute.
 
         Returns:
             Whether something was brought into one of the topics.
@@ -131,20 +129,40 @@ class Transactions:
         Raises:
             KafkaTimeoutError, KafkaStorageError, LogCorruptError: see `begin_session`.
         """
-        if not waiting:
-            return self._help(logs, self._cluster.groups.refresh(), deadline)
+        return self._help(logs, self._cluster.groups.refresh(), deadline)
+
+    def help_waiting(self, logs: Collection[TopicLog], view: CallView, limit_ms: float) -> bool:
+        """Do the same for a reader that comes again.
+
+        Unless the call has seen the groups' table, it is looked at once a second at most, once in 10 s where a look is
+        a request that costs money, by one of the readers that share this cluster for all of them. What goes wrong is
+        logged, and not tried again for a minute.
+
+        Args:
+            logs: the topics.
+            view: the call's.
+            limit_ms: how long to try.
+        """
         now = self._cluster.clock.monotonic()
-        due = now - self._looked >= (FAR_LOOK_SECONDS if self._staging.far else NEAR_LOOK_SECONDS)
-        if due:
-            self._looked = now
         try:
             # Each reader looks for its own topics in what one of them has seen.
-            known = self._cluster.groups.refresh(waiting=True) if due else self._cluster.groups.state
+            known = view.seen_groups
+            if known is None:
+                known = self._seen_groups(view, now)
+            if not known.unsettled:
+                return False
+            deadline = Deadline(self._cluster.clock, limit_ms)
             return self._help([log for log in logs if self._may_try(log, now)], known, deadline)
         except KafkaError as error:
             self._failed |= {log.info.topic_id: now for log in logs}
             _log.warning("%s: decided transactions were not brought into topics: %s", self._cluster.root, error)
             return False
+
+    def _seen_groups(self, view: CallView, now: float) -> GroupsState:
+        if now - self._looked < (FAR_LOOK_SECONDS if self._staging.far else NEAR_LOOK_SECONDS):
+            return self._cluster.groups.state
+        self._looked = now
+        return view.groups()
 
     def _may_try(self, log: TopicLog, now: float) -> bool:
         return now - self._failed.get(log.info.topic_id, -math.inf) >= AFTER_FAILURE_SECONDS

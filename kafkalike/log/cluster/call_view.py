@@ -1,0 +1,74 @@
+"""Call view: the tables of a cluster as one call of a client has seen them; each of them is looked at once."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from kafkalike.model.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.group_state import GroupsState
+
+
+class CallView:
+    """What one call has seen of each table. A poll makes one for each of its looks, and hands it down.
+
+    What is decided by it may be a call old. So a part of the call that is about to change a table, or to say that
+    something is gone, asks the table itself. Belongs to one thread, and ends with its call.
+
+    Args:
+        cluster: whose tables.
+        now: when the call began, seconds of the client's clock.
+        just: seconds before the call from which on what was read of the metadata will do; 0 has it looked at.
+    """
+
+    __slots__ = ("_cluster", "_groups", "_is_metadata_exact", "_metadata", "logs_since", "now", "since", "topics")
+
+    def __init__(self, cluster: Cluster, now: float, *, just: float = 0.0) -> None:
+        self.now = now
+        self.since = SYSTEM_CLOCK.monotonic() - just if just else math.inf
+        """Time of the machine's monotonic clock from which on answers of the storage about the metadata will do."""
+        self.logs_since = math.inf
+        """The same about topics' tables: when this call asked about several of them side by side."""
+        self.topics: set[str] = set()
+        """Topics whose table was looked at."""
+        self._cluster = cluster
+        self._metadata: ClusterState | None = None
+        self._is_metadata_exact = False
+        self._groups: GroupsState | None = None
+
+    def metadata(self, *, waiting: bool = False) -> ClusterState:
+        """The topics.
+
+        Args:
+            waiting: the caller comes again, and takes what other looks of this process have seen; see
+                `TopicLog.refresh`. Without it an earlier look of this call that was made so does not do.
+
+        Raises:
+            KafkaStorageError: the storage does not answer.
+        """
+        known = self._metadata
+        if known is None or not (waiting or self._is_metadata_exact):
+            known = self._metadata = self._cluster.metadata.refresh(waiting=waiting, since=self.since)
+            # Where a look costs nothing, each one asks the storage.
+            self._is_metadata_exact = not waiting or not self._cluster.store.far
+        return known
+
+    def groups(self) -> GroupsState:
+        """The groups, for who comes again.
+
+        Raises:
+            KafkaStorageError: the storage does not answer.
+        """
+        known = self._groups
+        if known is None:
+            known = self._groups = self._cluster.groups.refresh(waiting=True)
+        return known
+
+    @property
+    def seen_groups(self) -> GroupsState | None:
+        """The groups, if this call has looked at them."""
+        return self._groups
