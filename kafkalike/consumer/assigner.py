@@ -77,12 +77,12 @@ class Assigner:
         """Look again at the next need. Caller: client, when partitions were assigned by hand."""
         self._seen = None
 
-    def send_heartbeat(self) -> None:
-        """Let the group know that the application works. Caller: poll."""
+    def send_heartbeat(self, now: float) -> None:
+        """Let the group know that the application works at a time (s of the monotonic clock). Caller: poll."""
         if self._member is not None:
             if not self._pacemaker.running:
                 self._member.beat()
-            self._member.polled()
+            self._member.polled(now)
 
     @property
     def lapsed(self) -> bool:

@@ -132,15 +132,17 @@ class OpenedLogs:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self.looks_ahead = cluster.store.far
+        """Whether `ahead` saves time: each look is a request."""
         self._logs: dict[str, TopicLog] = {}
 
     def ahead(self, topics: Iterable[str], view: CallView, *, waiting: bool = False) -> None:
-        """Look at several topics side by side, so that `of` waits for none of them.
+        """Look at several topics side by side, so that `of` waits for none of them; nothing where that saves no time.
 
         What goes wrong is met again by `of`, in its turn.
         """
-        if not self._cluster.store.far:
-            return  # nothing is gained
+        if not self.looks_ahead:
+            return
         wanted = set(topics) - view.topics
         known = self._logs.keys() & wanted
         view.logs_since = self._cluster.look_ahead([self._logs[topic] for topic in known], waiting=waiting)

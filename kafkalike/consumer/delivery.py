@@ -71,6 +71,8 @@ class Delivery:
                 self._walk = None
                 taken = self._polling.wait(timeout, limit, build)
                 made = form(taken)
+                if not taken:
+                    return made
                 self._context.metrics.records_consumed += count(taken)
                 if move:
                     self._polling.fetcher.advance(taken)

@@ -94,9 +94,10 @@ class Fetcher:
                 feeds = self._feeds_in_turn(view)
                 if self._config.fetch_min_bytes > 1 and not self._enough(feeds, view):
                     return []
-                while turn.room > 0 and self._pass(feeds, build, turn):
-                    pass
-                self._requeue(turn)
+                if feeds:
+                    while turn.room > 0 and self._pass(feeds, build, turn):
+                        pass
+                    self._requeue(turn)
         except KafkaError:
             raise
         except BaseException:
@@ -124,11 +125,13 @@ class Fetcher:
         """Feeds of the fetchable partitions that may have records, each beginning at its partition's position."""
         changes = self._subscription.changes.count
         if changes == self._synced:
-            self._look_ahead(view)
+            if self._logs.looks_ahead:
+                self._look_ahead(view)
             self._wake(view)
         else:
             self._sync()
-            self._look_ahead(view)
+            if self._logs.looks_ahead:
+                self._look_ahead(view)
         for feed in self._feeds.values():
             if feed.state.position is not None and feed.start != feed.state.position:
                 feed.rewind(feed.state.position)

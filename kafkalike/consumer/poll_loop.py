@@ -204,13 +204,14 @@ class PollLoop:
     def _prepare(self, view: CallView) -> None:
         """Everything a poll does besides fetching."""
         self.commits.run_callbacks()
-        self.assigner.send_heartbeat()
+        self.assigner.send_heartbeat(view.now)
         # A look costs a file look-up or two, so a consumer that lives on its buffer does without.
-        if self.assigner.is_stale(view.now) or not self.fetcher.buffered:
+        buffered = self.fetcher.buffered
+        if not buffered or self.assigner.is_stale(view.now):
             self.assigner.look(view)
         self.commits.commit_if_due(view)
         self.positions.resolve(view)
-        if not self.fetcher.buffered:
+        if not buffered:
             self._help(view)
 
     def _help(self, view: CallView) -> None:

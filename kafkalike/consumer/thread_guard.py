@@ -59,7 +59,8 @@ class ThreadGuard:
             raise IllegalStateError(f"{self.name} is not thread-safe, and another thread is using it")
 
     def __enter__(self) -> None:
-        self.check()
+        if self.closed or self.forked:
+            self.check()
         self.enter()
         if self.closed:  # by another thread meanwhile
             self._lock.release()

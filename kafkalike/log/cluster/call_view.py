@@ -25,7 +25,7 @@ class CallView:
         just: seconds before the call from which on what was read of the metadata will do; 0 has it looked at.
     """
 
-    __slots__ = ("_cluster", "_groups", "_is_metadata_exact", "_metadata", "logs_since", "now", "since", "topics")
+    __slots__ = ("_cluster", "_metadata", "_metadata_waited", "logs_since", "now", "seen_groups", "since", "topics")
 
     def __init__(self, cluster: Cluster, now: float, *, just: float = 0.0) -> None:
         self.now = now
@@ -37,8 +37,9 @@ class CallView:
         """Topics whose table was looked at."""
         self._cluster = cluster
         self._metadata: ClusterState | None = None
-        self._is_metadata_exact = False
-        self._groups: GroupsState | None = None
+        self._metadata_waited = False
+        self.seen_groups: GroupsState | None = None
+        """The groups, if this call has looked at them."""
 
     def metadata(self, *, waiting: bool = False) -> ClusterState:
         """The topics.
@@ -51,10 +52,10 @@ class CallView:
             KafkaStorageError: the storage does not answer.
         """
         known = self._metadata
-        if known is None or not (waiting or self._is_metadata_exact):
+        # Where a look costs nothing, each one asks the storage.
+        if known is None or (self._metadata_waited and not waiting and self._cluster.store.far):
             known = self._metadata = self._cluster.metadata.refresh(waiting=waiting, since=self.since)
-            # Where a look costs nothing, each one asks the storage.
-            self._is_metadata_exact = not waiting or not self._cluster.store.far
+            self._metadata_waited = waiting
         return known
 
     def groups(self) -> GroupsState:
@@ -63,12 +64,7 @@ class CallView:
         Raises:
             KafkaStorageError: the storage does not answer.
         """
-        known = self._groups
+        known = self.seen_groups
         if known is None:
-            known = self._groups = self._cluster.groups.refresh(waiting=True)
+            known = self.seen_groups = self._cluster.groups.refresh(waiting=True)
         return known
-
-    @property
-    def seen_groups(self) -> GroupsState | None:
-        """The groups, if this call has looked at them."""
-        return self._groups

@@ -104,9 +104,9 @@ class GroupMember:
         """Its id in the group; empty while it has none."""
         return self._id
 
-    def polled(self) -> None:
-        """Note that the application works: `max_poll_interval_ms` begins anew."""
-        self._polled = self._clock.monotonic()
+    def polled(self, now: float) -> None:
+        """Note that the application works at a time, s of the monotonic clock: `max_poll_interval_ms` begins anew."""
+        self._polled = now
 
     @property
     def lapsed(self) -> bool:

@@ -143,22 +143,22 @@ class Transactions:
             view: the call's.
             limit_ms: how long to try.
         """
-        now = self._cluster.clock.monotonic()
         try:
             # Each reader looks for its own topics in what one of them has seen.
-            known = view.seen_groups
-            if known is None:
-                known = self._seen_groups(view, now)
+            known = self._seen_groups(view) if view.seen_groups is None else view.seen_groups
             if not known.unsettled:
                 return False
+            now = self._cluster.clock.monotonic()
             deadline = Deadline(self._cluster.clock, limit_ms)
             return self._help([log for log in logs if self._may_try(log, now)], known, deadline)
         except KafkaError as error:
+            now = self._cluster.clock.monotonic()
             self._failed |= {log.info.topic_id: now for log in logs}
             _log.warning("%s: decided transactions were not brought into topics: %s", self._cluster.root, error)
             return False
 
-    def _seen_groups(self, view: CallView, now: float) -> GroupsState:
+    def _seen_groups(self, view: CallView) -> GroupsState:
+        now = self._cluster.clock.monotonic()
         if now - self._looked < (FAR_LOOK_SECONDS if self._staging.far else NEAR_LOOK_SECONDS):
             return self._cluster.groups.state
         self._looked = now
