@@ -19,11 +19,10 @@ from kafkalike.log.runs import run_files as files
 from kafkalike.maintenance.staging import scratch
 from kafkalike.maintenance.staging.scratch import scratch_folder
 from kafkalike.maintenance.staging.staging_folder import clear_staging, staging_place
-from kafkalike.maintenance.staging.staging_prefix import IDLE_MS, Prefix, left_behind
+from kafkalike.maintenance.staging.staging_prefix import IDLE_MS, Prefix, StagingFolder, left_behind
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
-from  import Folder
 from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of
 from kafkalike.storage.port import Entry
@@ -56,14 +55,14 @@ def rows(*records: tuple[str, str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(topics, pa.string()), pa.array(values)], ["topic", "value"])
 
 
-def staged(target: StagingTarget, folder: Folder, *batches: pa.RecordBatch, task: int = 0) -> TaskResult:
+def staged(target: StagingTarget, folder: StagingFolder, *batches: pa.RecordBatch, task: int = 0) -> TaskResult:
     """The result of a task, whose orders have come from another process."""
     sent, where = pickle.loads(pickle.dumps((target, folder)))  # noqa: S301 - as Spark does it
     result: TaskResult = pickle.loads(pickle.dumps(stage_topics(sent, where, batches, task)))  # noqa: S301
     return result
 
 
-def commit(cluster: Cluster, folder: Folder, *results: TaskResult) -> Mapping[str, Appended]:
+def commit(cluster: Cluster, folder: StagingFolder, *results: TaskResult) -> Mapping[str, Appended]:
     return commit_results(cluster, None, results, folder.files, StagedCommit(codec="none", timeout_ms=60_000))
 
 
