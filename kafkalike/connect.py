@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from kafkalike.delta.layout import BROKERS, CLUSTER_METADATA
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
 from kafkalike.log.cluster.cluster import open_cluster
 from kafkalike.model.brokers import LEADER, Broker, ReadFrom
 from kafkalike.model.config.client_config import default_bootstrap_servers
-from kafkalike.model.config.storage_options import StorageOptions, check_options
+from kafkalike.model.config.storage_options import Address, StorageOptions, StorageOptionsLike, check_options
 from kafkalike.storage.object_root import object_root
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def connect(
-    bootstrap_servers: Any = None,  # noqa: ANN401 - a path, a list with one path, or a cluster
-    storage_options: Any = None,  # noqa: ANN401 - what a user may give
+    bootstrap_servers: Address | None = None,
+    storage_options: StorageOptionsLike | None = None,
     *,
     to_read: bool = False,
     read_from: ReadFrom = LEADER,
@@ -66,8 +66,8 @@ def _look(cluster: Cluster) -> None:
 
 
 def open_named(
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
+    storage_options: StorageOptionsLike | None = None,
     read_from: ReadFrom = LEADER,
 ) -> Cluster:
     """Open a cluster without contacting its storage.
@@ -91,13 +91,15 @@ def check_spark_reaches(cluster: Cluster) -> None:
         )
 
 
-def _opened(bootstrap_servers: Any, storage_options: Any, read_from: ReadFrom) -> Cluster:  # noqa: ANN401
+def _opened(
+    bootstrap_servers: Address | None, storage_options: StorageOptionsLike | None, read_from: ReadFrom
+) -> Cluster:
     found = _somewhere(bootstrap_servers, storage_options)
     reading = getattr(found, "reading", None) if read_from != LEADER else None
     return found if reading is None else cast("Cluster", reading(read_from))
 
 
-def _somewhere(bootstrap_servers: Any, storage_options: Any) -> Cluster:  # noqa: ANN401 - see `connect`
+def _somewhere(bootstrap_servers: Address | None, storage_options: StorageOptionsLike | None) -> Cluster:
     try:
         options = check_options(storage_options)
     except ValueError as cause:
@@ -176,8 +178,8 @@ def check_founded(cluster: Cluster) -> None:
 
 
 def connect_delta(
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
+    storage_options: StorageOptionsLike | None = None,
     read_from: ReadFrom = LEADER,
 ) -> Cluster:
     """Open a cluster for Spark, which needs tables that other processes reach.
@@ -193,8 +195,8 @@ def connect_delta(
 
 
 def connect_to_write(
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
+    storage_options: StorageOptionsLike | None = None,
 ) -> Cluster:
     """The same for a Spark job that writes: what cannot be written is refused before a row is computed.
 
@@ -207,7 +209,7 @@ def connect_to_write(
     return cluster
 
 
-def named_root(bootstrap_servers: Any = None) -> str:  # noqa: ANN401 - see `connect`
+def named_root(bootstrap_servers: Address | None = None) -> str:
     """The root that `bootstrap_servers` names, as it was given; nothing is asked or looked at.
 
     Raises:
@@ -217,7 +219,7 @@ def named_root(bootstrap_servers: Any = None) -> str:  # noqa: ANN401 - see `con
     return found if isinstance(found, str) else found.root
 
 
-def _root_or_cluster(bootstrap_servers: Any) -> str | Cluster:  # noqa: ANN401 - see `connect`
+def _root_or_cluster(bootstrap_servers: Address | None) -> str | Cluster:
     """The roots that are named, joined by commas, or the opened cluster that was given."""
     named = default_bootstrap_servers() if bootstrap_servers is None else bootstrap_servers
     if hasattr(named, "metadata") and hasattr(named, "ensure_topic"):

@@ -27,7 +27,7 @@ from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
 from scripts import reference_errors
 
 ROOT: Final = Path(__file__).parents[1]
-TYPED: Final = ROOT / "kafkalike" / "model" / "config" / "settings.py"
+TYPED: Final = ROOT / "kafkalike" / "model" / "config" / "setting_types.py"
 PAGE: Final = ROOT / "docs" / "settings.md"
 ERRORS: Final = ROOT / "docs" / "errors.md"
 
@@ -61,7 +61,7 @@ _CONSUMER: Final = {
     "session_timeout_ms": "the broker has bounds for it",
 }
 
-TAKEN: Final = {"storage_options": "StorageOptions | Mapping[str, Any] | None"}
+TAKEN: Final = {"storage_options": "StorageOptionsLike | None"}
 """Types of what a user may give where it is not that of the checked field."""
 
 UNITS: Final = (
@@ -177,7 +177,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
-from kafkalike.model.config.storage_options import StorageOptions
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 
 C = TypeVar("C")
 

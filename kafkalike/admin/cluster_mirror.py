@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafkalike.connect import connect, open_named
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.replication.mirrors import promotion as promoting
 from kafkalike.replication.mirrors.mirror_lag import MirrorLag, mirror_lags
 from kafkalike.replication.mirrors.mirror_sync import MirrorSync, SyncResult, TopicSync
@@ -50,13 +51,13 @@ class Mirror:
 
     def __init__(
         self,
-        source: Any,  # noqa: ANN401 - see `connect`
-        target: Any,  # noqa: ANN401 - see `connect`
+        source: Address,
+        target: Address,
         topics: Names = ".*",
         groups: Names = ".*",
         *,
-        source_options: Any = None,  # noqa: ANN401 - see `connect`
-        target_options: Any = None,  # noqa: ANN401 - see `connect`
+        source_options: StorageOptionsLike | None = None,
+        target_options: StorageOptionsLike | None = None,
     ) -> None:
         self._mirroring = MirrorSync(
             open_named(source, source_options),
@@ -81,11 +82,11 @@ class Mirror:
 
 
 def promote(
-    target: Any,  # noqa: ANN401 - see `connect`
+    target: Address,
     topics: Names,
     *,
     force: bool = False,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
 ) -> dict[str, int]:
     """Make mirrors topics like any others, that can be written. Their source is not asked.
 
@@ -117,12 +118,12 @@ def promote(
 
 
 def describe(
-    target: Any,  # noqa: ANN401 - see `connect`
+    target: Address,
     topics: Names = ".*",
     *,
-    source: Any = None,  # noqa: ANN401 - see `connect`
-    source_options: Any = None,  # noqa: ANN401 - see `connect`
-    target_options: Any = None,  # noqa: ANN401 - see `connect`
+    source: Address | None = None,
+    source_options: StorageOptionsLike | None = None,
+    target_options: StorageOptionsLike | None = None,
 ) -> list[MirrorLag]:
     """How mirrors stand.
 
@@ -137,7 +138,7 @@ def describe(
     return mirror_lags(connect(target, target_options), theirs, _filter(topics))
 
 
-def _writable(target: Any, options: Any) -> Cluster:  # noqa: ANN401 - see `connect`
+def _writable(target: Address, options: StorageOptionsLike | None) -> Cluster:
     cluster = connect(target, options)
     cluster.store.check_writable()
     return cluster

@@ -6,7 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalike.admin.dead_letter_replay import GROUP, Replay, Replaying
 from kafkalike.connect import connect
@@ -14,6 +14,7 @@ from kafkalike.errors import KafkaError
 from kafkalike.log.dead_letters.stored_letters import Filter, StoredLetter, letters_of
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.dead_letter import SUFFIX, Replayed, read_context
 from kafkalike.model.names import TopicId, check_topic_name
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
@@ -56,9 +57,9 @@ class DeadLetters:
 
     def __init__(
         self,
-        bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+        bootstrap_servers: Address | None = None,
         *,
-        storage_options: Any = None,  # noqa: ANN401 - see `connect`
+        storage_options: StorageOptionsLike | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._cluster = connect(bootstrap_servers, storage_options)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.connect import connect
 from kafkalike.consumer.record_builders import to_records
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.offsets import MAX_OFFSET
 from kafkalike.model.partitioner import partition_for_key
@@ -48,7 +49,7 @@ class KeyRecords:
 
 def find_records(
     topic: str,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     key: bytes | str,
     limit: int = 100,
@@ -56,7 +57,7 @@ def find_records(
     below: Mapping[int, int] | None = None,
     max_bytes: int = MAX_BYTES,
     timeout_ms: int | None = None,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> KeyRecords:
     """The newest records that have a key.

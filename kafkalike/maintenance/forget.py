@@ -21,6 +21,7 @@ from kafkalike.maintenance.vacuum import ORPHAN_MS, WAITING_MS
 from kafkalike.maintenance.verify.key_traces import untracked_files_with
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.maintenance_config import MaintenanceConfig
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.dead_letter import SUFFIX
 from kafkalike.model.maintenance.purge_certificate import Certificate, TopicForgotten, VersionMade
 from kafkalike.model.maintenance.record_removal import KeyFound, Taking, joined, runs_of, tombstones_wanted
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 def forget(
     topic: str,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     keys: bytes | str | Iterable[bytes | str],
     execute: bool = False,
@@ -49,7 +50,7 @@ def forget(
     wait_ms: float = 0,
     timeout_ms: float | None = None,
     spark: SparkSession | None = None,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ForgetReport:
     """Take all records of some keys out of a topic, and out of its dead letters. A dry run unless `execute`.

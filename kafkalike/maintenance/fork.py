@@ -15,6 +15,7 @@ from kafkalike.log.group.membership import Membership
 from kafkalike.maintenance.handles import opened
 from kafkalike.maintenance.restore import copy_topic
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 
@@ -42,11 +43,11 @@ class Forked:
 def fork(
     topic: str,
     new: str,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     as_of: int | datetime | None = None,
     groups: Iterable[str] = (),
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Forked:
     """Make a new topic with what a topic holds, or held, at the same offsets.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafkalike.connect import check_there, connect
 from kafkalike.errors import BrokerNotAvailableError
 from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
 
 
-def opened(bootstrap_servers: Any, storage_options: Any, *, writes: bool) -> Cluster:  # noqa: ANN401 - see `connect`
+def opened(bootstrap_servers: Address | None, storage_options: StorageOptionsLike | None, *, writes: bool) -> Cluster:
     """The cluster.
 
     Raises:

@@ -11,6 +11,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cluster.as_of import cut_at
 from kafkalike.log.snapshots import Snapshot, TopicSnapshot
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline, utc_text
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.transactions.transaction_views import Cut
 
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 
 def snapshot(
     topics: str | Iterable[str],
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     groups: str | Iterable[str] = (),
     at: datetime | int | None = None,
     timeout_ms: float = 60_000,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Snapshot:
     """Several topics, and the committed offsets of groups, as of one moment.

@@ -16,6 +16,7 @@ from kafkalike.maintenance.deletion import Remover, ready_to_remove, without_mai
 from kafkalike.maintenance.handles import opened, tasks_of
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.group_commit.waiting_appends import parts_of
 from kafkalike.model.group_state import standing_of
 from kafkalike.model.maintenance.record_removal import GroupPast, Taking, Undone, groups_past, plan_undo
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
 def undo(
     topics: str | Iterable[str],
     append: str,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     execute: bool = False,
     reason: str = "",
     timeout_ms: float | None = None,
     spark: SparkSession | None = None,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> UndoReport:
     """Take the records of one append out again. A dry run unless `execute`.

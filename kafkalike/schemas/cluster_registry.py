@@ -8,6 +8,7 @@ from typing import Any
 from kafkalike.connect import connect
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.config.storage_options import StorageOptionsLike
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.registration_rules import check_subject
 from kafkalike.model.schemas.registry_state import RegistryState
@@ -39,7 +40,7 @@ class Registry(RegistryClient):
         self,
         cluster: Any = None,  # noqa: ANN401 - see `connect`
         *,
-        storage_options: Any = None,  # noqa: ANN401 - see `connect`
+        storage_options: StorageOptionsLike | None = None,
         timeout_ms: float | None = 60_000,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kafkalike.errors import KafkaConfigurationError
+from kafkalike.model.config.storage_options import StorageOptionsLike
 from kafkalike.schemas.registry_client import RegistryClient
 
 OWN: Final = "kafkalike:"
@@ -18,7 +19,7 @@ def open_registry(
     url: str | Mapping[str, Any],
     cluster: Any = None,  # noqa: ANN401 - see `connect`
     *,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
 ) -> RegistryClient:
     """The registry that a setting names.
 

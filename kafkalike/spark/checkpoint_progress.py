@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
@@ -17,6 +17,7 @@ from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.log.cluster.as_of import ends_at
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership, check_position
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, utc_text
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
@@ -36,9 +37,9 @@ class GroupProgress:
     def __init__(
         self,
         group_id: str,
-        bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+        bootstrap_servers: Address | None = None,
         *,
-        storage_options: Any = None,  # noqa: ANN401 - see `connect`
+        storage_options: StorageOptionsLike | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Open the cluster of the topics that the query reads.
@@ -180,7 +181,7 @@ class CheckpointProgress:
         spark: SparkSession,
         checkpoint: str,
         group_id: str,
-        bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+        bootstrap_servers: Address | None = None,
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from kafkalike.connect import check_spark_reaches, open_named
+from kafkalike.model.config.storage_options import Address
 from kafkalike.spark.format.format import check_storage, register_format
 from kafkalike.spark.jvm.spark_session import session as plain_session
 from kafkalike.spark.jvm.spark_session import tell_hadoop
@@ -16,8 +17,8 @@ def session(
     app_name: str = "kafkalike",
     master: str | None = None,
     *,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
+    storage_options: Any = None,  # noqa: ANN401 - a dict of Spark's settings may be unpacked as `conf`
     **conf: str,
 ) -> SparkSession:
     """Build a SparkSession with Delta and kafkalike's settings, or take the one that runs.

@@ -8,7 +8,7 @@ and an import that was killed goes on where it was.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType, StringType
 
 from kafkalike.connect import connect_delta
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.model.config.storage_options import Address
 from kafkalike.spark.jvm.stream_checkpoint import StreamCheckpoint
 from kafkalike.spark.record_columns import HEADERS, no_headers
 from kafkalike.spark.writes.batch_write import Written
@@ -38,7 +39,7 @@ class KafkaImport:
 
     def __init__(
         self,
-        bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+        bootstrap_servers: Address | None = None,
         *,
         checkpoint: str,
         txn_id: str | None = None,
@@ -96,7 +97,7 @@ def _with_offset(name: str) -> Column:
 
 def import_kafka(
     frame: DataFrame,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     checkpoint: str,
     txn_id: str | None = None,

@@ -7,8 +7,8 @@ topic("orders")
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kafkalike.admin.group_lag import Lags
 from kafkalike.connect import connect
@@ -19,6 +19,7 @@ from kafkalike.schemas.optional_imports import needed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kafkalike.model.config.storage_options import Address, StorageOptionsLike
     from kafkalike.ui.console_server import ConsoleServer
 
 __all__ = ["NotebookTable", "console", "group", "lag", "topic"]
@@ -55,9 +56,9 @@ class NotebookTable:
 
 def topic(
     name: str,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: StorageOptionsLike | None = None,
 ) -> NotebookTable:
     """The partitions of a topic, as of now.
 
@@ -90,9 +91,9 @@ def topic(
 
 def group(
     group_id: str,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: StorageOptionsLike | None = None,
 ) -> NotebookTable:
     """How far a group is behind in each partition, as of now.
 
@@ -124,9 +125,9 @@ def group(
 
 
 def lag(
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: StorageOptionsLike | None = None,
 ) -> NotebookTable:
     """How far each group is behind, as of now.
 
@@ -153,17 +154,17 @@ def _figures(found: Lag) -> tuple[int, int, float]:
     return found.offsets, found.records, round(found.behind_ms / 1000, 1)
 
 
-def _lags(bootstrap_servers: Any, storage_options: Any) -> Lags:  # noqa: ANN401 - see `connect`
+def _lags(bootstrap_servers: Address | None, storage_options: StorageOptionsLike | None) -> Lags:
     return Lags(connect(bootstrap_servers, storage_options))
 
 
 def console(
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     spark: SparkSession | None = None,
     port: int = 0,
     read_only: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: StorageOptionsLike | None = None,
 ) -> ConsoleServer:
     """The web console in this process, at this machine's address; `stop()` ends it.
 

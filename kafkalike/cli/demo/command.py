@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import click
 
 from kafkalike.cli.environment import checked
@@ -26,5 +28,6 @@ def demo(*, root: str | None, command_config: str | None, keep: bool, rows: int 
 
     named = checked(client_settings(read_properties(command_config)))
     click.get_current_context().exit(
-        run(root or named.bootstrap_servers, keep, rows, storage_options=named.storage_options)
+        # A file of properties has texts only.
+        run(root or cast("str | None", named.bootstrap_servers), keep, rows, storage_options=named.storage_options)
     )

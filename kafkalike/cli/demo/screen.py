@@ -17,6 +17,7 @@ from rich.table import Table
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.clock import Clock
+from kafkalike.model.config.storage_options import StorageOptionsLike
 
 INDENT: Final = 5
 """Columns that the lines of a step stand in from its title."""
@@ -138,7 +139,7 @@ class Place:
     """For plot and log."""
     root: str
     """Of the cluster."""
-    storage_options: Any = field(default=None, repr=False)
+    storage_options: StorageOptionsLike | None = field(default=None, repr=False)
     """Who asks an object store; the environment says what they do not."""
 
     @property
@@ -147,7 +148,7 @@ class Place:
         return {"bootstrap_servers": self.root, "storage_options": self.storage_options}
 
 
-def fresh_place(root: str | None, storage_options: Any = None, *, keep: bool) -> Place:  # noqa: ANN401 - see `connect`
+def fresh_place(root: str | None, storage_options: StorageOptionsLike | None = None, *, keep: bool) -> Place:
     """Make the demo's folder, and say where its cluster is to be: there, or in an object store.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.config.properties import nearest
-from kafkalike.model.config.storage_options import StorageOptions, check_options
+from kafkalike.model.config.storage_options import Address, StorageOptions, check_options
 from kafkalike.model.names import is_storable
 
 DEFAULT_ROOT: Final = "./kafkalike-data"
@@ -217,7 +217,7 @@ class AdminConfig:
     change nothing; the client says so once, by name, when one is given.
     """
 
-    bootstrap_servers: Any = None
+    bootstrap_servers: Address | None = None
     """Storage root; see `kafkalike.connect.connect`."""
     storage_options: StorageOptions | None = None
     """Of a root in an object store: a dict by obstore's names, such as `access_key_id` or

@@ -14,7 +14,7 @@ from kafkalike.errors import InvalidGroupIdError, KafkaConfigurationError
 from kafkalike.model.config.client_config import build, choice, flag, number, optional, text
 from kafkalike.model.config.dead_letter_config import CHECKS as DEAD_LETTER_CHECKS
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings, check_dead_letters
-from kafkalike.model.config.storage_options import StorageOptions, check_options
+from kafkalike.model.config.storage_options import Address, StorageOptions, check_options
 from kafkalike.model.names import check_group_id
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class ConsumerConfig(DeadLetterSettings):
     Times are ms, sizes bytes. Settings in `WITHOUT_EFFECT` are taken for the sake of ported code only.
     """
 
-    bootstrap_servers: Any = None
+    bootstrap_servers: Address | None = None
     """The cluster: a path or URI, a list with one of them, or an opened `Cluster`. None takes the environment
     variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
     storage_options: StorageOptions | None = None

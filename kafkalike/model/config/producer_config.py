@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.config.client_config import IdleSettings, build, choice, flag, number, optional, text
-from kafkalike.model.config.storage_options import StorageOptions, check_options
+from kafkalike.model.config.storage_options import Address, StorageOptions, check_options
 from kafkalike.model.config.topic_config import CODECS
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class ProducerConfig(IdleSettings):
     Times are ms, sizes bytes. Settings in `WITHOUT_EFFECT` are taken for the sake of ported code only.
     """
 
-    bootstrap_servers: Any = None
+    bootstrap_servers: Address | None = None
     """The cluster: a path or URI, a list with one of them, or an opened `Cluster`. None takes the environment
     variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`."""
     storage_options: StorageOptions | None = None

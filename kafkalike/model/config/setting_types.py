@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, TypeVar
 
-from kafkalike.model.config.storage_options import StorageOptions
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 
 C = TypeVar("C")
 
@@ -32,9 +32,9 @@ class ProducerSettings(TypedDict, total=False):
     batch_size (int, default 16384, bytes): Bytes per partition, on average over a topic's partitions, at which
         `linger_ms` is not waited for. No upper limit: one append takes everything that is queued for its topic.
         Kafka: the most bytes of a batch.
-    bootstrap_servers (Any, default None): The cluster: a path or URI, a list with one of them, or an opened
-        `Cluster`. None takes the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`.
-        Kafka: host and port of brokers.
+    bootstrap_servers (Address | None, default None): The cluster: a path or URI, a list with one of them, or an
+        opened `Cluster`. None takes the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-
+        data`. Kafka: host and port of brokers.
     buffer_memory (int, default 33554432, bytes): Bytes of records (keys, values, headers, and 70 bytes for each
         record) that may wait or be under way. When they are reached, `send` blocks.
     client_id (str | None, default None): Name of this client, in log lines. None becomes `kafkalike-producer-N`.
@@ -69,9 +69,9 @@ class ProducerSettings(TypedDict, total=False):
     retries (float, default inf): How often a batch is tried again after an error that may pass, within
         `delivery_timeout_ms`. 0: never.
     retry_backoff_ms (float, default 100, ms): ms until a batch is tried again. Other topics are served meanwhile.
-    storage_options (StorageOptions | Mapping[str, Any] | None, default None): Of a root in an object store: a dict
-        by obstore's names, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment variables say what it does
-        not. Never shown. Kafka: not there.
+    storage_options (StorageOptionsLike | None, default None): Of a root in an object store: a dict by obstore's
+        names, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment variables say what it does not. Never
+        shown. Kafka: not there.
     transaction_timeout_ms (float, default 60000, ms): ms after the first record of a transaction from which it
         cannot be committed any more, and maintenance may abort it; at most the server's
         `transaction.max.timeout.ms`. Nobody waits for an open transaction meanwhile. Kafka: readers of committed
@@ -90,7 +90,7 @@ class ProducerSettings(TypedDict, total=False):
     acks: int | str
     allow_auto_create_topics: bool
     batch_size: int
-    bootstrap_servers: Any
+    bootstrap_servers: Address | None
     buffer_memory: int
     client_id: str | None
     compression_type: str | None
@@ -107,7 +107,7 @@ class ProducerSettings(TypedDict, total=False):
     request_timeout_ms: float
     retries: float
     retry_backoff_ms: float
-    storage_options: StorageOptions | Mapping[str, Any] | None
+    storage_options: StorageOptionsLike | None
     transaction_timeout_ms: float
     transactional_id: str | None
     value_serializer: Any
@@ -142,9 +142,9 @@ class ConsumerSettings(TypedDict, total=False):
     auto_offset_reset (str, default 'latest'): Where to begin without a committed offset, or when the position is
         out of range: `earliest`, `latest`, or `none`, which raises `NoOffsetForPartitionError` or
         `OffsetOutOfRangeError`.
-    bootstrap_servers (Any, default None): The cluster: a path or URI, a list with one of them, or an opened
-        `Cluster`. None takes the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-data`.
-        Kafka: host and port of brokers.
+    bootstrap_servers (Address | None, default None): The cluster: a path or URI, a list with one of them, or an
+        opened `Cluster`. None takes the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else `./kafkalike-
+        data`. Kafka: host and port of brokers.
     client_id (str, default 'kafkalike'): Name of this client; shown beside the offsets it commits.
     client_rack (str, default ''): Rack where this client is, as brokers have it in `broker.rack`: of a cluster of
         several roots, data files are read at a replica there that is in sync, else at the leader. Without effect on
@@ -215,9 +215,9 @@ class ConsumerSettings(TypedDict, total=False):
     session_timeout_ms (float, default 45000, ms): ms without a heartbeat after which the group takes a member for
         dead and shares out its partitions. It has no lower bound; in an object store, where a heartbeat is a
         request, some seconds are wise. Kafka: the broker has bounds for it.
-    storage_options (StorageOptions | Mapping[str, Any] | None, default None): Of a root in an object store: a dict
-        by obstore's names, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment variables say what it does
-        not. Never shown. Kafka: not there.
+    storage_options (StorageOptionsLike | None, default None): Of a root in an object store: a dict by obstore's
+        names, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment variables say what it does not. Never
+        shown. Kafka: not there.
     stripe_reads (bool, default False): Whether the replicas in sync of a cluster of several roots take turns to
         give data files, file by file: those of `client_rack` if it has any, else all. Many consumers then read as
         fast as all roots together give. kafkalike's own: Kafka has no such setting. Without effect on a cluster of
@@ -233,7 +233,7 @@ class ConsumerSettings(TypedDict, total=False):
     allow_auto_create_topics: bool
     auto_commit_interval_ms: float
     auto_offset_reset: str
-    bootstrap_servers: Any
+    bootstrap_servers: Address | None
     client_id: str
     client_rack: str
     consumer_timeout_ms: float
@@ -264,7 +264,7 @@ class ConsumerSettings(TypedDict, total=False):
     request_timeout_ms: float
     retry_backoff_ms: float
     session_timeout_ms: float
-    storage_options: StorageOptions | Mapping[str, Any] | None
+    storage_options: StorageOptionsLike | None
     stripe_reads: bool
     value_deserializer: Any
     api_version: Any
@@ -291,13 +291,13 @@ class ConsumerSettings(TypedDict, total=False):
 class AdminSettings(TypedDict, total=False):
     """Settings of a `KafkaAdminClient`.
 
-    bootstrap_servers (Any, default None): Storage root; see `kafkalike.connect.connect`. Kafka: host and port of
-        brokers.
+    bootstrap_servers (Address | None, default None): Storage root; see `kafkalike.connect.connect`. Kafka: host and
+        port of brokers.
     client_id (str, default 'kafkalike-admin'): Name of this client in messages.
     metric_reporters (Sequence[Any], default ()): Must be empty: an admin client has no metrics.
-    storage_options (StorageOptions | Mapping[str, Any] | None, default None): Of a root in an object store: a dict
-        by obstore's names, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment variables say what it does
-        not. Never shown. Kafka: not there.
+    storage_options (StorageOptionsLike | None, default None): Of a root in an object store: a dict by obstore's
+        names, such as `access_key_id` or `AWS_ACCESS_KEY_ID`. Environment variables say what it does not. Never
+        shown. Kafka: not there.
     Without effect, for ported code: api_version, api_version_auto_timeout_ms, bootstrap_timeout_ms,
         client_dns_lookup, connections_max_idle_ms, default_api_timeout_ms, max_in_flight_requests_per_connection,
         metadata_max_age_ms, metrics_num_samples, metrics_sample_window_ms, receive_buffer_bytes,
@@ -305,10 +305,10 @@ class AdminSettings(TypedDict, total=False):
         retry_backoff_ms, send_buffer_bytes.
     """
 
-    bootstrap_servers: Any
+    bootstrap_servers: Address | None
     client_id: str
     metric_reporters: Sequence[Any]
-    storage_options: StorageOptions | Mapping[str, Any] | None
+    storage_options: StorageOptionsLike | None
     api_version: Any
     api_version_auto_timeout_ms: float
     bootstrap_timeout_ms: float | None

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from kafkalike.errors import KafkaConfigurationError
@@ -103,6 +103,27 @@ class SentOptions(StorageOptions):
     def __reduce__(self) -> tuple[object, ...]:
         """With the values."""
         return SentOptions, (self._values, self._roots)
+
+
+class OpenedCluster(Protocol):
+    """A cluster that `kafkalike.connect.connect` has opened, or a `kafkalike.testing.MemoryCluster`."""
+
+    @property
+    def root(self) -> str:
+        """Where it is, as text."""
+
+    @property
+    def metadata(self) -> object:
+        """Its table of topics."""
+
+
+Address = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | OpenedCluster
+"""What `bootstrap_servers` may be: a path or URI, several of them as a sequence or with commas between them, or an
+opened cluster. Where None is taken, it stands for the environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`, else
+`./kafkalike-data`."""
+
+StorageOptionsLike = StorageOptions | Mapping[str, Any]
+"""What `storage_options` may be: a mapping by obstore's names; see `check_options`."""
 
 
 def check_options(value: Any) -> StorageOptions | None:  # noqa: ANN401 - what a user may give

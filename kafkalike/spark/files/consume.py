@@ -16,6 +16,7 @@ from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
+from kafkalike.model.config.storage_options import Address
 from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.spark.dead_letter_frames import ensure_topics
@@ -49,7 +50,7 @@ def consume(
     spark: SparkSession,
     topic: str,
     target: FileTarget,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     starting: Offsets | None = None,
     ending: Offsets = LATEST,

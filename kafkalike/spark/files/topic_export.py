@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,6 +18,7 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, Stru
 from kafkalike.connect import connect_delta, connect_to_write
 from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.log.snapshots import Snapshot
+from kafkalike.model.config.storage_options import Address
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.files.consume import Consumed, ends_of
 from kafkalike.spark.files.file_formats import FileSource, FileTarget, load, save
@@ -148,7 +149,7 @@ def export_topic(
     spark: SparkSession,
     topic: str,
     path: str,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     file_format: str = "parquet",
     mode: str = "error",
@@ -214,7 +215,7 @@ def import_topic(
     spark: SparkSession,
     path: str,
     topic: str,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     file_format: str = "parquet",
     partitions: int | None = None,

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError, KafkaError
-from kafkalike.model.config.storage_options import SentOptions, StorageOptions, check_options
+from kafkalike.model.config.storage_options import SentOptions, StorageOptions, StorageOptionsLike, check_options
 from kafkalike.spark.format.error_text import plainly
 from kafkalike.spark.format.input_partitions import columns_of, schema_of
 from kafkalike.spark.format.source_options import SourceOptions, parse_options, warn_without_meaning
@@ -114,7 +114,7 @@ class KafkalikeSource(DataSource):
 
 def register_format(
     spark: SparkSession,
-    storage_options: Any = None,  # noqa: ANN401 - see `kafkalike.connect.connect`
+    storage_options: StorageOptionsLike | None = None,
 ) -> None:
     """Make the format `kafkalike` known to a session; `kafkalike.spark.session` does so itself.
 
@@ -135,7 +135,7 @@ def register_format(
     explain_statements(FORMAT)
 
 
-def check_storage(storage_options: Any) -> StorageOptions | None:  # noqa: ANN401 - see `connect`
+def check_storage(storage_options: StorageOptionsLike | None) -> StorageOptions | None:
     """What a user has given as storage options.
 
     Raises:
@@ -147,7 +147,7 @@ def check_storage(storage_options: Any) -> StorageOptions | None:  # noqa: ANN40
         raise IllegalArgumentError(f"storage_options: {cause}") from None
 
 
-def with_storage(source: type[Source], storage_options: Any) -> type[Source]:  # noqa: ANN401 - see `connect`
+def with_storage(source: type[Source], storage_options: StorageOptionsLike | None) -> type[Source]:
     """A format whose readers and writers ask object stores with these options.
 
     Raises:

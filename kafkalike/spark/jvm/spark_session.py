@@ -20,6 +20,7 @@ from pyspark.sql.utils import is_remote as is_remote_mode
 
 from kafkalike.connect import named_root
 from kafkalike.errors import KafkaConfigurationError
+from kafkalike.model.config.storage_options import Address
 from kafkalike.spark.jvm.jars import delta_jar_conf
 from kafkalike.spark.jvm.spark_connect import REMOTE, REMOTE_VARIABLE, is_remote
 from kafkalike.storage.object_root import object_root
@@ -99,7 +100,7 @@ def session(
     app_name: str = "kafkalike",
     master: str | None = None,
     *,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     **conf: str,
 ) -> SparkSession:
     """Build a SparkSession with Delta and kafkalike's settings, or take the one that runs.
@@ -217,7 +218,7 @@ def _quiet_submitted(options: str) -> None:
     jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(jvm.java.net.URI.create(LOG4J.as_uri()))
 
 
-def _provider(bootstrap_servers: Any) -> str | None:  # noqa: ANN401
+def _provider(bootstrap_servers: Address | None) -> str | None:
     """In whose object store the tables of a cluster are; None for folders."""
     root = object_root(named_root(bootstrap_servers))
     return None if root is None else root.provider

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -23,6 +23,7 @@ from kafkalike.errors import IllegalArgumentError, LogCorruptError, UnknownTopic
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.maintenance.verify.untouched_log import check_readable
 from kafkalike.model.brokers import ReadFrom
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.topic import TopicInfo
@@ -47,7 +48,7 @@ _RESERVED: Final = "spark.sql.ansi.enforceReservedKeywords"
 def read(
     spark: SparkSession,
     topic: str | Iterable[str],
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     key: bytes | str | None = None,
     placed_by_key: bool = False,
@@ -59,7 +60,7 @@ def read(
     ending_offsets: str | None = None,
     group_id: str | None = None,
     auto_offset_reset: str | None = None,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
     client_rack: str = "",
 ) -> DataFrame:
     """A topic, or several, as a DataFrame over the Delta tables themselves.

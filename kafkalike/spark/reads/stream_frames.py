@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.maintenance.verify.untouched_log import check_readable, is_young
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.schemas.arrow.reader_factory import DEPTH
 from kafkalike.spark.format.format import FORMAT, register_format
@@ -28,7 +29,7 @@ LIMITS: Final = {"maxfilespertrigger", "maxbytespertrigger"}
 def read_stream(
     spark: SparkSession,
     topic: str | Iterable[str],
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     value_format: str | None = None,
     key_format: str | None = None,
@@ -43,7 +44,7 @@ def read_stream(
     depth: int = DEPTH,
     registry: str | Mapping[str, str] | None = None,
     include_headers: bool = True,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
 ) -> DataFrame:
     """A topic, or several, as they grow.
 

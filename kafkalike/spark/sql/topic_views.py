@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from kafkalike.connect import check_founded, connect_delta
 from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
 from kafkalike.log.snapshots import Snapshot
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.topic_sql import own_names, table_view, view_names
@@ -57,13 +58,13 @@ class Views(dict[str, str]):
 
 def register_sql(
     spark: SparkSession,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     database: str | None = None,
     temporary: bool = False,
     topics: Iterable[str] | None = None,
     at: Snapshot | None = None,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
 ) -> Views:
     """Make topics views, in a database or in this session.
 
@@ -179,7 +180,7 @@ def _ids(cluster: Cluster) -> set[str]:
     return {info.topic_id for info in cluster.topics().values()}
 
 
-def view_statements(bootstrap_servers: Any = None) -> list[str]:  # noqa: ANN401 - see `connect`
+def view_statements(bootstrap_servers: Address | None = None) -> list[str]:
     """Return the temporary views and functions as SQL statements, for `spark-sql -i`. They replace no view.
 
     `spark-sql` finds the format of the live views through the module `pyspark_kafkalike_tables`, which Spark loads by

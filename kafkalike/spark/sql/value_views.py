@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.snapshots import Snapshot
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.topic_sql import plain_name
 from kafkalike.schemas.arrow.reader_factory import DEPTH
 from kafkalike.spark.reads.frames import read
@@ -35,7 +36,7 @@ _CORRUPT: Final = "__kafkalike_corrupt"
 def create_view(
     spark: SparkSession,
     topic: str,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     format: str | None = None,  # noqa: A002 - the word of readers and writers
     name: str | None = None,
@@ -50,7 +51,7 @@ def create_view(
     message: str | None = None,
     depth: int = DEPTH,
     registry: str | Mapping[str, str] | None = None,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
 ) -> str:
     """Make a temporary view over a topic whose values are columns.
 

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalike.errors import IllegalArgumentError, SerializationError
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
 from kafkalike.schemas.arrow.reader_factory import DEPTH, reader_of
 from kafkalike.spark.typed.arrow_udf import over_arrays, spark_type, storable
@@ -102,7 +103,7 @@ def decoded(values: Column, decode: Decode) -> Column:
 def from_topic(
     column: Column | str,
     topic: str | None = None,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     part: Part = "value",
     format: str | None = None,  # noqa: A002 - the word of readers and writers
@@ -112,7 +113,7 @@ def from_topic(
     depth: int = DEPTH,
     message: str | None = None,
     registry: str | Mapping[str, str] | None = None,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
 ) -> Column:
     """The values of a column of bytes, decoded by the schemas that their ids name.
 

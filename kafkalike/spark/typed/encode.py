@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, DataType
 
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, SerializationError
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
 from kafkalike.schemas.arrow.derived_schema import derived
@@ -93,7 +94,7 @@ def encoded(values: Column, writing: Writing) -> Column:
 def to_topic(
     column: Column | str,
     topic: str | None = None,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     part: Part = "value",
     subject: str | None = None,
@@ -101,7 +102,7 @@ def to_topic(
     register: bool = True,
     message: str | None = None,
     registry: str | Mapping[str, str] | None = None,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
 ) -> Column:
     """A column as the keys or values of records: the id of a schema, and the value as the schema writes it.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kafkalike.connect import connect_delta
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.confluent_types import body_of, read_value
 from kafkalike.schemas.factory import OWN
@@ -101,7 +102,11 @@ def reading_of(where: Where, subject: str, kind: str | None = None, schema: Sche
     return ReaderSchema(schema, number, SentSchemas.of(where, subject, [schema]))
 
 
-def opened(bootstrap_servers: Any, storage_options: Any, registry: Any) -> tuple[Cluster, Where]:  # noqa: ANN401
+def opened(
+    bootstrap_servers: Address | None,
+    storage_options: StorageOptionsLike | None,
+    registry: Any,  # noqa: ANN401 - a registry of Confluent's or ours
+) -> tuple[Cluster, Where]:
     """The cluster and the registry that a user named."""
     cluster = connect_delta(bootstrap_servers, storage_options)
     return cluster, where_of(cluster, registry)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -19,6 +19,7 @@ from kafkalike.errors import (
     UnsupportedCodecError,
 )
 from kafkalike.model.config.server_config import MAX_PARTITIONS
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.config.topic_config import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import Appended, TxnId
@@ -56,7 +57,7 @@ class Written(dict[TopicPartition, range]):
 def write(
     frame: DataFrame,
     topic: str | None = None,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     partitioner: Partitioner | None = None,
     compression_type: str | None = None,
@@ -68,7 +69,7 @@ def write(
     register_schemas: bool = True,
     message: str | None = None,
     registry: str | Mapping[str, str] | None = None,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
 ) -> Written:
     """Produce a DataFrame: every row becomes a record.
 
@@ -149,13 +150,13 @@ def write(
 def produce(
     frame: DataFrame,
     topic: str | None,
-    bootstrap_servers: Any,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None,
     *,
     partitioner: Partitioner | None,
     compression_type: str | None,
     delivery_timeout_ms: float,
     naming: Naming | None,
-    storage_options: Any = None,  # noqa: ANN401
+    storage_options: StorageOptionsLike | None = None,
     offsets: GroupOffsets | None = None,
     together: Together | None = None,
     has_state: bool = False,
@@ -217,8 +218,8 @@ def _ensure_topic(cluster: Cluster, topic: str, records: DataFrame, sources: Map
 def with_schemas(
     frame: DataFrame,
     topic: str | None,
-    bootstrap_servers: Any,  # noqa: ANN401
-    storage_options: Any,  # noqa: ANN401
+    bootstrap_servers: Address | None,
+    storage_options: StorageOptionsLike | None,
     schemas: RecordSchemas,
 ) -> tuple[DataFrame, Cluster]:
     """A DataFrame of columns as one of records, and the cluster; see `write`."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, StringType
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.maintenance.forget import forget as forget_keys
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.spark.jvm.spark_connect import is_remote
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ MOST_KEYS: Final = 1_000_000
 def forget(
     keys: DataFrame,
     topic: str,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     column: str = "key",
     execute: bool = False,
@@ -38,7 +39,7 @@ def forget(
     certificate: str | os.PathLike[str] | None = None,
     wait_ms: float = 0,
     timeout_ms: float | None = None,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
 ) -> ForgetReport:
     """Take all records of the keys of a DataFrame out of a topic; see `kafkalike.forget`. A dry run unless `execute`.
 

@@ -24,6 +24,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.dead_letter_config import settings_of
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.config.topic_config import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import TxnId
@@ -70,17 +71,17 @@ class StreamWriter:
     def __init__(
         self,
         topic: str | None = None,
-        bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+        bootstrap_servers: Address | None = None,
         *,
         checkpoint: str,
         txn_id: str | None = None,
         group_id: str | None = None,
-        group_bootstrap_servers: Any = None,  # noqa: ANN401
+        group_bootstrap_servers: Address | None = None,
         partitioner: Partitioner | None = None,
         compression_type: str | None = None,
         delivery_timeout_ms: float = 120_000,
-        storage_options: Any = None,  # noqa: ANN401 - see `connect`
-        group_storage_options: Any = None,  # noqa: ANN401 - see `connect`
+        storage_options: StorageOptionsLike | None = None,
+        group_storage_options: StorageOptionsLike | None = None,
         errors_tolerance: str = "none",
         errors_deadletterqueue_topic_name: str | None = None,
         errors_deadletterqueue_context_headers_enable: bool = True,
@@ -271,7 +272,7 @@ def _writer(given: dict[str, Any]) -> StreamWriter:
 def write_stream(
     frame: DataFrame,
     topic: str | None = None,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     checkpoint: str,
     output_mode: str = "append",
@@ -280,7 +281,7 @@ def write_stream(
     query_name: str | None = None,
     txn_id: str | None = None,
     group_id: str | None = None,
-    group_bootstrap_servers: Any = None,  # noqa: ANN401
+    group_bootstrap_servers: Address | None = None,
     partitioner: Partitioner | None = None,
     compression_type: str | None = None,
     delivery_timeout_ms: float = 120_000,
@@ -289,8 +290,8 @@ def write_stream(
     register_schemas: bool = True,
     message: str | None = None,
     registry: str | Mapping[str, str] | None = None,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
-    group_storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
+    group_storage_options: StorageOptionsLike | None = None,
     errors_tolerance: str = "none",
     errors_deadletterqueue_topic_name: str | None = None,
     errors_deadletterqueue_context_headers_enable: bool = True,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from kafkalike.connect import connect_to_write
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, TransactionAbortableError
@@ -21,6 +21,7 @@ from kafkalike.log.group.group_offsets import DEFAULT_METADATA_BYTES, check_posi
 from kafkalike.log.topic.record_rules import not_in_order
 from kafkalike.maintenance.staging.staging_folder import staging_place
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -56,12 +57,12 @@ class Transaction:
     def __init__(
         self,
         transactional_id: str,
-        bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+        bootstrap_servers: Address | None = None,
         *,
         version: int | None = None,
         compression_type: str | None = None,
         delivery_timeout_ms: float = 120_000,
-        storage_options: Any = None,  # noqa: ANN401 - see `connect`
+        storage_options: StorageOptionsLike | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """See `transaction` for the arguments and errors."""
@@ -258,12 +259,12 @@ class Transaction:
 
 def transaction(
     transactional_id: str,
-    bootstrap_servers: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     version: int | None = None,
     compression_type: str | None = None,
     delivery_timeout_ms: float = 120_000,
-    storage_options: Any = None,  # noqa: ANN401 - see `connect`
+    storage_options: StorageOptionsLike | None = None,
 ) -> Transaction:
     """Write several DataFrames, and commit offsets of groups, all together or not at all.
 
