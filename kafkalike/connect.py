@@ -115,8 +115,8 @@ def _somewhere(bootstrap_servers: Address | None, storage_options: StorageOption
 
         return open_several(roots, storage_options=options)
     # Those of single roots may be of one that is to be added.
-    cluster = open_cluster(root, options if "://" in root or (options and options.given()) else None)
-    cluster.add_root = partial(_add_root, root, options)
+    own = options if "://" in root or (options and options.given()) else None
+    cluster = open_cluster(root, own, add_root=partial(_add_root, root, options))
     if cluster.store.reach == "machine":
         # Where it takes a request, the first look does it.
         cluster.check_root()

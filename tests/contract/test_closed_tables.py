@@ -246,7 +246,7 @@ def test_server_default_opens_new_topics(root: str, monkeypatch: pytest.MonkeyPa
 def test_tables_of_an_earlier_release_are_closed_by_maintenance(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as earlier:
         earlier.setattr(
-            "kafkalike.log.cluster.cluster.topic_creation",
+            "kafkalike.log.cluster.root_tables.topic_creation",
             lambda *args, **kwargs: topic_creation(*args, **{**kwargs, "closed": False}),
         )
         earlier.setattr(

@@ -64,7 +64,7 @@ def take_one_root_for_all(patch: pytest.MonkeyPatch) -> None:
 
 def keep_the_id(patch: pytest.MonkeyPatch) -> None:
     """A topic that comes back has the id of its earlier life."""
-    patch.setattr("kafkalike.log.cluster.cluster.ids_of_mirror", lambda table_id, **_: (table_id, None))
+    patch.setattr("kafkalike.log.cluster.topic_changes.ids_of_mirror", lambda table_id, **_: (table_id, None))
 
 
 def take_offsets_by_name(patch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.maintenance_run import maintain
+from kafkalike.log.cluster.root_tables import RootTables
+from kafkalike.log.cluster.topic_changes import TopicTables
 from kafkalike.maintenance.restore import restore_as
+from kafkalike.maintenance.retention import maintain
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -295,19 +298,22 @@ def test_a_creation_that_was_stopped_for_days_makes_its_table_anew(root: str) ->
     cluster = filled(root, {}, "k")
     cluster.delete_topic("t")
 
-    class Slow(Cluster):
+    class SlowTables(RootTables):
         stopped = True
 
-        def _create_table(
-            self, name: TopicName, location: str, placed: ReplicatedTable | None = None, *, closed: bool = True
-        ) -> TopicId:
-            made = super()._create_table(name, location, placed, closed=closed)
+        def create(self, name: TopicName, location: str, placed: ReplicatedTable | None, *, closed: bool) -> TopicId:
+            made = super().create(name, location, placed, closed=closed)
             if self.stopped:
                 self.stopped = False
                 os.utime(Path(root, location), (0, 0))
                 run(root)
                 assert not Path(root, location).exists()
             return made
+
+    class Slow(Cluster):
+        @cached_property
+        def _tables(self) -> TopicTables:
+            return SlowTables(self.root, self.store, self.clock, self.metadata, self.metadata_on_disk)
 
     Slow(UnqueuedStore(root)).create_topic("t", 1, {})
     open_cluster(root).log("t").append(keyed(("k", "new"), at_ms=1))

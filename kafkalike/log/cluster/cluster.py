@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.delta.commit_file import topic_creation
 from kafkalike.delta.group_commit.group_appends import OpenTables
 from kafkalike.delta.layout import (
     BROKERS,
@@ -24,39 +21,29 @@ from kafkalike.delta.layout import (
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.errors import (
-    InvalidPartitionsError,
     KafkaConfigurationError,
     KafkaError,
     KafkaStorageError,
-    MirrorError,
-    OffsetOutOfRangeError,
-    PolicyViolationError,
     TopicAlreadyExistsError,
-    TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.control_logs import ControlLogs, GroupsLog, MetadataLog, SchemasLog
 from kafkalike.log.cluster.enclosing_root import check_not_enclosed
-from kafkalike.log.cluster.root_tables import OutdatedError, RootTables
+from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.server_defaults import ServerDefaults, ServerFiles, files_of_root, given
+from kafkalike.log.cluster.topic_changes import TopicChanges, TopicTables
 from kafkalike.log.cluster.topic_folders import location_of
 from kafkalike.model.brokers import ONLY_BROKER
-from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.config.server_config import check_partition_count
 from kafkalike.model.config.storage_options import StorageOptions
-from kafkalike.model.config.topic_config import FOREIGN_WRITES, TOPIC_PROPERTIES
+from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.metadata_rows import (
     LogStartsMoved,
-    MetadataRow,
-    log_start_row,
-    mirror_row,
-    replicas_row,
-    topic_row,
 )
 from kafkalike.model.mirror import Mirrored
-from kafkalike.model.names import TopicId, TopicName, check_topic_name
+from kafkalike.model.names import TopicName, check_topic_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import Storage
@@ -67,8 +54,8 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.single_broker import Replication
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.transactions import Transactions
-    from kafkalike.model.brokers import AddRoot, ReplicatedTable
-    from kafkalike.model.config.server_config import ServerProperties
+    from kafkalike.model.brokers import AddRoot
+    from kafkalike.model.config.server import ServerProperties
 
 LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25
@@ -84,9 +71,6 @@ default session."""
 ROOT_SECONDS: Final = 10.0
 FAR_ROOT_SECONDS: Final = 600.0
 """Wait between two looks whether the root is there at all; in an object store that is a request as dear as a write."""
-
-PROTOCOL_TIMEOUT_MS: Final = 60_000
-"""How long a change of a table's protocol waits for producers that hold the topic, ms."""
 
 JUST_SECONDS: Final = 10.0
 """How long after a look at the metadata the root of an object store counts as being there."""
@@ -105,6 +89,7 @@ class Cluster:
         server: settings that seed the cluster's defaults; those of the root's own file when None.
         clock: time and waiting.
         root: what the cluster is called; the store's URI when None.
+        add_root: gives the cluster another root; after that it must be opened anew. None where that is not possible.
     """
 
     def __init__(
@@ -114,12 +99,14 @@ class Cluster:
         server: ServerProperties | None = None,
         clock: Clock = SYSTEM_CLOCK,
         root: str | None = None,
+        add_root: AddRoot | None = None,
     ) -> None:
         self.store = store
         name, read = store.uri if root is None else root, self._server_files if server is None else given(server)
         self.root = name
         """What `bootstrap_servers` named, normalised."""
         self.clock = clock
+        self._add_root = add_root
         self.defaults = ServerDefaults(name, lambda: self.metadata, clock, read, several=self.several, took=self._took)
         far_tail = OBJECTS_TAIL_SECONDS if store.far else REMOTE_TAIL_SECONDS
         self.tail_interval = far_tail if store.reach == "everywhere" else LOCAL_TAIL_SECONDS
@@ -300,33 +287,10 @@ class Cluster:
 
     def first_table_uri(self, name: TopicName) -> str:
         """Where it finds the table of the first topic of a name; later ones lie elsewhere."""
-        return self._uri_at(self._location(name, used_before=False))
+        return self._uri_at(location_of(name, used_before=False))
 
     def _uri_at(self, location: str) -> str:
         return spark_uri(f"{self.root}/{location}")
-
-    def _location(self, name: TopicName, *, used_before: bool) -> str:
-        """Folder, relative to the root, for the table of a new topic."""
-        return location_of(name, used_before=used_before)
-
-    def _create_table(
-        self, name: TopicName, location: str, placed: ReplicatedTable | None = None, *, closed: bool = True
-    ) -> TopicId:
-        """Make an empty table, or take one that is there, and return its id.
-
-        Args:
-            name: the topic.
-            location: the table's folder.
-            placed: see `_place`.
-            closed: whether foreign writers are to refuse it.
-
-        Raises:
-            OutdatedError: `location` was chosen by metadata that do not hold any more.
-        """
-        del placed
-        table_id = str(uuid.uuid4())
-        content = topic_creation(table_id, time_ms=self.clock.now_ms(), closed=closed)
-        return self._tables.make(name, location, table_id, content)
 
     def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
         """Make a read-only copy of another cluster's topic, whose table has the same id and holds nothing yet.
@@ -340,47 +304,7 @@ class Cluster:
             TopicAlreadyExistsError: there is a topic of that name.
             MirrorError: files of a deleted topic of the same id are still there.
         """
-        made: list[TopicInfo] = []
-
-        def plan(state: ClusterState) -> Sequence[MetadataRow]:
-            if source.name in state.topics:
-                raise TopicAlreadyExistsError(f"topic {source.name!r} already exists")
-            self._check_gone(source, state)
-            used_before = state.was_used(source.name)
-            location = self._location(source.name, used_before=used_before)
-            placed = self._place_mirror(state, location)
-            table_id = self._make_mirror(source, location, first, placed)
-            if table_id != source.table_id:
-                raise TopicAlreadyExistsError(f"topic {source.name!r} is being created by somebody else")
-            topic_id, origin_id = ids_of_mirror(table_id, used_before=used_before)
-            info = replace(
-                source, topic_id=topic_id, origin_id=origin_id, location=location, log_starts={}, mirror=mirrored
-            )
-            made.append(info)
-            return [
-                topic_row(state.seq + 1, mirrored.time_ms, info, "created"),
-                mirror_row(state.seq + 2, info, mirrored, f"made a mirror of {mirrored.source}"),
-                *self._placed_rows(state.seq + 3, info, placed),
-            ]
-
-        return self._landed(plan, made)
-
-    def _place_mirror(self, state: ClusterState, location: str) -> ReplicatedTable | None:
-        """Where the table of a mirror is to be; None: at the one root."""
-        del state, location
-        return None
-
-    def _make_mirror(
-        self, source: TopicInfo, location: str, first: bytes | None, placed: ReplicatedTable | None
-    ) -> TopicId:
-        """Make it there; the id of the table that is there then."""
-        del placed
-        return self._tables.make(source.name, location, source.table_id, first)
-
-    def _placed_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
-        """The row that says where it is."""
-        del seq, info, placed
-        return ()
+        return self._changes.create_mirror(source, mirrored, first)
 
     @property
     def mirror_root(self) -> Storage:
@@ -399,31 +323,20 @@ class Cluster:
         """
         del info
 
-    def _check_gone(self, source: TopicInfo, state: ClusterState) -> None:
-        """Refuse an id that was deleted here as long as its files are there: nobody could tell the two apart."""
-        last = state.gone.get(source.name)
-        if last is None or last.table_id != source.table_id or self.store.reach == "machine":
-            return
-        if LogFiles.listed(self.store.at(last.location)).commits:
-            raise MirrorError(
-                f"topic {source.name!r} was deleted here, and its files are still there: run `kafkalike maintain` "
-                "until they are gone, then mirror it"
-            )
-
-    def _apply_foreign_writes(self, info: TopicInfo) -> None:
-        self.log(info.name).apply_foreign_writes(Deadline(self.clock, PROTOCOL_TIMEOUT_MS))
-
-    def _discard_table(self, info: TopicInfo) -> None:
-        """Remove a table that was made for a topic that does not come to be, if nobody else can have taken it."""
-        self._tables.discard(info)
-
-    def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
-        """Keep writers out, call `forget` (which records the deletion), then remove the table."""
-        self._tables.drop(info, forget)
+    @cached_property
+    def _tables(self) -> TopicTables:
+        return RootTables(self.root, self.store, self.clock, self.metadata, self.metadata_on_disk)
 
     @cached_property
-    def _tables(self) -> RootTables:
-        return RootTables(self.root, self.store, self.clock, self.metadata, self.metadata_on_disk)
+    def _changes(self) -> TopicChanges:
+        return TopicChanges(
+            metadata=self.metadata,
+            server=self.defaults.in_force,
+            tables=self._tables,
+            store=self.store,
+            log=self.log,
+            clock=self.clock,
+        )
 
     def log(self, name: str, *, since: float = math.inf) -> TopicLog:
         """Open the log of an existing topic.
@@ -509,39 +422,12 @@ class Cluster:
         """Replace the cluster-wide defaults by what `edit` makes of them, checked; see `edit_configs`."""
         self.defaults.edit(edit, validate_only=validate_only)
 
-    def _place(
-        self,
-        state: ClusterState,
-        location: str,
-        partitions: int,
-        factor: int,
-        assignments: Mapping[int, Sequence[int]] | None,
-    ) -> ReplicatedTable | None:
-        """Say which brokers shall have the table of a new topic; None where there is one root.
-
-        Raises:
-            InvalidReplicationFactorError, InvalidReplicationAssignmentError: it cannot be so.
-        """
-        from kafkalike.model.replication.replica_assignment import check_assignment, check_factor
-
-        del state, location, partitions
-        if factor != -1:
-            check_factor(factor, 1)
-        if assignments:
-            check_assignment(assignments, {ONLY_BROKER: None})
-        return None
-
-    add_root: AddRoot | None = None
-    """Gives the cluster another root, where that is possible; after that it must be opened anew."""
-
     @cached_property
     def replication(self) -> Replication:
         """Brokers and replicas."""
         from kafkalike.log.cluster.single_broker import SingleBroker
 
-        return SingleBroker(
-            self.root, self.topics, self.topic, lambda: self.metadata.refresh().seq, lambda: self.add_root
-        )
+        return SingleBroker(self.root, self.topics, self.topic, lambda: self.metadata.refresh().seq, self._add_root)
 
     def topics(self) -> Mapping[str, TopicInfo]:
         """All topics by name, fresh."""
@@ -596,101 +482,23 @@ class Cluster:
             InvalidReplicationAssignmentError: no such broker, different ones for partitions of one topic, or none that
                 answers.
         """
-        checked = check_topic_name(name)
-        settings = TOPIC_PROPERTIES.check_all(configs)
-        if num_partitions != -1:
-            check_partition_count(num_partitions)
-        made: list[TopicInfo] = []
-
-        def plan(state: ClusterState) -> Sequence[MetadataRow]:
-            # The defaults of this state: others may have changed them since this client looked.
-            server = self.server
-            total = server.num_partitions if num_partitions == -1 else num_partitions
-            closed = server.is_closed(settings)
-            if checked in state.topics:
-                raise TopicAlreadyExistsError(f"topic {name!r} already exists")
-            now = self.clock.now_ms()
-            used = state.was_used(checked)
-            location = self._location(checked, used_before=used)
-            placed = self._place(state, location, total, replication_factor, assignments)
-            info = TopicInfo(
-                name=checked,
-                topic_id=TopicId("") if validate_only else self._create_table(checked, location, placed, closed=closed),
-                location=location,
-                num_partitions=total,
-                configs=settings,
-                created_ms=now,
-            )
-            made.append(info)
-            if validate_only:
-                return []
-            rows = [topic_row(state.seq + 1, now, info, "created")]
-            if begins is not None:
-                starts = {p: move.offset for p, move in begins.moves.items()}
-                rows.append(log_start_row(state.seq + 2, now, info, starts, reason=begins.reason, run=begins.run))
-            if placed is not None:
-                seq = rows[-1].seq + 1
-                rows.append(replicas_row(seq, now, placed, "created", topic=info.name, topic_id=info.topic_id))
-            return rows
-
-        return self._landed(plan, made)
-
-    def _landed(self, plan: Callable[[ClusterState], Sequence[MetadataRow]], made: Sequence[TopicInfo]) -> TopicInfo:
-        """Carry out a plan that makes a topic with its table, and remove the tables of those tries that did not land.
-
-        Args:
-            plan: makes the rows, and adds the topic that it has made a table for to `made`.
-            made: the topics of all tries.
-
-        Returns:
-            The topic of the try that landed.
-
-        Raises:
-            TopicAlreadyExistsError: somebody else has made the topic.
-        """
-        while True:
-            try:
-                self.metadata.transact(plan)
-            except OutdatedError:
-                continue
-            except TopicAlreadyExistsError:
-                self._discard(made)
-                raise
-            self._discard(made[:-1])
-            return made[-1]
-
-    def _discard(self, made: Sequence[TopicInfo]) -> None:
-        """Remove tables of plans that surely did not land; those of calls that failed, maintenance removes."""
-        for info in made:
-            if info.topic_id:
-                self._discard_table(info)
+        return self._changes.create_topic(
+            name,
+            num_partitions,
+            configs,
+            validate_only=validate_only,
+            replication_factor=replication_factor,
+            assignments=assignments,
+            begins=begins,
+        )
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its data."""
-        info = self.topic(name)
-        if self.server.get("delete.topic.enable") != "true":
-            raise PolicyViolationError(f"topic {name!r} may not be deleted: delete.topic.enable=false")
-
-        def plan(state: ClusterState) -> Sequence[MetadataRow]:
-            current = state.require(name)
-            if current.topic_id != info.topic_id:
-                raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted and created again meanwhile")
-            return [topic_row(state.seq + 1, self.clock.now_ms(), current, "deleted", deleted=True)]
-
-        self._drop_table(info, lambda: self.metadata.transact(plan))
+        self._changes.delete_topic(name)
 
     def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> TopicInfo:
         """Raise the partition count to `total`."""
-
-        def change(info: TopicInfo) -> TopicInfo:
-            check_partition_count(total)
-            if total <= info.num_partitions:
-                raise InvalidPartitionsError(
-                    f"topic {name!r} has {info.num_partitions} partitions, which is not lower than {total}"
-                )
-            return replace(info, num_partitions=total)
-
-        return self._change(name, f"partitions raised to {total}", change, validate_only=validate_only)
+        return self._changes.add_partitions(name, total, validate_only=validate_only)
 
     def set_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> TopicInfo:
         """Replace the topic's own settings by these, checked."""
@@ -705,34 +513,7 @@ class Cluster:
         `edit` may be called again with newer settings when another writer was faster, so that two who change
         different settings at the same time lose neither change.
         """
-        before: list[TopicInfo] = []
-
-        def change(info: TopicInfo) -> TopicInfo:
-            before[:] = [info]
-            return replace(info, configs=TOPIC_PROPERTIES.check_all(edit(info.configs)))
-
-        after = self._change(name, "configs changed", change, validate_only=validate_only)
-        # Also where it was so before: the call that changed it may have been cut off.
-        if not validate_only and any(FOREIGN_WRITES in info.configs for info in (*before, after)):
-            self._apply_foreign_writes(after)
-        return after
-
-    def _change(
-        self, name: str, change: str, edit: Callable[[TopicInfo], TopicInfo], *, validate_only: bool
-    ) -> TopicInfo:
-        checked = check_topic_name(name)
-        after: list[TopicInfo] = []
-
-        def plan(state: ClusterState) -> Sequence[MetadataRow]:
-            state.require(checked).check_own()
-            edited = edit(state.require(checked))
-            after[:] = [edited]
-            if validate_only or edited == state.topics[checked]:
-                return []
-            return [topic_row(state.seq + 1, self.clock.now_ms(), edited, change)]
-
-        self.metadata.transact(plan)
-        return after[0]
+        return self._changes.edit_configs(name, edit, validate_only=validate_only)
 
     def move_log_start(
         self,
@@ -758,29 +539,7 @@ class Cluster:
             TopicDeletedError: the name belongs to another topic by now; nothing was moved.
             OffsetOutOfRangeError, UnknownTopicOrPartitionError: an offset above the log end, no such partition.
         """
-        opened = self.log(name) if log is None else log
-        opened.refresh()
-
-        def plan(state: ClusterState) -> Sequence[MetadataRow]:
-            info = state.require(name)
-            info.check_own()
-            if topic_id is not None and info.topic_id != topic_id:
-                raise TopicDeletedError(name, topic_id, info.topic_id)
-            risen: dict[int, int] = {}
-            for partition, offset in sorted(starts.items()):
-                if partition not in info.partitions:
-                    raise UnknownTopicOrPartitionError(f"{name}-{partition} does not exist")
-                live = range(info.log_start(partition), opened.log_end(partition))
-                if offset < 0 or offset > live.stop:
-                    raise OffsetOutOfRangeError({f"{name}-{partition}": offset}, {f"{name}-{partition}": live})
-                if offset > live.start:
-                    risen[partition] = offset
-            if not risen:
-                return []
-            return [log_start_row(state.seq + 1, self.clock.now_ms(), info, risen, reason=reason, run=run)]
-
-        self.metadata.transact(plan)
-        return self.metadata.state.require(name)
+        return self._changes.move_log_start(name, starts, reason, run, topic_id, log=log)
 
     def disk_usage(self, name: str) -> Mapping[int, int]:
         """Bytes of live data files, by partition."""
@@ -789,26 +548,20 @@ class Cluster:
         return {p: sum(s.size_bytes for s in log.segments(p)) for p in log.info.partitions}
 
 
-def ids_of_mirror(table_id: TopicId, *, used_before: bool) -> tuple[TopicId, TopicId | None]:
-    """The id of a mirror, and that of its table where it is another one.
-
-    Where the name was used before, transactions and committed offsets of a deleted topic may name the table's id: they
-    must not count for this one.
-    """
-    return (TopicId(str(uuid.uuid4())), table_id) if used_before else (table_id, None)
-
-
 def spark_uri(uri: str) -> str:
     """A place as Spark calls it: it has S3 under another scheme."""
     return f"s3a{uri[2:]}" if uri.startswith("s3:") else uri
 
 
-def open_cluster(root: str, storage_options: StorageOptions | None = None) -> Cluster:
+def open_cluster(
+    root: str, storage_options: StorageOptions | None = None, *, add_root: AddRoot | None = None
+) -> Cluster:
     """Open the cluster at a path or URI; nothing is made before the first write.
 
     Args:
         root: a path or URI.
         storage_options: of an object store; environment variables say what these do not.
+        add_root: see `Cluster`.
 
     Raises:
         KafkaConfigurationError, UnsafeStorageError: see `normalise_root`, `resolve_options` and `object_root`.
@@ -819,10 +572,10 @@ def open_cluster(root: str, storage_options: StorageOptions | None = None) -> Cl
             raise KafkaConfigurationError(
                 f"storage_options are for object stores, and {root} is a folder of this machine"
             )
-        return Cluster(LocalStorage(normalised))
+        return Cluster(LocalStorage(normalised), add_root=add_root)
     # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
     from kafkalike.storage.objects import open_objects
 
     objects = open_objects(root, storage_options)
     assert objects is not None, "what is no folder is in an object store"
-    return Cluster(objects)
+    return Cluster(objects, add_root=add_root)

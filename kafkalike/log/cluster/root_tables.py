@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,12 @@ from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.table import Table
 from kafkalike.delta.write_queue import cleaning_turn, turns_of
 from kafkalike.errors import KafkaError, KafkaStorageError
+from kafkalike.log.cluster.topic_changes import OutdatedError
 from kafkalike.log.cluster.topic_folders import (
     check_first,
     is_later_life,
     live_topic,
+    location_of,
     put_aside,
     refuse_link,
     remove_folder,
@@ -25,6 +28,7 @@ from kafkalike.log.cluster.topic_folders import (
 )
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model import faults
+from kafkalike.model.brokers import ONLY_BROKER
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow
@@ -34,10 +38,7 @@ from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
-
-
-class OutdatedError(Exception):
-    """The metadata have moved on since a change was planned: it is to be planned anew."""
+    from kafkalike.model.brokers import ReplicatedTable
 
 
 class RootTables:
@@ -64,6 +65,60 @@ class RootTables:
         self._clock = clock
         self._metadata = metadata
         self._metadata_on_disk = metadata_on_disk
+
+    def location(self, name: TopicName, *, used_before: bool) -> str:
+        """Choose the folder, relative to the root, for the table of a new topic."""
+        return location_of(name, used_before=used_before)
+
+    def place(
+        self,
+        state: ClusterState,
+        location: str,
+        partitions: int,
+        factor: int,
+        assignments: Mapping[int, Sequence[int]] | None,
+    ) -> None:
+        """Refuse more than one replica, and brokers other than the one there is.
+
+        Raises:
+            InvalidReplicationFactorError, InvalidReplicationAssignmentError: it cannot be so.
+        """
+        del state, location, partitions
+        if factor != -1 or assignments:
+            from kafkalike.model.replication.replica_assignment import check_assignment, check_factor
+
+            if factor != -1:
+                check_factor(factor, 1)
+            if assignments:
+                check_assignment(assignments, {ONLY_BROKER: None})
+
+    def create(self, name: TopicName, location: str, placed: ReplicatedTable | None, *, closed: bool) -> TopicId:
+        """Make an empty table, or take one that is there; see `make`."""
+        del placed
+        table_id = str(uuid.uuid4())
+        content = topic_creation(table_id, time_ms=self._clock.now_ms(), closed=closed)
+        return self.make(name, location, table_id, content)
+
+    def place_mirror(self, state: ClusterState, location: str) -> None:
+        """Choose no broker: there is one root."""
+        del state, location
+
+    def make_mirror(
+        self, source: TopicInfo, location: str, first: bytes | None, placed: ReplicatedTable | None
+    ) -> TopicId:
+        """Make the table of a mirror; see `make`."""
+        del placed
+        return self.make(source.name, location, source.table_id, first)
+
+    def mirror_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
+        """Return no row: there is one root."""
+        del seq, info, placed
+        return ()
+
+    def retry_elsewhere(self, create: Callable[[], TopicInfo], *, by_hand: bool = False) -> TopicInfo:
+        """Create a topic once: there is no other root."""
+        del by_hand
+        return create()
 
     def make(self, name: TopicName, location: str, table_id: str, content: bytes | None = None) -> TopicId:
         """Make an empty table, or take one that another creator has made there.

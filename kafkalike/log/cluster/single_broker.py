@@ -169,7 +169,7 @@ class SingleBroker:
         topics: all of its topics, fresh.
         topic: one topic by its name; raises where there is none.
         seq: number of the last row of the metadata, fresh.
-        add_root: what gives the cluster another root; None where nothing can.
+        add_root: gives the cluster another root; None where that is not possible.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class SingleBroker:
         topics: Callable[[], Mapping[str, TopicInfo]],
         topic: Callable[[str], TopicInfo],
         seq: Callable[[], int],
-        add_root: Callable[[], AddRoot | None] = lambda: None,
+        add_root: AddRoot | None = None,
     ) -> None:
         self._root = root
         self._topics = topics
@@ -253,10 +253,9 @@ class SingleBroker:
 
     def add_broker(self, uri: str, *, rack: str | None = None, id: int | None = None) -> Broker:  # noqa: A002
         """Make it a cluster of several roots."""
-        add_root = self._add_root()
-        if add_root is None:
+        if self._add_root is None:
             self._refuse()
-        return add_root(uri, rack, id)
+        return self._add_root(uri, rack, id)
 
     def drain(self, broker: int) -> Sequence[str]:
         """Refused."""

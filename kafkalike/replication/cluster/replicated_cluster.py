@@ -15,23 +15,18 @@ from kafkalike.delta.layout import (
     SEVERAL_ROOTS,
     check_root_format,
 )
-from kafkalike.delta.replica_files import mark_replica
 from kafkalike.errors import (
     InvalidConfigurationError,
-    InvalidReplicationFactorError,
     KafkaConnectionError,
     KafkaStorageError,
 )
 from kafkalike.log.cluster.cluster import Cluster, spark_uri
-from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.server_defaults import ServerFiles, environments_file
-from kafkalike.log.cluster.topic_folders import location_of
-from kafkalike.model.brokers import LEADER, Broker, ReadFrom, ReplicatedTable, first_replicas
+from kafkalike.model.brokers import LEADER, Broker, ReadFrom
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.config.server_config import ServerProperties
-from kafkalike.model.metadata_rows import LogStartsMoved, MetadataRow, broker_row, replicas_row
-from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.config.server import ServerProperties
+from kafkalike.model.metadata_rows import MetadataRow, broker_row
 from kafkalike.replication.cluster.broker_context import BrokerContext
 from kafkalike.replication.cluster.broker_store import BrokerRoot, Founding, Sign
 from kafkalike.replication.cluster.brokers import Brokers
@@ -42,14 +37,13 @@ from kafkalike.replication.cluster.mirror_store import mirror_at, mirrors_broker
 from kafkalike.replication.cluster.placement import Placement
 from kafkalike.replication.cluster.root_resolver import RootResolver, is_folder
 from kafkalike.replication.cluster.roots import SeveralRoots
-from kafkalike.replication.cluster.topic_tables import RefusingRootError, TopicTables
+from kafkalike.replication.cluster.topic_tables import ReplicatedTopicTables
 from kafkalike.replication.cluster.voters import first_voters, metadata_root
 from kafkalike.storage.timeouts import calls_of
 
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
     from kafkalike.model.config.storage_options import StorageOptions
-    from kafkalike.model.mirror import Mirrored
     from kafkalike.model.topic import TopicInfo
     from kafkalike.storage.port import Storage
 
@@ -120,7 +114,6 @@ class ReplicatedCluster(Cluster):
             refreshed=self._refreshed,
         )
         self._placement = Placement(lambda: self.server, lambda broker: several.root_of(broker).is_there())
-        self._topic_tables = TopicTables(several, clock)
         root = ",".join(root for _, root in sorted(roots.items()))
         super().__init__(several, server=server, clock=clock, root=root)
 
@@ -307,65 +300,10 @@ class ReplicatedCluster(Cluster):
             controller_of=self._controller_of,
         )
 
-    def create_topic(
-        self,
-        name: str,
-        num_partitions: int,
-        configs: Mapping[str, str],
-        *,
-        validate_only: bool = False,
-        replication_factor: int = -1,
-        assignments: Mapping[int, Sequence[int]] | None = None,
-        begins: LogStartsMoved | None = None,
-    ) -> TopicInfo:
-        """Create a topic. A root that does not take its table, as it is full or read-only, is passed over for others.
-
-        Raises:
-            RefusingRootError: there are too few others, or it was named; nothing is left of the table.
-        """
-        return self._passing_over(
-            lambda: super(ReplicatedCluster, self).create_topic(
-                name,
-                num_partitions,
-                configs,
-                validate_only=validate_only,
-                replication_factor=replication_factor,
-                assignments=assignments,
-                begins=begins,
-            ),
-            by_hand=bool(assignments),
-        )
-
-    def _passing_over(self, create: Callable[[], TopicInfo], *, by_hand: bool = False) -> TopicInfo:
-        """Make a topic where roots take its table."""
-        refused: dict[int, RefusingRootError] = {}
-        while True:
-            try:
-                with self._placement.passing_over(refused):
-                    return create()
-            except RefusingRootError as cause:
-                if by_hand or cause.broker is None or cause.broker in refused:
-                    raise
-                refused[cause.broker] = cause
-            except InvalidReplicationFactorError:
-                if refused:
-                    raise next(iter(refused.values())) from None
-                raise
-
     def _is_out(self, broker: int) -> bool:
         """Whether a broker is out of sync with some table that it shall have, as far as is known."""
         tables = self.metadata.state.replicas.values()
         return any(broker in table.assigned and broker not in table.isr for table in tables)
-
-    def _place(
-        self,
-        state: ClusterState,
-        location: str,
-        partitions: int,
-        factor: int,
-        assignments: Mapping[int, Sequence[int]] | None,
-    ) -> ReplicatedTable:
-        return self._placement.of_topic(state, location, partitions, factor, assignments)
 
     # --- tables --------------------------------------------------------------------------------
 
@@ -407,57 +345,11 @@ class ReplicatedCluster(Cluster):
                 return spark_uri(replicas.store_of(replica).uri), version
         return None
 
-    def _location(self, name: TopicName, *, used_before: bool) -> str:
-        # Two creators may choose different roots: no two of them ever choose one folder.
-        del used_before
-        return location_of(name, used_before=True)
-
-    def _create_table(
-        self, name: TopicName, location: str, placed: ReplicatedTable | None = None, *, closed: bool = True
-    ) -> TopicId:
-        del location
-        assert placed is not None
-        return self._topic_tables.create(name, placed, closed=closed)
-
-    def _discard_table(self, info: TopicInfo) -> None:
-        self._topic_tables.discard(info)
-
-    def _drop_table(self, info: TopicInfo, forget: Callable[[], None]) -> None:
-        self._topic_tables.drop(info, forget)
+    @cached_property
+    def _tables(self) -> ReplicatedTopicTables:
+        return ReplicatedTopicTables(self.store, self.clock, self._placement, self.metadata, self.metadata_on_disk)
 
     # --- mirrors -------------------------------------------------------------------------------
-
-    def _place_mirror(self, state: ClusterState, location: str) -> ReplicatedTable | None:
-        """All mirrors are at one root: what a pass stages lies beside its tables."""
-        broker = mirrors_broker(state)
-        if broker is None:
-            broker = self._placement.of_topic(state, location, 1, 1, None).leader
-        return first_replicas(location, (broker,))
-
-    def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
-        """See `Cluster.create_mirror`. The first mirror passes over roots that do not take it."""
-        return self._passing_over(lambda: super(ReplicatedCluster, self).create_mirror(source, mirrored, first))
-
-    def _make_mirror(
-        self, source: TopicInfo, location: str, first: bytes | None, placed: ReplicatedTable | None
-    ) -> TopicId:
-        assert placed is not None
-        root = self.store.root_of(placed.leader)
-        files = root.at(location)
-        try:
-            mark_replica(files, placed.registration.leader)
-            tables = RootTables(root.uri, root, self.clock, self.metadata, self.metadata_on_disk)
-            return tables.make(source.name, location, source.table_id, first)
-        except (OSError, KafkaStorageError) as cause:
-            raise RefusingRootError(
-                f"the mirror {source.name!r} cannot be made: broker {placed.leader} does not take it: {cause}",
-                placed.leader,
-            ) from cause
-
-    def _placed_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
-        assert placed is not None
-        now = self.clock.now_ms()
-        return [replicas_row(seq, now, placed, "is a mirror", topic=info.name, topic_id=info.topic_id)]
 
     @property
     def mirror_root(self) -> Storage:

@@ -1,26 +1,31 @@
-"""TopicTables: the tables of topics on the roots of a cluster: made at all replicas, discarded, dropped."""
+"""ReplicatedTopicTables: the tables of topics on the roots of a cluster: made at all replicas, discarded, dropped."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.commit_file import topic_creation
 from kafkalike.delta.layout import DELETED
+from kafkalike.delta.replica_files import mark_replica
 from kafkalike.delta.version_file import application
 from kafkalike.delta.write_queue import cleaning_turn, turns_of
-from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.log.cluster.topic_folders import put_aside
+from kafkalike.errors import InvalidReplicationFactorError, KafkaError, KafkaStorageError
+from kafkalike.log.cluster.root_tables import RootTables
+from kafkalike.log.cluster.topic_folders import location_of, put_aside
 from kafkalike.model import faults
+from kafkalike.model.brokers import first_replicas
 from kafkalike.model.clock import Clock, Deadline
+from kafkalike.model.metadata_rows import replicas_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.replication.cluster.bounded_store import LONG
 from kafkalike.replication.cluster.controller import FixedController
+from kafkalike.replication.cluster.mirror_store import mirrors_broker
 from kafkalike.replication.cluster.root_resolver import is_folder
 from kafkalike.replication.cluster.roots import SeveralRoots, folder_of
 from kafkalike.replication.tables.table_replicas import TableReplicas
@@ -28,8 +33,12 @@ from kafkalike.storage.timeouts import calls_of
 
 if TYPE_CHECKING:
     from kafkalike.model.brokers import ReplicatedTable
+    from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.metadata_rows import MetadataRow
     from kafkalike.model.replication.registration import Replica
     from kafkalike.model.topic import TopicInfo
+    from kafkalike.replication.cluster.controller import StaleReadControlLog
+    from kafkalike.replication.cluster.placement import Placement
 
 
 class RefusingRootError(KafkaStorageError):
@@ -45,24 +54,54 @@ class RefusingRootError(KafkaStorageError):
         self.broker = broker
 
 
-class TopicTables:
+class ReplicatedTopicTables:
     """Makes and drops the tables of topics. Thread-safe.
 
     Args:
         store: the roots.
         clock: time and waiting.
+        placement: chooses brokers.
+        metadata: of the cluster, as this client remembers them.
+        metadata_on_disk: reads them from nothing.
     """
 
-    def __init__(self, store: SeveralRoots, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: SeveralRoots,
+        clock: Clock,
+        placement: Placement,
+        metadata: StaleReadControlLog[ClusterState, MetadataRow],
+        metadata_on_disk: Callable[[], ClusterState],
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._placement = placement
+        self._metadata = metadata
+        self._metadata_on_disk = metadata_on_disk
 
-    def create(self, name: TopicName, placed: ReplicatedTable, *, closed: bool) -> TopicId:
+    def location(self, name: TopicName, *, used_before: bool) -> str:
+        """Choose a folder that nobody else ever chooses, as two creators may choose different roots."""
+        del used_before
+        return location_of(name, used_before=True)
+
+    def place(
+        self,
+        state: ClusterState,
+        location: str,
+        partitions: int,
+        factor: int,
+        assignments: Mapping[int, Sequence[int]] | None,
+    ) -> ReplicatedTable:
+        """Choose the brokers for the table of a new topic; see `Placement.of_topic`."""
+        return self._placement.of_topic(state, location, partitions, factor, assignments)
+
+    def create(self, name: TopicName, location: str, placed: ReplicatedTable | None, *, closed: bool) -> TopicId:
         """Make an empty table at those of its replicas that begin in sync.
 
         Args:
             name: of the topic, for the error.
-            placed: its folder on each root, and the brokers that are to have it.
+            location: its folder on each root.
+            placed: the brokers that are to have it.
             closed: whether foreign writers are to refuse it.
 
         Returns:
@@ -71,7 +110,8 @@ class TopicTables:
         Raises:
             RefusingRootError: a root does not take it; nothing is left of it.
         """
-        location, registration = placed.location, placed.registration
+        assert placed is not None
+        registration = placed.registration
         replicas = TableReplicas(
             location,
             lambda replica: self._store.root_of(replica.broker).at(location),
@@ -145,3 +185,63 @@ class TopicTables:
                 # One that gives no answer keeps the files, as a folder that is away does.
                 with contextlib.suppress(OSError):
                     root.replace(f"{DELETED}/{info.table_id}", folder_of(info.location, replica).encode())
+
+    # --- mirrors -------------------------------------------------------------------------------
+
+    def place_mirror(self, state: ClusterState, location: str) -> ReplicatedTable:
+        """Choose the broker that has all mirrors: what a pass stages lies beside its tables."""
+        broker = mirrors_broker(state)
+        if broker is None:
+            broker = self._placement.of_topic(state, location, 1, 1, None).leader
+        return first_replicas(location, (broker,))
+
+    def make_mirror(
+        self, source: TopicInfo, location: str, first: bytes | None, placed: ReplicatedTable | None
+    ) -> TopicId:
+        """Make the table of a mirror at its root.
+
+        Raises:
+            RefusingRootError: the root does not take it.
+        """
+        assert placed is not None
+        root = self._store.root_of(placed.leader)
+        files = root.at(location)
+        try:
+            mark_replica(files, placed.registration.leader)
+            tables = RootTables(root.uri, root, self._clock, self._metadata, self._metadata_on_disk)
+            return tables.make(source.name, location, source.table_id, first)
+        except (OSError, KafkaStorageError) as cause:
+            raise RefusingRootError(
+                f"the mirror {source.name!r} cannot be made: broker {placed.leader} does not take it: {cause}",
+                placed.leader,
+            ) from cause
+
+    def mirror_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
+        """Return the row that says where a mirror's table is."""
+        assert placed is not None
+        now = self._clock.now_ms()
+        return [replicas_row(seq, now, placed, "is a mirror", topic=info.name, topic_id=info.topic_id)]
+
+    def retry_elsewhere(self, create: Callable[[], TopicInfo], *, by_hand: bool = False) -> TopicInfo:
+        """Create a topic. A root that does not take its table, as it is full or read-only, is passed over for others.
+
+        Args:
+            create: creates it.
+            by_hand: whether the caller has chosen the brokers.
+
+        Raises:
+            RefusingRootError: there are too few others, or the caller has chosen it; nothing is left of the table.
+        """
+        refused: dict[int, RefusingRootError] = {}
+        while True:
+            try:
+                with self._placement.passing_over(refused):
+                    return create()
+            except RefusingRootError as cause:
+                if by_hand or cause.broker is None or cause.broker in refused:
+                    raise
+                refused[cause.broker] = cause
+            except InvalidReplicationFactorError:
+                if refused:
+                    raise next(iter(refused.values())) from None
+                raise

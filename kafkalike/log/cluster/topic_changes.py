@@ -1,0 +1,373 @@
+"""Topic changes: topics created, changed and deleted by rows of the cluster's metadata, with their tables."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kafkalike.delta.log_files import LogFiles
+from kafkalike.errors import (
+    InvalidPartitionsError,
+    MirrorError,
+    OffsetOutOfRangeError,
+    PolicyViolationError,
+    TopicAlreadyExistsError,
+    TopicDeletedError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalike.model.clock import Clock, Deadline
+from kafkalike.model.config.server_config import check_partition_count
+from kafkalike.model.config.topic_config import FOREIGN_WRITES, TOPIC_PROPERTIES
+from kafkalike.model.metadata_rows import (
+    LogStartsMoved,
+    MetadataRow,
+    log_start_row,
+    mirror_row,
+    replicas_row,
+    topic_row,
+)
+from kafkalike.model.names import TopicId, TopicName, check_topic_name
+from kafkalike.model.topic import TopicInfo
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.control_logs import MetadataLog
+    from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.model.brokers import ReplicatedTable
+    from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.config.server import ServerProperties
+    from kafkalike.model.mirror import Mirrored
+    from kafkalike.storage.port import Storage
+
+PROTOCOL_TIMEOUT_MS: Final = 60_000
+"""How long a change of a table's protocol waits for producers that hold the topic, ms."""
+
+
+class OutdatedError(Exception):
+    """The metadata have moved on since a change was planned: it is to be planned anew."""
+
+
+class TopicTables(Protocol):
+    """The tables of topics, at one root or at several."""
+
+    def location(self, name: TopicName, *, used_before: bool) -> str:
+        """Choose the folder, relative to the root, for the table of a new topic."""
+        ...
+
+    def place(
+        self,
+        state: ClusterState,
+        location: str,
+        partitions: int,
+        factor: int,
+        assignments: Mapping[int, Sequence[int]] | None,
+    ) -> ReplicatedTable | None:
+        """Choose the brokers for the table of a new topic; None in a cluster of one root.
+
+        Raises:
+            InvalidReplicationFactorError, InvalidReplicationAssignmentError: it cannot be so.
+        """
+        ...
+
+    def create(self, name: TopicName, location: str, placed: ReplicatedTable | None, *, closed: bool) -> TopicId:
+        """Make an empty table, or take one that is there, and return its id.
+
+        Args:
+            name: the topic.
+            location: the table's folder.
+            placed: see `place`.
+            closed: whether foreign writers are to refuse it.
+
+        Raises:
+            OutdatedError: `location` was chosen by metadata that do not hold any more.
+        """
+        ...
+
+    def discard(self, info: TopicInfo) -> None:
+        """Remove a table that was made for a topic that does not come to be, if nobody else can have taken it."""
+        ...
+
+    def drop(self, info: TopicInfo, forget: Callable[[], None]) -> None:
+        """Keep writers out, call `forget` (which records the deletion), then remove the table."""
+        ...
+
+    def place_mirror(self, state: ClusterState, location: str) -> ReplicatedTable | None:
+        """Choose the broker for the table of a mirror; None in a cluster of one root."""
+        ...
+
+    def make_mirror(
+        self, source: TopicInfo, location: str, first: bytes | None, placed: ReplicatedTable | None
+    ) -> TopicId:
+        """Make the table of a mirror, or take one that is there, and return its id."""
+        ...
+
+    def mirror_rows(self, seq: int, info: TopicInfo, placed: ReplicatedTable | None) -> Sequence[MetadataRow]:
+        """Return the row that says where a mirror's table is; none in a cluster of one root."""
+        ...
+
+    def retry_elsewhere(self, create: Callable[[], TopicInfo], *, by_hand: bool = False) -> TopicInfo:
+        """Create a topic; where there are several roots, again without those that refused its table.
+
+        Args:
+            create: creates it.
+            by_hand: whether the caller has chosen the brokers.
+        """
+        ...
+
+
+class TopicChanges:
+    """Creates, changes and deletes the topics of a cluster. Thread-safe.
+
+    Args:
+        metadata: the table of topics.
+        server: gives the cluster-wide defaults.
+        tables: makes and removes the tables of topics.
+        store: the cluster's files.
+        log: opens the log of a topic.
+        clock: time of the rows.
+    """
+
+    def __init__(
+        self,
+        *,
+        metadata: MetadataLog,
+        server: Callable[[], ServerProperties],
+        tables: TopicTables,
+        store: Storage,
+        log: Callable[[str], TopicLog],
+        clock: Clock,
+    ) -> None:
+        self._metadata = metadata
+        self._server = server
+        self._tables = tables
+        self._store = store
+        self._log = log
+        self._clock = clock
+
+    def create_topic(
+        self,
+        name: str,
+        num_partitions: int,
+        configs: Mapping[str, str],
+        *,
+        validate_only: bool = False,
+        replication_factor: int = -1,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        begins: LogStartsMoved | None = None,
+    ) -> TopicInfo:
+        """See `Cluster.create_topic`."""
+        checked = check_topic_name(name)
+        settings = TOPIC_PROPERTIES.check_all(configs)
+        if num_partitions != -1:
+            check_partition_count(num_partitions)
+        made: list[TopicInfo] = []
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            # The defaults of this state: others may have changed them since this client looked.
+            server = self._server()
+            total = server.num_partitions if num_partitions == -1 else num_partitions
+            closed = server.is_closed(settings)
+            if checked in state.topics:
+                raise TopicAlreadyExistsError(f"topic {name!r} already exists")
+            now = self._clock.now_ms()
+            used = state.was_used(checked)
+            location = self._tables.location(checked, used_before=used)
+            placed = self._tables.place(state, location, total, replication_factor, assignments)
+            table_id = TopicId("")
+            if not validate_only:
+                table_id = self._tables.create(checked, location, placed, closed=closed)
+            info = TopicInfo(
+                name=checked,
+                topic_id=table_id,
+                location=location,
+                num_partitions=total,
+                configs=settings,
+                created_ms=now,
+            )
+            made.append(info)
+            if validate_only:
+                return []
+            rows = [topic_row(state.seq + 1, now, info, "created")]
+            if begins is not None:
+                starts = {p: move.offset for p, move in begins.moves.items()}
+                rows.append(log_start_row(state.seq + 2, now, info, starts, reason=begins.reason, run=begins.run))
+            if placed is not None:
+                seq = rows[-1].seq + 1
+                rows.append(replicas_row(seq, now, placed, "created", topic=info.name, topic_id=info.topic_id))
+            return rows
+
+        return self._tables.retry_elsewhere(lambda: self._landed(plan, made), by_hand=bool(assignments))
+
+    def _landed(self, plan: Callable[[ClusterState], Sequence[MetadataRow]], made: list[TopicInfo]) -> TopicInfo:
+        """Carry out a plan that makes a topic with its table, and remove the tables of those tries that did not land.
+
+        Args:
+            plan: makes the rows, and adds the topic that it has made a table for to `made`.
+            made: gets the topics of all tries; those of an earlier call go.
+
+        Returns:
+            The topic of the try that landed.
+
+        Raises:
+            TopicAlreadyExistsError: somebody else has made the topic.
+        """
+        made.clear()
+        while True:
+            try:
+                self._metadata.transact(plan)
+            except OutdatedError:
+                continue
+            except TopicAlreadyExistsError:
+                self._discard(made)
+                raise
+            self._discard(made[:-1])
+            return made[-1]
+
+    def _discard(self, made: Sequence[TopicInfo]) -> None:
+        """Remove tables of plans that surely did not land; those of calls that failed, maintenance removes."""
+        for info in made:
+            if info.topic_id:
+                self._tables.discard(info)
+
+    def delete_topic(self, name: str) -> None:
+        """See `Cluster.delete_topic`."""
+        info = self._metadata.refresh().require(check_topic_name(name))
+        if self._server().get("delete.topic.enable") != "true":
+            raise PolicyViolationError(f"topic {name!r} may not be deleted: delete.topic.enable=false")
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            current = state.require(name)
+            if current.topic_id != info.topic_id:
+                raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted and created again meanwhile")
+            return [topic_row(state.seq + 1, self._clock.now_ms(), current, "deleted", deleted=True)]
+
+        self._tables.drop(info, lambda: self._metadata.transact(plan))
+
+    def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> TopicInfo:
+        """See `Cluster.add_partitions`."""
+
+        def change(info: TopicInfo) -> TopicInfo:
+            check_partition_count(total)
+            if total <= info.num_partitions:
+                raise InvalidPartitionsError(
+                    f"topic {name!r} has {info.num_partitions} partitions, which is not lower than {total}"
+                )
+            return replace(info, num_partitions=total)
+
+        return self._change(name, f"partitions raised to {total}", change, validate_only=validate_only)
+
+    def edit_configs(
+        self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
+    ) -> TopicInfo:
+        """See `Cluster.edit_configs`."""
+        before: list[TopicInfo] = []
+
+        def change(info: TopicInfo) -> TopicInfo:
+            before[:] = [info]
+            return replace(info, configs=TOPIC_PROPERTIES.check_all(edit(info.configs)))
+
+        after = self._change(name, "configs changed", change, validate_only=validate_only)
+        # Also where it was so before: the call that changed it may have been cut off.
+        if not validate_only and any(FOREIGN_WRITES in info.configs for info in (*before, after)):
+            self._log(after.name).apply_foreign_writes(Deadline(self._clock, PROTOCOL_TIMEOUT_MS))
+        return after
+
+    def _change(
+        self, name: str, change: str, edit: Callable[[TopicInfo], TopicInfo], *, validate_only: bool
+    ) -> TopicInfo:
+        checked = check_topic_name(name)
+        after: list[TopicInfo] = []
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            state.require(checked).check_own()
+            edited = edit(state.require(checked))
+            after[:] = [edited]
+            if validate_only or edited == state.topics[checked]:
+                return []
+            return [topic_row(state.seq + 1, self._clock.now_ms(), edited, change)]
+
+        self._metadata.transact(plan)
+        return after[0]
+
+    def move_log_start(
+        self,
+        name: str,
+        starts: Mapping[int, int],
+        reason: str,
+        run: str,
+        topic_id: str | None = None,
+        *,
+        log: TopicLog | None = None,
+    ) -> TopicInfo:
+        """See `Cluster.move_log_start`."""
+        opened = self._log(name) if log is None else log
+        opened.refresh()
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            info = state.require(name)
+            info.check_own()
+            if topic_id is not None and info.topic_id != topic_id:
+                raise TopicDeletedError(name, topic_id, info.topic_id)
+            risen: dict[int, int] = {}
+            for partition, offset in sorted(starts.items()):
+                if partition not in info.partitions:
+                    raise UnknownTopicOrPartitionError(f"{name}-{partition} does not exist")
+                live = range(info.log_start(partition), opened.log_end(partition))
+                if offset < 0 or offset > live.stop:
+                    raise OffsetOutOfRangeError({f"{name}-{partition}": offset}, {f"{name}-{partition}": live})
+                if offset > live.start:
+                    risen[partition] = offset
+            if not risen:
+                return []
+            return [log_start_row(state.seq + 1, self._clock.now_ms(), info, risen, reason=reason, run=run)]
+
+        self._metadata.transact(plan)
+        return self._metadata.state.require(name)
+
+    def create_mirror(self, source: TopicInfo, mirrored: Mirrored, first: bytes | None) -> TopicInfo:
+        """See `Cluster.create_mirror`."""
+        made: list[TopicInfo] = []
+
+        def plan(state: ClusterState) -> Sequence[MetadataRow]:
+            if source.name in state.topics:
+                raise TopicAlreadyExistsError(f"topic {source.name!r} already exists")
+            self._check_gone(source, state)
+            used_before = state.was_used(source.name)
+            location = self._tables.location(source.name, used_before=used_before)
+            placed = self._tables.place_mirror(state, location)
+            table_id = self._tables.make_mirror(source, location, first, placed)
+            if table_id != source.table_id:
+                raise TopicAlreadyExistsError(f"topic {source.name!r} is being created by somebody else")
+            topic_id, origin_id = ids_of_mirror(table_id, used_before=used_before)
+            info = replace(
+                source, topic_id=topic_id, origin_id=origin_id, location=location, log_starts={}, mirror=mirrored
+            )
+            made.append(info)
+            return [
+                topic_row(state.seq + 1, mirrored.time_ms, info, "created"),
+                mirror_row(state.seq + 2, info, mirrored, f"made a mirror of {mirrored.source}"),
+                *self._tables.mirror_rows(state.seq + 3, info, placed),
+            ]
+
+        return self._tables.retry_elsewhere(lambda: self._landed(plan, made))
+
+    def _check_gone(self, source: TopicInfo, state: ClusterState) -> None:
+        """Refuse an id that was deleted here as long as its files are there: nobody could tell the two apart."""
+        last = state.gone.get(source.name)
+        if last is None or last.table_id != source.table_id or self._store.reach == "machine":
+            return
+        if LogFiles.listed(self._store.at(last.location)).commits:
+            raise MirrorError(
+                f"topic {source.name!r} was deleted here, and its files are still there: run `kafkalike maintain` "
+                "until they are gone, then mirror it"
+            )
+
+
+def ids_of_mirror(table_id: TopicId, *, used_before: bool) -> tuple[TopicId, TopicId | None]:
+    """The id of a mirror, and that of its table where it is another one.
+
+    Where the name was used before, transactions and committed offsets of a deleted topic may name the table's id: they
+    must not count for this one.
+    """
+    return (TopicId(str(uuid.uuid4())), table_id) if used_before else (table_id, None)
