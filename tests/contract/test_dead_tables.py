@@ -188,7 +188,7 @@ def test_a_killed_creation_goes_after_a_day_and_a_fence(
     cluster.delete_topic("t")
     clear_dead_tables(cluster)
     late = Cluster(store)
-    create = late._create_table
+    create = late._tables.create
     seen: list[tuple[int, int, Sequence[str]]] = []
 
     def stopped(name: TopicName, location: str, placed: ReplicatedTable | None, *, closed: bool) -> TopicId:
@@ -199,7 +199,7 @@ def test_a_killed_creation_goes_after_a_day_and_a_fence(
             seen.append((young, clear_dead_tables(cluster), store.folders()))
         return made
 
-    monkeypatch.setattr(late, "_create_table", stopped)
+    monkeypatch.setattr(late._tables, "create", stopped)
     info = late.create_topic("t", 1, {})
 
     assert seen == [(0, 1, ["__cluster_metadata"])]

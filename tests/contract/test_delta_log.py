@@ -316,7 +316,7 @@ def test_a_topic_created_while_another_is_deleted_keeps_its_table(
 def test_a_leftover_folder_of_a_killed_creation_is_no_hindrance(root: str) -> None:
     """Its table has no topic, so it is made anew."""
     other = on_disk(root, queue=False)
-    other._create_table(TopicName("orders"), "orders")
+    other._tables.create(TopicName("orders"), "orders", None, closed=True)
 
     info = connect(root).create_topic("orders", 1, {})
 
@@ -326,7 +326,7 @@ def test_a_leftover_folder_of_a_killed_creation_is_no_hindrance(root: str) -> No
 def test_a_leftover_table_in_an_object_store_is_taken_over(root: str) -> None:
     """The same where folders cannot be locked."""
     remote = Cluster(MemoryStorage())
-    leftover = remote._create_table(TopicName("orders"), "orders")
+    leftover = remote._tables.create(TopicName("orders"), "orders", None, closed=True)
 
     assert remote.create_topic("orders", 1, {}).topic_id == leftover
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.transactions import Transactions
     from kafkalike.model.brokers import AddRoot
-    from kafkalike.model.config.server import ServerProperties
+    from kafkalike.model.config.server_config import ServerProperties
 
 LOCAL_TAIL_SECONDS: Final = 0.002
 REMOTE_TAIL_SECONDS: Final = 0.25

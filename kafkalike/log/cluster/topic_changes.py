@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.brokers import ReplicatedTable
     from kafkalike.model.cluster_state import ClusterState
-    from kafkalike.model.config.server import ServerProperties
+    from kafkalike.model.config.server_config import ServerProperties
     from kafkalike.model.mirror import Mirrored
     from kafkalike.storage.port import Storage
 

@@ -25,7 +25,7 @@ from kafkalike.log.cluster.server_defaults import ServerFiles, environments_file
 from kafkalike.model.brokers import LEADER, Broker, ReadFrom
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.config.server import ServerProperties
+from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.metadata_rows import MetadataRow, broker_row
 from kafkalike.replication.cluster.broker_context import BrokerContext
 from kafkalike.replication.cluster.broker_store import BrokerRoot, Founding, Sign
