@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.staging.staging_folder import staging_place
+from kafkalike.maintenance.staging.staging_prefix import StagingFolder
 from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
-from kafkalike.spark.writes.staged_files import Folder, StagingTarget, TaskResult, stage_topics
+from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of
 from kafkalike.spark.writes.write_ids import Naming
 
@@ -31,7 +32,7 @@ def arrow(rows: Iterable[tuple[str | None, str]], partition: int | None = None) 
     return pa.RecordBatch.from_pydict(columns)
 
 
-def staged(target: StagingTarget, folder: Folder, tasks: Sequence[Rows]) -> list[TaskResult]:
+def staged(target: StagingTarget, folder: StagingFolder, tasks: Sequence[Rows]) -> list[TaskResult]:
     """The results of tasks, which write all of their rows to partition 0."""
     return [stage_topics(target, folder, [arrow(rows, 0)] if rows else [], number) for number, rows in enumerate(tasks)]
 
