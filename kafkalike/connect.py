@@ -28,7 +28,7 @@ def connect(
 ) -> Cluster:
     """Open the cluster that `bootstrap_servers` names; no folder is made before the first write.
 
-    An object store is tried out the first time that this process connects to it: see `Storage.try_out`.
+    An object store is tried out the first time that this process connects to it: see `Coordination.check_writable`.
 
     Args:
         bootstrap_servers: a path or URI (`./kafkalike-data`, `s3a://bucket/log`); several of them as a list, or with
@@ -48,11 +48,11 @@ def connect(
         KafkaConnectionError: when an object store gives no answer, or has no such bucket.
     """
     cluster = _opened(bootstrap_servers, storage_options, read_from)
-    if to_read and cluster.store.far:
+    if to_read and cluster.store.scheduler.is_remote:
         _look(cluster)
     else:
         # A store that has been tried out is not tried again.
-        cluster.store.try_out()
+        cluster.store.coordination.check_writable(required=False)
     if not to_read:
         cluster.defaults.record_early()
     return cluster
@@ -84,7 +84,7 @@ def check_spark_reaches(cluster: Cluster) -> None:
     Raises:
         KafkaConfigurationError: it is in memory.
     """
-    if cluster.store.reach == "process":
+    if cluster.store.coordination.reach == "process":
         raise KafkaConfigurationError(
             f"{cluster.root!r} is a cluster in this process's memory, and Spark needs one that other processes can "
             "reach: use a folder or a bucket"
@@ -117,7 +117,7 @@ def _somewhere(bootstrap_servers: Address | None, storage_options: StorageOption
     # Those of single roots may be of one that is to be added.
     own = options if "://" in root or (options and options.given()) else None
     cluster = open_cluster(root, own, add_root=partial(_add_root, root, options))
-    if cluster.store.reach == "machine":
+    if cluster.store.coordination.reach == "machine":
         # Where it takes a request, the first look does it.
         cluster.check_root()
     return cluster
@@ -153,7 +153,7 @@ def check_there(cluster: Cluster) -> None:
     Raises:
         KafkaConnectionError: the root does not exist, or its tables are gone.
     """
-    if cluster.store.reach != "machine":
+    if cluster.store.coordination.reach != "machine":
         return
     check = getattr(cluster, "check_there", None)
     if check is not None:
@@ -189,7 +189,7 @@ def connect_delta(
     """
     cluster = open_named(bootstrap_servers, storage_options, read_from)
     check_spark_reaches(cluster)
-    cluster.store.try_out()
+    cluster.store.coordination.check_writable(required=False)
     cluster.defaults.record_early()
     return cluster
 
@@ -205,7 +205,7 @@ def connect_to_write(
         TopicAuthorizationFailedError: these credentials may not write there.
     """
     cluster = connect_delta(bootstrap_servers, storage_options)
-    cluster.store.check_writable()
+    cluster.store.coordination.check_writable()
     return cluster
 
 

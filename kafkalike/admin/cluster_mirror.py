@@ -140,7 +140,7 @@ def describe(
 
 def _writable(target: Address, options: StorageOptionsLike | None) -> Cluster:
     cluster = connect(target, options)
-    cluster.store.check_writable()
+    cluster.store.coordination.check_writable()
     return cluster
 
 

@@ -132,7 +132,7 @@ class OpenedLogs:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.looks_ahead = cluster.store.far
+        self.looks_ahead = cluster.store.scheduler.is_remote
         """Whether `ahead` saves time: each look is a request."""
         self._logs: dict[str, TopicLog] = {}
 

@@ -89,7 +89,7 @@ class CommitBundler:
 
     def note(self, version: int, content: bytes) -> None:
         """Keep a commit that was made here."""
-        tag = self._store.tag(log_name(version))
+        tag = self._store.scheduler.tag(log_name(version))
         with self._mutex:
             if version != self._run.next or block_of(version) != block_of(self._run.first):
                 self._earlier, self._run = self._run, _Run(version)
@@ -171,7 +171,9 @@ class CommitBundler:
         with self._mutex:
             known = {path: content for path, content in self._files.items() if path in paths}
         wanted = [path for path in paths if path not in known]
-        known |= zip(wanted, self._store.beside([partial(self._store.read, path) for path in wanted]), strict=True)
+        known |= zip(
+            wanted, self._store.scheduler.beside([partial(self._store.read, path) for path in wanted]), strict=True
+        )
         with self._mutex:
             self._files = dict(known)
         return known

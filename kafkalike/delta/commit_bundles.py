@@ -192,7 +192,7 @@ class CommitFiles:
     def __init__(self, store: Storage, files: LogFiles, *, joined: bool = True, every: int = EVERY) -> None:
         self._store = store
         self._files = files
-        self._joined = joined and store.far and store.combines
+        self._joined = joined and store.scheduler.is_remote and store.scheduler.combines
         self._every = every
         self.tables: set[str] = set()
         """Ids of the tables of whose commits joined files have been used."""
@@ -227,14 +227,14 @@ class CommitFiles:
         found = self._believed(blocks) if self._joined else {}
         for _, versions in blocks:
             left = [v for v in versions if v not in found]
-            beside = READ_BESIDE if self._store.far else 1
+            beside = READ_BESIDE if self._store.scheduler.is_remote else 1
             # In parts, so that whoever stops at a damaged one has not read all.
             singles = (part for n in range(0, len(left), beside) for part in self._singles(left[n : n + beside]))
             for version in versions:
                 yield (version, found.pop(version)) if version in found else next(singles)
 
     def _singles(self, versions: Sequence[int]) -> list[tuple[int, bytes]]:
-        contents = self._store.beside([partial(self._store.read, log_name(v)) for v in versions])
+        contents = self._store.scheduler.beside([partial(self._store.read, log_name(v)) for v in versions])
         return list(zip(versions, contents, strict=True))
 
     def _believed(self, blocks: Sequence[tuple[int, list[int]]]) -> dict[int, bytes]:
@@ -244,7 +244,7 @@ class CommitFiles:
         wanted = [b for b, versions in blocks if b in self._files.joined and set(versions).difference(late)]
         if not wanted:
             return {}
-        answers = self._store.beside(
+        answers = self._store.scheduler.beside(
             [*(partial(self._open, block) for block in wanted), *(partial(self._single, v) for v in late)]
         )
         found: dict[int, bytes] = {}

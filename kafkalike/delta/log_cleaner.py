@@ -27,7 +27,7 @@ from kafkalike.delta.write_queue import cleaning_turn
 from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.concurrency import Latch
-from kafkalike.storage.port import Storage
+from kafkalike.storage.port import Storage, copies_of
 
 CLEANUP_INTERVAL: Final = 10 * INTERVAL
 """Commits between two clean-ups of the log by writers: each lists the whole folder for what is an hour or a day old."""
@@ -106,7 +106,7 @@ class LogCleaner:
             table_id: id of its table.
             paths: data files that it has.
         """
-        version, far = landed.version, self._files.far and self._files.combines
+        version, far = landed.version, self._files.scheduler.is_remote and self._files.scheduler.combines
         if far:
             self._joining.note(version, landed.content)
         if version % (self._every if far else INTERVAL):
@@ -143,14 +143,14 @@ class LogCleaner:
 
     def _clean(self, version: int | None, table_id: str) -> bool:
         try:
-            with self._root.turn(cleaning_turn(self._location), Deadline(SYSTEM_CLOCK, 0)):
+            with self._root.coordination.turn(cleaning_turn(self._location), Deadline(SYSTEM_CLOCK, 0)):
                 return self._cleaned(version, table_id)
         except (KafkaError, OSError, pa.ArrowException):
             return False
 
     def _cleaned(self, version: int | None, table_id: str) -> bool:
         known: list[LogSnapshot] = []
-        done = [self._cleaned_copy(files, version, table_id, known) for files in self._files.copies()]
+        done = [self._cleaned_copy(files, version, table_id, known) for files in copies_of(self._files)]
         return all(done)
 
     def _cleaned_copy(self, files: Storage, version: int | None, table_id: str, known: list[LogSnapshot]) -> bool:
@@ -175,7 +175,7 @@ class LogCleaner:
         if snapshot.damage is not None:
             return False
         # Where each commit is a request for who opens the table, a quiet table shall have none above its checkpoint.
-        fewest = 1 if files.far else INTERVAL
+        fewest = 1 if files.scheduler.is_remote else INTERVAL
         if version is not None or snapshot.newest - _made(files, said, snapshot.newest) >= fewest:
             if files is not self._files:
                 # Only what a replica has itself may stand in its checkpoint: it may have left the chain meanwhile.

@@ -73,7 +73,7 @@ def note_cleaned(store: Storage, below: int) -> None:
     before = max((span.last for span in known if span.final and not span.first and span.last < below - 1), default=-1)
     for span in known:
         if span.last < before:
-            store.discard(note_name(span))
+            store.remove(note_name(span), quietly=True)
 
 
 def finish_notes(store: Storage, source: Storage) -> None:

@@ -87,7 +87,7 @@ class RowFiles(Generic[R]):
         """Several data files, side by side where each request takes long."""
         found: list[pa.Table] = []
         for at in range(0, len(paths), READ_BESIDE):
-            found += self._files.beside([partial(self.read, path) for path in paths[at : at + READ_BESIDE]])
+            found += self._files.scheduler.beside([partial(self.read, path) for path in paths[at : at + READ_BESIDE]])
         return found
 
     def rows(self, path: str, *, missing_is_damage: bool) -> Sequence[R]:
@@ -153,7 +153,7 @@ class RowFiles(Generic[R]):
         try:
             size = put_parquet(self._files, name, table, "snappy")
         except (OSError, pa.ArrowException) as cause:
-            self._files.discard(name)
+            self._files.remove(name, quietly=True)
             raise KafkaStorageError(f"{self._files.uri}/{name} cannot be written: {cause}") from cause
         self._kept(name, table)
         stats = {"numRecords": table.num_rows, "minValues": {"seq": low}, "maxValues": {"seq": high}, "nullCount": {}}
@@ -222,7 +222,7 @@ def _to_rows(table: pa.Table, row_type: type[R]) -> list[R]:
 
 def _read(files: Storage, path: str) -> pa.Table:
     # Such a file is small: where each request takes long, it comes in one.
-    with open_parquet(files, path, whole=files.far) as file:
+    with open_parquet(files, path, whole=files.scheduler.is_remote) as file:
         return file.read(use_threads=False)
 
 

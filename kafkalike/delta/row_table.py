@@ -112,7 +112,7 @@ class RowTable(Generic[S, R]):
         """Try to remove the table that this client has just made, unless somebody has put a row into it."""
         with contextlib.suppress(OSError):
             if self.files.look(log_name(1)) is None:
-                self.files.discard(log_name(0))
+                self.files.remove(log_name(0), quietly=True)
 
     # --- following -----------------------------------------------------------------------------
 
@@ -223,7 +223,9 @@ class RowTable(Generic[S, R]):
             else:
                 rows += found
         for at in range(0, len(paths), READ_BESIDE):
-            for some in self.files.beside([partial(self._rows, path) for path in paths[at : at + READ_BESIDE]]):
+            for some in self.files.scheduler.beside(
+                [partial(self._rows, path) for path in paths[at : at + READ_BESIDE]]
+            ):
                 rows += some
         return sorted(rows, key=lambda row: row.seq)  # type: ignore[attr-defined]
 

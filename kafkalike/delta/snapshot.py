@@ -130,7 +130,7 @@ def load_snapshot(store: Storage, version: int | None = None, *, rare: bool = Fa
         FileNotFoundError: there is no table.
         LogCorruptError: its log lacks a version, or cannot be read; or it has no such version (any more, or yet).
     """
-    rare = rare and store.far and store.combines
+    rare = rare and store.scheduler.is_remote and store.scheduler.combines
     found = _from_last_checkpoint(store) if version is None and not rare else None
     if found is not None:
         return found
@@ -272,7 +272,7 @@ def read_checkpoint(store: Storage, names: Sequence[str]) -> dict[str, pa.Struct
     for name in names:
         path = f"_delta_log/{name}"
         # All of it is wanted, and each part would be a request.
-        with pa.BufferReader(store.read(path)) if store.far else store.open_input(path) as stream:
+        with pa.BufferReader(store.read(path)) if store.scheduler.is_remote else store.open_input(path) as stream:
             file = pq.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
             table = file.read(use_threads=False)
         rows += table.num_rows

@@ -115,8 +115,9 @@ class Table(TailedTable):
         Look, plan, make the data files durable if need be, put the next version if absent, settle what is in doubt;
         wait and begin again when a concurrent writer was faster, with the same change unless a requirement of it broke.
 
-        Where a look takes long (`Storage.far`, `Storage.combines`) and `questions` are given, the first plan is made of
-        what is known, beside the look; what the look has found must agree with its requirements, or it is made anew.
+        Where a look takes long (`Scheduler.is_remote`, `Scheduler.combines`) and `questions` are given, the first plan
+        is made of what is known, beside the look; what the look has found must agree with its requirements, or it is
+        made anew.
 
         Args:
             plan: see `Plan`.
@@ -207,10 +208,10 @@ class Table(TailedTable):
             KafkaStorageError: the storage refused its files.
         """
         state = self._state
-        if questions is None or not (self.store.far and self.store.combines):
+        if questions is None or not (self.store.scheduler.is_remote and self.store.scheduler.combines):
             return known
         if plan is None or state is None:
-            self.store.beside(questions())
+            self.store.scheduler.beside(questions())
             return known
         made: list[Change] = []
 
@@ -226,7 +227,7 @@ class Table(TailedTable):
                 made.append(found)
 
         fenced = state.fenced
-        self.store.beside([first, *questions()])
+        self.store.scheduler.beside([first, *questions()])
         return (made[0], fenced) if made else (None, -1)
 
     def _is_sure(self, looked: float) -> bool:
@@ -236,7 +237,11 @@ class Table(TailedTable):
             looked: when that look began. It must have seen that the version before is there, and none in its place.
         """
         state, (seen, seen_at) = self._state, self._seen_there
-        if not (self.store.far and self.store.combines) or state is None or not 0 <= seen <= state.version:
+        if (
+            not (self.store.scheduler.is_remote and self.store.scheduler.combines)
+            or state is None
+            or not 0 <= seen <= state.version
+        ):
             return False
         if seen_at < looked:
             return False
@@ -294,7 +299,7 @@ class Table(TailedTable):
             return False
         if last_checkpoint(self.store) < version and self._follows_checkpoint(version):
             return False
-        self.store.discard(log_name(version))
+        self.store.remove(log_name(version), quietly=True)
         self._state = None
         return True
 
@@ -355,4 +360,4 @@ class Table(TailedTable):
 
     def _discard(self, change: Change) -> None:
         for add in change.adds:
-            self.store.discard(add.path)
+            self.store.remove(add.path, quietly=True)

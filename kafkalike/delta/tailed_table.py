@@ -80,7 +80,7 @@ class TailedTable:
         self._rare = rare
         self._state: TableState | None = None
         self._checked = 0.0
-        self._recheck_seconds = FAR_RECHECK_SECONDS if store.far else RECHECK_SECONDS
+        self._recheck_seconds = FAR_RECHECK_SECONDS if store.scheduler.is_remote else RECHECK_SECONDS
         self._none_at: float | None = None
         """When the whole log was listed and there was no table."""
         self._newest = "", -1
@@ -147,7 +147,7 @@ class TailedTable:
             try:
                 while self._apply_next(pace):
                     moved = True
-                    if pace.waits and self.store.far and self._is_news():
+                    if pace.waits and self.store.scheduler.is_remote and self._is_news():
                         break
             except DamagedFileError:
                 self._load()
@@ -156,7 +156,7 @@ class TailedTable:
 
     def _is_to_recheck(self) -> bool:
         """Whether the log may have moved on past the next version: it does without a word, or some time has passed."""
-        return self._clock.monotonic() - self._checked > self._recheck_seconds or self.store.is_past(
+        return self._clock.monotonic() - self._checked > self._recheck_seconds or self.store.scheduler.is_past(
             log_name(self.state.version + 1)
         )
 
@@ -271,7 +271,11 @@ class TailedTable:
         For a while, as somebody may put a table there whose log begins later.
         """
         known = self._none_at
-        if known is None or not self.store.far or self._clock.monotonic() - known > self._recheck_seconds:
+        if (
+            known is None
+            or not self.store.scheduler.is_remote
+            or self._clock.monotonic() - known > self._recheck_seconds
+        ):
             return False
         with storage_errors(self.store.uri):
             return self.store.look(log_name(0), pace) is None
@@ -288,9 +292,9 @@ class TailedTable:
             except DamagedFileError as cause:
                 state = last_good(self.store, self._to_segment, self._follower.on_load, state, cause)
         state.carried = {}
-        if self.store.far and state.damage is None:
+        if self.store.scheduler.is_remote and state.damage is None:
             quiet_seconds = (self._clock.now_ms() - state.last_commit_ms) / 1000
-            self.store.note_missing(log_name(state.version + 1), begun, quiet_seconds)
+            self.store.scheduler.note_missing(log_name(state.version + 1), begun, quiet_seconds)
         self._checked = self._clock.monotonic()
         self._note_newest(state)
         self._state = state

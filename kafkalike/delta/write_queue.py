@@ -68,7 +68,7 @@ class WriteQueue:
         if getattr(self._holding, "now", False):
             yield
             return
-        with self._root.turn(self._location, deadline, meanwhile or self._look):
+        with self._root.coordination.turn(self._location, deadline, meanwhile or self._look):
             self._holding.now = True
             try:
                 yield

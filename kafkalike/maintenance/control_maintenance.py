@@ -291,7 +291,7 @@ def clear_folders(cluster: Cluster) -> int:
 
 def _folders(cluster: Cluster) -> list[Storage]:
     """Those of a cluster's roots that are folders of this machine."""
-    return [place for place in cluster.places() if place.reach == "machine"]
+    return [place for place in cluster.places() if place.coordination.reach == "machine"]
 
 
 def _clear_folders(cluster: Cluster, place: Storage) -> int:
@@ -317,6 +317,6 @@ def clear_locks(cluster: Cluster) -> int:
     """
     state = cluster.metadata.refresh()
     gone = list(state.gone.values())
-    return cluster.store.forget_turns(
+    return cluster.store.coordination.forget_turns(
         turn for info in gone for place in {info.name, info.location} for turn in turns_of(place)
     )

@@ -138,7 +138,7 @@ class Remover:
         done: set[str] = set()
         jobs = [
             Removing(
-                files=log.files.for_tasks(),
+                files=log.files.tasks.sendable(log.files),
                 partition=partition,
                 segments=tuple(log.table_segments(partition)),
                 taking=taking,
@@ -189,7 +189,7 @@ def ready_to_remove(log: TopicLog) -> None:
         LogCorruptError: it is damaged, was replaced or rewound.
         UnsafeStorageError: its files can only be read here.
     """
-    log.files.check_writable()
+    log.files.coordination.check_writable()
     log.ready_to_append()
     log.check_removable()
     log.check_sound()
@@ -202,7 +202,7 @@ def without_maintenance(cluster: Cluster, topic: str) -> Iterator[None]:
     Raises:
         KafkaTimeoutError: one was at it for a minute.
     """
-    with cluster.store.turn(maintenance_turn(topic), Deadline(cluster.clock, COMMIT_TIMEOUT_MS)):
+    with cluster.store.coordination.turn(maintenance_turn(topic), Deadline(cluster.clock, COMMIT_TIMEOUT_MS)):
         yield
 
 

@@ -61,14 +61,14 @@ def rewrite(
                     written.take(table, segment)
                     writer.write(table)
         if not written.rows:
-            files.discard(name)
+            files.remove(name, quietly=True)
             return None
         size = files.size(name)
     except KafkaError:
-        files.discard(name)
+        files.remove(name, quietly=True)
         raise
     except (OSError, pa.ArrowException) as cause:
-        files.discard(name)
+        files.remove(name, quietly=True)
         raise KafkaStorageError(f"{files.uri}/{name} cannot be written: {cause}") from cause
     return Add(
         path=name,

@@ -299,7 +299,7 @@ class _Run:
             if unnamed:
                 # A writer may be about to commit one of them, as far as anybody can tell.
                 delay = max(usual, ORPHAN_MS)
-        if self.cluster.store.far:
+        if self.cluster.store.scheduler.is_remote:
             # What waited beside the table, and was never removed by who took it.
             delay = max(delay, WAITING_MS)
         self.gone_after_ms = max(self.gone_after_ms, self.cluster.clock.now_ms() + delay)

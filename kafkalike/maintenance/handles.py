@@ -26,7 +26,7 @@ def opened(bootstrap_servers: Address | None, storage_options: StorageOptionsLik
     cluster = connect(bootstrap_servers, storage_options)
     check_there(cluster)
     if writes:
-        cluster.store.check_writable()
+        cluster.store.coordination.check_writable()
     return cluster
 
 

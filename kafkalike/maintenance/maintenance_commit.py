@@ -68,7 +68,7 @@ def only_run(cluster: Cluster, name: str) -> Iterator[bool]:
     """
     with contextlib.ExitStack() as held:
         try:
-            held.enter_context(cluster.store.turn(maintenance_turn(name), Deadline(cluster.clock, 0)))
+            held.enter_context(cluster.store.coordination.turn(maintenance_turn(name), Deadline(cluster.clock, 0)))
         except KafkaTimeoutError:
             yield False
             return
@@ -145,7 +145,7 @@ def publish_or_discard(log: TopicLog, change: MaintenanceCommit, run: str) -> in
 def discard_all(files: Storage, adds: Iterable[Add]) -> None:
     """Try to remove files that no version names."""
     for add in adds:
-        files.discard(add.path)
+        files.remove(add.path, quietly=True)
 
 
 def _lasting(change: MaintenanceCommit, state: TableState, now_ms: int) -> tuple[dict[str, int], list[Requirement]]:

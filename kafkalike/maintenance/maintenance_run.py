@@ -124,7 +124,7 @@ def maintain(
 def _tasks(cluster: Cluster, spark: SparkSession | None) -> Tasks:
     if spark is None:
         return IN_PROCESS
-    cluster.store.check_writable()
+    cluster.store.coordination.check_writable()
     from kafkalike.maintenance.spark_tasks import SparkTasks
 
     return SparkTasks(spark)

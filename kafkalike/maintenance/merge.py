@@ -75,7 +75,7 @@ def merge(
         KafkaStorageError, TopicDeletedError: the storage refused, or the topic is gone; earlier rounds stay done.
     """
     compression = log.config.compression_type
-    jobs = (_Round(files.for_tasks(), tuple(round_), compression, log.fenced) for round_ in _rounds(runs))
+    jobs = (_Round(files.tasks.sendable(files), tuple(round_), compression, log.fenced) for round_ in _rounds(runs))
     for written in where_possible(tasks, files).run(_write, takewhile(lambda _: not budget.expired(), jobs), budget):
         problems += [why for run, why in written.problems if still_live(log, run)]
         if not (written.removes and _put_in_place(log, written, run_id)):

@@ -125,7 +125,7 @@ def copy_topic(
     # Its source would not know of the copy, and nobody who forgets a key there.
     info.check_own()
     files = cluster.files_of(info)
-    files.check_writable()
+    files.coordination.check_writable()
     # What that version names and the newest one does not, the next maintenance run might remove.
     with _no_vacuum(cluster, topic):
         source = cluster.log(topic)
@@ -185,7 +185,7 @@ def _copied(
             faults.point("copy.before_files")
             for at in range(0, len(adds), COPIED_BESIDE):
                 part = [partial(files.copy, add.path, target, add.path) for add in adds[at : at + COPIED_BESIDE]]
-                shared += sum(map(bool, files.beside(part)))
+                shared += sum(map(bool, files.scheduler.beside(part)))
         except OSError as cause:
             left = _unmade(cluster, made)
             raise KafkaStorageError(
@@ -232,7 +232,7 @@ def _note_copy(source: TopicLog, made: TopicInfo, what: str, version: int, run: 
 
 def _no_vacuum(cluster: Cluster, name: str) -> AbstractContextManager[None]:
     """Keep maintenance runs away from a topic."""
-    return cluster.store.turn(maintenance_turn(name), Deadline(cluster.clock, COMMIT_TIMEOUT_MS))
+    return cluster.store.coordination.turn(maintenance_turn(name), Deadline(cluster.clock, COMMIT_TIMEOUT_MS))
 
 
 def _unmade(cluster: Cluster, made: TopicInfo) -> str:

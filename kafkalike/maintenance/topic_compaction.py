@@ -123,7 +123,7 @@ def compact(
             partition = due.plan.partition
             begun[partition] = _Applied(log, due, run_id, dry_run=dry_run)
             yield Cleaning(
-                files=files.for_tasks(),
+                files=files.tasks.sendable(files),
                 plan=due.plan,
                 start=max(due.cleaned.dirty, log.log_start(partition)),
                 compression=log.config.compression_type,

@@ -152,7 +152,7 @@ def vacuum(
             with nullcontext() if was_live else exclusive():
                 living = live()
                 chunk = [file for file in waiting[at : at + CHUNK] if file.path not in living]
-                gone = files.beside([partial(_unlink, files, file.path) for file in chunk])
+                gone = files.scheduler.beside([partial(_unlink, files, file.path) for file in chunk])
                 removed = [file for file, is_gone in zip(chunk, gone, strict=True) if is_gone]
             yield from removed
 
@@ -162,7 +162,7 @@ def _unlink(files: Storage, path: str) -> bool:
     folder, _, name = path.rpartition("/")
     try:
         files.remove(path)
-        if files.reach == "machine":
+        if files.coordination.reach == "machine":
             # Hadoop writes one beside each file of Spark's on a disk.
             files.remove(f"{folder}/.{name}.crc" if folder else f".{name}.crc")
     except OSError:
@@ -290,12 +290,12 @@ def clear_dead_tables(cluster: Cluster, say: Callable[[str], None] = lambda _: N
         LogCorruptError: the metadata cannot be read; nothing was removed.
         OSError: the storage did not answer; what was removed was no longer needed.
     """
-    return sum(_cleared(cluster, place, say) for place in cluster.places() if place.reach != "machine")
+    return sum(_cleared(cluster, place, say) for place in cluster.places() if place.coordination.reach != "machine")
 
 
 def _cleared(cluster: Cluster, store: Storage, say: Callable[[str], None]) -> int:
     folders = store.folders()
-    now_ms = store.now_ns() // 1_000_000
+    now_ms = store.coordination.now_ns() // 1_000_000
     marks = dict(_marks(store, now_ms))
     deleted = {topic_id: mark.location for topic_id, mark in marks.items()}
     state = cluster.metadata_on_disk()
@@ -369,7 +369,7 @@ def _table(files: Storage, log: list[Entry]) -> tuple[str | None, bool]:
 
 def _remove(files: Storage, folder: _Folder) -> None:
     for at in range(0, len(folder.data), CHUNK):
-        files.beside([partial(files.remove, name) for name in folder.data[at : at + CHUNK]])
+        files.scheduler.beside([partial(files.remove, name) for name in folder.data[at : at + CHUNK]])
     for name in folder.log:
         faults.point("dead_tables.before_remove")
         files.remove(name)

@@ -6,24 +6,20 @@ import contextlib
 import errno
 import os
 import shutil
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from kafkalike.errors import KafkaStorageError
-from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.folder_probe import probe_folder
 from kafkalike.storage.footers.ends import LocalFile
 from kafkalike.storage.leases import LocalLeases
 from kafkalike.storage.locks.lock import TableLock
-from kafkalike.storage.near import NearStore
-from kafkalike.storage.port import Entry, NotStoredError, Reach, Storage
+from kafkalike.storage.port import Coordination, Entry, NotStoredError, Reach, Storage
 from kafkalike.storage.roots import allowed_network
 from kafkalike.storage.timeouts import PART_BYTES, extend_timeout
 
@@ -59,28 +55,84 @@ _tried: Final[set[str]] = set()
 """Roots on network file systems that this process has tried out."""
 
 
-@dataclass(slots=True)
-class _Root:
-    """What the stores of one root share."""
+class FolderCoordination(Coordination):
+    """The processes that use the folder of a root on this machine; and what this process knows of the root.
 
-    uri: str
-    has_locks: bool = False
-    """Whether the folder of locks was there once."""
-    synced: set[str] = field(default_factory=set)
-    """Folders whose own names, up to the root, were made to survive a power failure."""
+    Args:
+        uri: the root's absolute path.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.has_locks = False
+        """Whether the folder of locks was there once."""
+        self.synced: set[str] = set()
+        """Folders whose own names, up to the root, were made to survive a power failure."""
+
+    @property
+    def reach(self) -> Reach:
+        """The processes of this machine."""
+        return "machine"
+
+    def check_writable(self, *, required: bool = True) -> None:
+        """Try out a network file system that the user allows, once per process; a local disk is known."""
+        del required
+        if self.uri not in _tried and allowed_network(self.uri):
+            probe_folder(self.uri)
+            _tried.add(self.uri)
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Hold the lock of that name; the kernel drops it when its holder dies.
+
+        The folder of locks is made once. One that is gone since then went with its root: a lock that is made anew,
+        below a mount point whose disk was unmounted, would keep nobody out.
+        """
+        folder = f"{self.uri}/{LOCKS}"
+        # Asked before one looks: another thread may make the folder, and note it, in between.
+        was_there = self.has_locks
+        if os.path.isdir(folder):  # noqa: PTH112
+            self.has_locks = True
+        elif was_there:
+            raise KafkaStorageError(
+                f"the folder of locks {folder} is gone, so nothing was written; is the root still mounted?"
+            )
+        return TableLock(folder, name).held(deadline, meanwhile)
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """Remove their lock files."""
+        folder = f"{self.uri}/{LOCKS}"
+        try:
+            found = set(os.listdir(folder))  # noqa: PTH208
+        except OSError:
+            return 0
+        locks = (TableLock(folder, name) for name in names)
+        return sum(lock.discard() for lock in locks if not found.isdisjoint(lock.files))
+
+    def leases(self) -> Leases:
+        """Return heartbeats that are the times of files."""
+        return LocalLeases(f"{self.uri}/{LEASES}")
+
+    def watch(self, folder: str, add: Callable[[str], object]) -> None:
+        """Name the folder, unless other machines may write to it."""
+        if not allowed_network(folder):
+            add(folder)
 
 
-class LocalStorage(NearStore):
+class LocalStorage(Storage):
     """A folder of a local disk; `Storage` says what each method guarantees.
 
     Args:
         uri: its absolute path.
-        root: what is known of the cluster's root; the folder itself is the root when None.
+        root: that of the cluster's root; the folder itself is the root when None.
     """
 
-    def __init__(self, uri: str, root: _Root | None = None) -> None:
+    uri: str = ""
+
+    def __init__(self, uri: str, root: FolderCoordination | None = None) -> None:
         self.uri = uri
-        self._root = _Root(uri) if root is None else root
+        self.coordination: FolderCoordination = FolderCoordination(uri) if root is None else root
         self._own: set[str] = set()
         """Folders that are no symbolic links: data files may be made in them."""
 
@@ -88,39 +140,13 @@ class LocalStorage(NearStore):
         """For error messages."""
         return f"LocalStorage({self.uri!r})"
 
-    @property
-    def reach(self) -> Reach:
-        """A folder of this machine."""
-        return "machine"
-
-    def check_writable(self) -> None:
-        """Anything may be written here."""
-
-    def try_out(self) -> None:
-        """A local disk is known; a network file system that the user allows is tried out, once per process."""
-        if self.uri not in _tried and allowed_network(self.uri):
-            probe_folder(self.uri)
-            _tried.add(self.uri)
-
     def at(self, folder: str) -> LocalStorage:
         """The store of a folder below."""
-        return LocalStorage(f"{self.uri}/{folder}", self._root)
-
-    def for_tasks(self) -> LocalStorage:
-        """Whoever may read the folder needs nothing else."""
-        return self
+        return LocalStorage(f"{self.uri}/{folder}", self.coordination)
 
     def path(self, name: str) -> str:
         """Absolute path of a file."""
         return f"{self.uri}/{name}"
-
-    def sent_options(self) -> SentOptions | None:
-        """None."""
-        return None
-
-    def hadoop_settings(self) -> Mapping[str, str]:
-        """Nothing."""
-        return {}
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
@@ -212,7 +238,7 @@ class LocalStorage(NearStore):
         folder = name.rpartition("/")[0]
         if folder:
             with contextlib.suppress(FileExistsError):
-                self._root.synced.discard(self.path(folder))
+                self.coordination.synced.discard(self.path(folder))
                 os.mkdir(self.path(folder))  # noqa: PTH102
 
     def size(self, name: str) -> int:
@@ -252,7 +278,7 @@ class LocalStorage(NearStore):
 
     def make_folder(self, folder: str) -> None:
         """Make a folder, for its owner's eyes only (mode 0700)."""
-        self._root.synced.discard(self.path(folder))
+        self.coordination.synced.discard(self.path(folder))
         os.makedirs(self.path(folder) if folder else self.uri, mode=0o700, exist_ok=True)  # noqa: PTH103
 
     def copy(self, source: str, target: Storage, name: str) -> bool:
@@ -277,14 +303,15 @@ class LocalStorage(NearStore):
             return False
         return True
 
-    def discard(self, name: str) -> None:
-        """Try to remove a file that nobody names."""
-        _unlink_quietly(self.path(name))
-
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, *, quietly: bool = False) -> None:
         """Remove a file."""
-        with contextlib.suppress(FileNotFoundError):
+        try:
             os.unlink(self.path(name))  # noqa: PTH108
+        except FileNotFoundError:
+            return
+        except OSError:
+            if not quietly:
+                raise
 
     def sync(self, name: str) -> None:
         """Make a file, and its name, survive a power failure."""
@@ -299,55 +326,13 @@ class LocalStorage(NearStore):
     def _sync_names(self, folder: str) -> None:
         """Make the names in a folder survive a power failure; the first time, its own name too."""
         _sync_folder(folder)
-        if folder in self._root.synced:
+        if folder in self.coordination.synced:
             return
         above = folder
-        while above.startswith(f"{self._root.uri}/"):
+        while above.startswith(f"{self.coordination.uri}/"):
             above = above.rpartition("/")[0]
             _sync_folder(above)
-        self._root.synced.add(folder)
-
-    def turn(
-        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
-    ) -> AbstractContextManager[None]:
-        """Hold the lock of that name; the kernel drops it when its holder dies.
-
-        The folder of locks is made once. One that is gone since then went with its root: a lock that is made anew,
-        below a mount point whose disk was unmounted, would keep nobody out.
-        """
-        folder = f"{self._root.uri}/{LOCKS}"
-        # Asked before one looks: another thread may make the folder, and note it, in between.
-        was_there = self._root.has_locks
-        if os.path.isdir(folder):  # noqa: PTH112
-            self._root.has_locks = True
-        elif was_there:
-            raise KafkaStorageError(
-                f"the folder of locks {folder} is gone, so nothing was written; is the root still mounted?"
-            )
-        return TableLock(folder, name).held(deadline, meanwhile)
-
-    def forget_turns(self, names: Iterable[str]) -> int:
-        """Remove their lock files."""
-        folder = f"{self._root.uri}/{LOCKS}"
-        try:
-            found = set(os.listdir(folder))  # noqa: PTH208
-        except OSError:
-            return 0
-        locks = (TableLock(folder, name) for name in names)
-        return sum(lock.discard() for lock in locks if not found.isdisjoint(lock.files))
-
-    def watch(self, folder: str, add: Callable[[str], object]) -> None:
-        """Name the folder, unless other machines may write to it."""
-        if not allowed_network(self.uri):
-            add(self.path(folder))
-
-    def leases(self) -> Leases:
-        """Heartbeats as the times of files."""
-        return LocalLeases(f"{self._root.uri}/{LEASES}")
-
-    def now_ns(self) -> int:
-        """The machine's clock."""
-        return time.time_ns()
+        self.coordination.synced.add(folder)
 
 
 def _whole(content: pa.Buffer, length: int, path: str) -> pa.Buffer:

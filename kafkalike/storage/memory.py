@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import copy
-import io
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.leases import MemoryLeases
-from kafkalike.storage.near import NearStore
-from kafkalike.storage.port import Entry, Reach, Storage
+from kafkalike.storage.port import Coordination, Entry, Reach, Scheduler, Storage
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
@@ -28,57 +23,98 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Disk:
-    """What all stores of one root share."""
+    """What all storages of one root share."""
 
     files: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     mutex: threading.RLock = field(default_factory=threading.RLock)
-    leases: MemoryLeases = field(default_factory=lambda: MemoryLeases(SYSTEM_CLOCK.now_ms))
-    turns: dict[str, threading.RLock] = field(default_factory=dict)
 
 
-class MemoryStorage(NearStore):
-    """Files in memory, seen by this process alone; `Storage` says what each method guarantees.
+class MemoryCoordination(Coordination):
+    """The threads of this process.
 
     Args:
-        uri: what the root is called in messages.
-        now_ns: its clock.
+        now_ns: the root's clock.
     """
 
-    def __init__(self, uri: str = "memory://", *, now_ns: Callable[[], int] = time.time_ns) -> None:
-        self.uri = uri
+    def __init__(self, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._now_ns = now_ns
-        self._disk = _Disk()
-        self._prefix = ""
+        self._mutex = threading.RLock()
+        self._leases = MemoryLeases(SYSTEM_CLOCK.now_ms)
+        self._turns: dict[str, threading.RLock] = {}
 
     @property
     def reach(self) -> Reach:
         """This process."""
         return "process"
 
-    def check_writable(self) -> None:
-        """Anything may be written here."""
+    @contextmanager
+    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """Queue behind other threads."""
+        with self._mutex:
+            lock = self._turns.setdefault(name, threading.RLock())
+        meanwhile()
+        if not lock.acquire(timeout=min(deadline.remaining(), threading.TIMEOUT_MAX)):
+            raise KafkaTimeoutError(f"other writers held {name!r} until time ran out; nothing was written")
+        try:
+            yield
+        finally:
+            lock.release()
 
-    def try_out(self) -> None:
-        """What is known of it beforehand is enough."""
+    def leases(self) -> Leases:
+        """Return heartbeats in memory."""
+        return self._leases
+
+    def now_ns(self) -> int:
+        """Return the time by the clock that it was made with."""
+        return self._now_ns()
+
+
+class MemoryScheduler(Scheduler):
+    """What is known of files in memory. Tests make remote storages of it.
+
+    Args:
+        storage: the files.
+    """
+
+    def __init__(self, storage: MemoryStorage) -> None:
+        self.storage = storage
+
+    def tag(self, name: str) -> str:
+        """Return a checksum of a file."""
+        return self.storage.tag(name)
+
+
+class MemoryStorage(Storage):
+    """Files in memory, seen by this process alone; `Storage` says what each method guarantees.
+
+    Args:
+        uri: the root's name in messages.
+        now_ns: its clock.
+    """
+
+    uri: str = ""
+    scheduler: MemoryScheduler
+
+    def __init__(self, uri: str = "memory://", *, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self.uri = uri
+        self.coordination = MemoryCoordination(now_ns)
+        self.scheduler = MemoryScheduler(self)
+        self._disk = _Disk()
+        self._prefix = ""
 
     def at(self, folder: str) -> MemoryStorage:
-        """The store of a folder below."""
+        """Return the storage of a folder below."""
         below = copy.copy(self)
         below.uri = f"{self.uri}/{folder}"
         below._prefix = f"{self._prefix}{folder}/"  # noqa: SLF001 - another of the same class
+        below.scheduler = copy.copy(self.scheduler)
+        below.scheduler.storage = below
         return below
 
-    def for_tasks(self) -> MemoryStorage:
-        """It does not leave the process."""
-        return self
-
-    def sent_options(self) -> SentOptions | None:
-        """None."""
-        return None
-
-    def hadoop_settings(self) -> Mapping[str, str]:
-        """Nothing."""
-        return {}
+    def tag(self, name: str) -> str:
+        """Return a checksum of a file; empty where there is none."""
+        found = self._disk.files.get(self._prefix + name)
+        return "" if found is None else _tag(found[0])
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
@@ -99,20 +135,7 @@ class MemoryStorage(NearStore):
     def replace(self, name: str, content: bytes) -> None:
         """Write a file."""
         with self._disk.mutex:
-            self._disk.files[self._prefix + name] = bytes(content), self.now_ns()
-
-    def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
-        """Open a file for reading."""
-        del buffer_size
-        return pa.BufferReader(self.read(name))
-
-    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
-        """Bytes of a file."""
-        return pa.py_buffer(self.read(name)[start:stop])
-
-    def open_output(self, name: str) -> pa.NativeFile:
-        """A stream that makes a new file when it is closed."""
-        return pa.PythonFile(_Output(self, name), "w")
+            self._disk.files[self._prefix + name] = bytes(content), self.coordination.now_ns()
 
     def size(self, name: str) -> int:
         """Bytes of a file."""
@@ -126,83 +149,18 @@ class MemoryStorage(NearStore):
         shallow = [f for f in found if "/" not in f[0] or (deep and "_delta_log/" not in f[0])]
         return [Entry(n, len(c), t // 1_000_000, _tag(c)) for n, c, t in shallow if n > after]
 
-    def tag(self, name: str) -> str:
-        """A checksum of what it holds."""
-        found = self._disk.files.get(self._prefix + name)
-        return "" if found is None else _tag(found[0])
-
     def folders(self) -> Sequence[str]:
         """Names of the folders below."""
         with self._disk.mutex:
             below = [n.removeprefix(self._prefix) for n in self._disk.files if n.startswith(self._prefix)]
         return sorted({name.partition("/")[0] for name in below if "/" in name})
 
-    def make_folder(self, folder: str) -> None:
-        """There are no folders."""
-
-    def copy(self, source: str, target: Storage, name: str) -> bool:
-        """Copy a file."""
-        target.replace(name, self.read(source))
-        return False
-
-    def discard(self, name: str) -> None:
+    def remove(self, name: str, *, quietly: bool = False) -> None:
         """Remove a file."""
-        self.remove(name)
-
-    def remove(self, name: str) -> None:
-        """Remove a file."""
+        del quietly
         with self._disk.mutex:
             self._disk.files.pop(self._prefix + name, None)
-
-    def sync(self, name: str) -> None:
-        """Memory does not outlive the process."""
-
-    def turn(
-        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
-    ) -> AbstractContextManager[None]:
-        """Queue behind other threads."""
-        return self._turn(name, deadline, meanwhile)
-
-    @contextmanager
-    def _turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object]) -> Iterator[None]:
-        with self._disk.mutex:
-            lock = self._disk.turns.setdefault(name, threading.RLock())
-        meanwhile()
-        if not lock.acquire(timeout=min(deadline.remaining(), threading.TIMEOUT_MAX)):
-            raise KafkaTimeoutError(f"other writers held {name!r} until time ran out; nothing was written")
-        try:
-            yield
-        finally:
-            lock.release()
-
-    def forget_turns(self, names: Iterable[str]) -> int:
-        """Nothing is left behind."""
-        del names
-        return 0
-
-    def leases(self) -> Leases:
-        """Heartbeats in memory."""
-        return self._disk.leases
-
-    def now_ns(self) -> int:
-        """The clock that the store was made with."""
-        return self._now_ns()
 
 
 def _tag(content: bytes) -> str:
     return f"{zlib.crc32(content):08x}"
-
-
-class _Output(io.BytesIO):
-    """A file that is being written."""
-
-    def __init__(self, store: MemoryStorage, name: str) -> None:
-        super().__init__()
-        self._store = store
-        self._name = name
-
-    def close(self) -> None:
-        """Make the file visible."""
-        if not self.closed:
-            self._store.replace(self._name, self.getvalue())
-        super().close()

@@ -7,8 +7,9 @@ do not race each other.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -19,17 +20,29 @@ from kafkalike.errors import KafkaError, TopicAuthorizationFailedError
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions, resolve_options
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.hadoop import hadoop_settings
+from kafkalike.storage.impatient.client import ImpatientClient
 from kafkalike.storage.object_client import check_process
 from kafkalike.storage.object_files import RangeFile, UploadFile
 from kafkalike.storage.object_root import named_root, object_root
-from kafkalike.storage.port import NOW, TABLE_LOG, Entry, NotStoredError, Pace, Reach, Storage
+from kafkalike.storage.port import (
+    NOW,
+    TABLE_LOG,
+    Coordination,
+    Entry,
+    NotStoredError,
+    Pace,
+    Reach,
+    Scheduler,
+    Storage,
+    TaskAccess,
+)
 from kafkalike.storage.shared_root import SharedRoot, shared_root
-from kafkalike.storage.unbounded import UnboundedStore
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def open_objects(
@@ -69,135 +82,59 @@ def _reopened(
     store = open_objects(uri, options, None if options is None else {}, impatient=impatient)
     assert store is not None
     if options is not None:
-        store = store.for_tasks()
+        store.is_sent = True
     return store.at(folder) if folder else store
 
 
-class ObjectStorage(UnboundedStore):
-    """Objects below a root, by `open_objects`; `Storage` says what each method guarantees.
+class ObjectScheduler(Scheduler):
+    """The requests of one folder of an object store.
 
     Args:
-        root: what the root's stores share.
+        root: what the root's storages share.
         root_uri: the root.
-        folder: the one below it that this is.
-        sent: whether it is to be sent to a Spark job; see `for_tasks`.
+        prefix: of the folder's names.
     """
 
-    def __init__(self, root: SharedRoot, root_uri: str, folder: str = "", *, sent: bool = False) -> None:
+    def __init__(self, root: SharedRoot, root_uri: str, prefix: str) -> None:
         self._root = root
-        self._sent = sent
         self._root_uri = root_uri
-        self._folder = folder
-        self._prefix = f"{folder}/" if folder else ""
-        self.uri = f"{root_uri}/{folder}" if folder else root_uri
-
-    def __repr__(self) -> str:
-        """For error messages: never with options."""
-        return f"ObjectStorage({self.uri!r})"
-
-    def __reduce__(self) -> tuple[Callable[..., ObjectStorage], tuple[str, str, StorageOptions | None]]:
-        """Options hold secrets, so they go along only where somebody has asked for it."""
-        opened = partial(_reopened, impatient=True) if self._root.impatient else _reopened
-        return opened, (self._root_uri, self._folder, self._root.options.for_tasks() if self._sent else None)
+        self._prefix = prefix
 
     @property
-    def reach(self) -> Reach:
-        """Every machine."""
-        return "everywhere"
-
-    @property
-    def far(self) -> bool:
-        """It is."""
+    def is_remote(self) -> bool:
+        """Whether requests take long: they do."""
         return True
 
     @property
     def combines(self) -> bool:
-        """They do."""
-        return True
+        """Whether writers spare requests for each other: not where a version is made at other roots, too."""
+        return not self._root.impatient
 
     @property
     def requests(self) -> Mapping[str, int]:
         """Those of this process at this root."""
         return self._root.client.counts
 
-    def elsewhere(self) -> Sequence[Storage]:
-        """Nowhere."""
-        return ()
-
     def shared(self, name: Hashable, make: Callable[[], T]) -> T:
-        """See `Storage.shared`."""
+        """Return what the storages of this root share."""
         return self._root.shared((self._root_uri, name), make)
 
-    def check_writable(self) -> None:
-        """Refuse a storage that does not keep writers apart, or that may not be written to."""
-        try:
-            self._root.prove()
-        except PermissionError as cause:
-            raise TopicAuthorizationFailedError(f"{self._root_uri} may not be written to: {cause.strerror}") from None
+    def beside(self, calls: Sequence[Callable[[], R]]) -> list[R]:
+        """Make calls side by side."""
+        others = [(call, self._root.started(call)) for call in calls[1:]]
+        results: list[R] = []
+        failed: Exception | None = None
+        for call, future in [*((call, None) for call in calls[:1]), *others]:
+            try:
+                results.append(call() if future is None else future.result())
+            except Exception as error:  # noqa: BLE001 - raised again when all have ended
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return results
 
-    def try_out(self) -> None:
-        """Create a key twice, and look what the storage says."""
-        with contextlib.suppress(PermissionError):
-            self._root.prove()
-
-    def at(self, folder: str) -> ObjectStorage:
-        """The store of a folder below."""
-        return ObjectStorage(self._root, self._root_uri, self._prefix + folder, sent=self._sent)
-
-    def above(self) -> Iterator[ObjectStorage]:
-        """The places above the root, from the nearest one up to the bucket, asked with the root's options.
-
-        Requests there count as this root's, when the next place is taken.
-        """
-        path = self._root.place.path
-        while path:
-            path = path.rpartition("/")[0]
-            place = replace(self._root.place, path=path)
-            store = ObjectStorage(shared_root(place, self._root.options, impatient=self._root.impatient), place.uri)
-            before = store.requests.get("list", 0)
-            yield store
-            self._root.client.count("list", store.requests.get("list", 0) - before)
-
-    def holds(self, folder: str) -> bool:
-        """Whether there is any object in a folder, in one request.
-
-        Raises:
-            OSError: the storage does not say.
-        """
-        return self._root.client.holds(self._prefix + folder)
-
-    def copies(self) -> Sequence[Storage]:
-        """This one."""
-        return [self]
-
-    def for_tasks(self) -> ObjectStorage:
-        """The same, whose options go along."""
-        return ObjectStorage(self._root, self._root_uri, self._folder, sent=True)
-
-    def sent_options(self) -> SentOptions | None:
-        """What its client was made with."""
-        return self._root.options.for_tasks()
-
-    def hadoop_settings(self) -> Mapping[str, str]:
-        """Of S3; with the others, Hadoop goes by its own settings."""
-        return hadoop_settings(self._root.place, self._root.options)
-
-    def read(self, name: str) -> bytes:
-        """Content of an object."""
-        fetched = self._root.fetched.pop(self._prefix + name)
-        return self._root.client.get(self._prefix + name) if fetched is None else fetched
-
-    def fetch(self, names: Sequence[str]) -> None:
-        """Get objects side by side."""
-
-        def get(name: str) -> None:
-            with contextlib.suppress(OSError):
-                self._root.fetched.put(name, self._root.client.get(name))
-
-        self.beside([partial(get, self._prefix + name) for name in names])
-
-    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
-        """Content of an object that may not be there yet."""
+    def look(self, name: str, pace: Pace) -> bytes | None:
+        """Look for an object; see `Storage.look`."""
 
         def ask() -> bytes | None:
             try:
@@ -217,19 +154,171 @@ class ObjectStorage(UnboundedStore):
         looks = self._root.looks
         self.beside([partial(look, name) for name in names if not looks.has_answer(self._prefix + name, pace)])
 
-    def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Make calls side by side."""
-        others = [(call, self._root.started(call)) for call in calls[1:]]
-        results: list[T] = []
-        failed: Exception | None = None
-        for call, future in [*((call, None) for call in calls[:1]), *others]:
-            try:
-                results.append(call() if future is None else future.result())
-            except Exception as error:  # noqa: BLE001 - raised again when all have ended
-                failed = failed or error
-        if failed is not None:
-            raise failed
-        return results
+    def read(self, name: str) -> bytes:
+        """Return the content of an object, which may have been prefetched."""
+        fetched = self._root.fetched.pop(self._prefix + name)
+        return self._root.client.get(self._prefix + name) if fetched is None else fetched
+
+    def fetch(self, names: Sequence[str]) -> None:
+        """Prefetch objects side by side."""
+
+        def get(name: str) -> None:
+            with contextlib.suppress(OSError):
+                self._root.fetched.put(name, self._root.client.get(name))
+
+        self.beside([partial(get, self._prefix + name) for name in names])
+
+    def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
+        """Spare those who wait for the file a look."""
+        self._root.looks.missed(self._prefix + name, since, quiet_seconds)
+
+    def tag(self, name: str) -> str:
+        """Return the ETag that the storage answered."""
+        return self._root.tags.get(self._prefix + name)
+
+
+class ObjectAccess(TaskAccess):
+    """How other processes reach a place in an object store.
+
+    Args:
+        root: what the root's storages share.
+    """
+
+    def __init__(self, root: SharedRoot) -> None:
+        self._root = root
+
+    def sendable(self, storage: Storage) -> Storage:
+        """Return the same storage, with whose options it is pickled."""
+        sent = copy(storage)
+        assert isinstance(sent, ObjectStorage)
+        sent.is_sent = True
+        return sent
+
+    def sent_options(self) -> SentOptions | None:
+        """Return the options of its client."""
+        return self._root.options.for_tasks()
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """Return the settings for S3; with other storages, Hadoop goes by its own."""
+        return hadoop_settings(self._root.place, self._root.options)
+
+
+class ObjectCoordination(Coordination):
+    """The processes that use a root in an object store. Threads of one process queue; other processes race.
+
+    Args:
+        root: what the root's storages share.
+        root_uri: the root.
+    """
+
+    def __init__(self, root: SharedRoot, root_uri: str) -> None:
+        self._root = root
+        self._root_uri = root_uri
+
+    @property
+    def reach(self) -> Reach:
+        """Processes of all machines."""
+        return "everywhere"
+
+    def check_writable(self, *, required: bool = True) -> None:
+        """Create a key twice, and look what the storage says."""
+        try:
+            self._root.prove()
+        except PermissionError as cause:
+            if required:
+                raise TopicAuthorizationFailedError(
+                    f"{self._root_uri} may not be written to: {cause.strerror}"
+                ) from None
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Queue behind other threads of this process; other processes are not waited for."""
+        return self._root.queues.turn(name, deadline, meanwhile)
+
+    def leases(self) -> Leases:
+        """Return heartbeats that are small objects."""
+        return self._root.leases
+
+    def now_ns(self) -> int:
+        """Return the time by the storage's clock, to a second or so."""
+        return self._root.now_ns()
+
+
+class ObjectStorage(Storage):
+    """Objects below a root, by `open_objects`; `Storage` says what each method guarantees.
+
+    Args:
+        root: what the root's stores share.
+        root_uri: the root.
+        folder: the one below it that this is.
+    """
+
+    uri: str = ""
+
+    def __init__(self, root: SharedRoot, root_uri: str, folder: str = "") -> None:
+        self._root = root
+        self.is_sent = False
+        """Whether it is pickled with its options."""
+        self._root_uri = root_uri
+        self._folder = folder
+        self._prefix = f"{folder}/" if folder else ""
+        self.uri = f"{root_uri}/{folder}" if folder else root_uri
+        self.scheduler: ObjectScheduler = ObjectScheduler(root, root_uri, self._prefix)
+        self.tasks = ObjectAccess(root)
+        self.coordination = ObjectCoordination(root, root_uri)
+
+    def __repr__(self) -> str:
+        """For error messages: never with options."""
+        return f"ObjectStorage({self.uri!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., ObjectStorage], tuple[str, str, StorageOptions | None]]:
+        """Options hold secrets, so they go along only where somebody has asked for it."""
+        opened = partial(_reopened, impatient=True) if self._root.impatient else _reopened
+        return opened, (self._root_uri, self._folder, self._root.options.for_tasks() if self.is_sent else None)
+
+    def at(self, folder: str) -> ObjectStorage:
+        """The store of a folder below."""
+        below = ObjectStorage(self._root, self._root_uri, self._prefix + folder)
+        below.is_sent = self.is_sent
+        return below
+
+    @property
+    def impatient_client(self) -> ImpatientClient:
+        """The client of a root that is one of several."""
+        client = self._root.client
+        assert isinstance(client, ImpatientClient)
+        return client
+
+    def above(self) -> Iterator[ObjectStorage]:
+        """The places above the root, from the nearest one up to the bucket, asked with the root's options.
+
+        Requests there count as this root's, when the next place is taken.
+        """
+        path = self._root.place.path
+        while path:
+            path = path.rpartition("/")[0]
+            place = replace(self._root.place, path=path)
+            store = ObjectStorage(shared_root(place, self._root.options, impatient=self._root.impatient), place.uri)
+            before = store.scheduler.requests.get("list", 0)
+            yield store
+            self._root.client.count("list", store.scheduler.requests.get("list", 0) - before)
+
+    def holds(self, folder: str) -> bool:
+        """Whether there is any object in a folder, in one request.
+
+        Raises:
+            OSError: the storage does not say.
+        """
+        return self._root.client.holds(self._prefix + folder)
+
+    def read(self, name: str) -> bytes:
+        """Return the content of an object."""
+        return self.scheduler.read(name)
+
+    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
+        """Return the content of an object that may not exist yet."""
+        return self.scheduler.look(name, pace)
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
         """Create an object unless there is one; it survives every failure that the storage survives."""
@@ -246,14 +335,6 @@ class ObjectStorage(UnboundedStore):
         self._root.tags.put(self._prefix + name, tag)
         self._root.looks.made(self._prefix + name, content)
         return True
-
-    def tag(self, name: str) -> str:
-        """As the storage has answered."""
-        return self._root.tags.get(self._prefix + name)
-
-    def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
-        """Spare who waits for the file a look."""
-        self._root.looks.missed(self._prefix + name, since, quiet_seconds)
 
     def replace(self, name: str, content: bytes) -> None:
         """Write an object, over an older one if there is one."""
@@ -288,9 +369,6 @@ class ObjectStorage(UnboundedStore):
         """Names of the folders below, of which there are as many as objects make there be."""
         return self._root.client.folders(self._folder)
 
-    def make_folder(self, folder: str) -> None:
-        """There are no folders."""
-
     def copy(self, source: str, target: Storage, name: str) -> bool:
         """Copy an object within the store."""
         if not isinstance(target, ObjectStorage) or target._root is not self._root:  # noqa: SLF001
@@ -299,36 +377,12 @@ class ObjectStorage(UnboundedStore):
         self._root.client.copy(self._prefix + source, target._prefix + name)  # noqa: SLF001 - another of the same class
         return False
 
-    def discard(self, name: str) -> None:
-        """Try to remove an object that nobody names."""
-        with contextlib.suppress(OSError):
-            self.remove(name)
-
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, *, quietly: bool = False) -> None:
         """Remove an object."""
         try:
             self._root.client.delete(self._prefix + name)
+        except OSError:
+            if not quietly:
+                raise
         finally:
             self._root.looks.forget(self._prefix + name)
-
-    def sync(self, name: str) -> None:
-        """An object that was acknowledged is as safe as the storage makes it."""
-
-    def turn(
-        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
-    ) -> AbstractContextManager[None]:
-        """Queue behind other threads of this process; other processes are not waited for."""
-        return self._root.queues.turn(name, deadline, meanwhile)
-
-    def forget_turns(self, names: Iterable[str]) -> int:
-        """Nothing is left behind."""
-        del names
-        return 0
-
-    def leases(self) -> Leases:
-        """Heartbeats as small objects."""
-        return self._root.leases
-
-    def now_ns(self) -> int:
-        """The storage's clock, to a second or so."""
-        return self._root.now_ns()

@@ -80,7 +80,7 @@ def open_parquet(store: Storage, name: str, buffer_size: int = 0, *, whole: bool
     try:
         return _OwnFile(
             source,
-            pre_buffer=store.reach == "everywhere" and not buffer_size and not whole,
+            pre_buffer=store.coordination.reach == "everywhere" and not buffer_size and not whole,
             buffer_size=buffer_size,
             coerce_int96_timestamp_unit="us",
             page_checksum_verification=True,
@@ -114,7 +114,7 @@ def sound(
     try:
         return read(store)
     except failed as cause:
-        for other in store.elsewhere():
+        for other in store.tasks.elsewhere():
             try:
                 found = read(other)
             except failed:

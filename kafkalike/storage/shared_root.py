@@ -112,7 +112,7 @@ class SharedRoot:
         self._looked = 0.0
 
     def shared(self, name: Hashable, make: Callable[[], T]) -> T:
-        """See `Storage.shared`."""
+        """See `Scheduler.shared`."""
         with self._shared_mutex:
             found: T | None = self._shared.get(name)
             if found is None:

@@ -152,7 +152,7 @@ def test_a_snapshot_holds_the_same_as_json(groups: Cluster) -> None:
 
 def test_a_cluster_without_anything_is_up(cluster: Cluster) -> None:
     """No topics, no groups; only the root."""
-    if cluster.store.reach == "machine":
+    if cluster.store.coordination.reach == "machine":
         if "," in cluster.root:
             # Several roots are a cluster once something was written.
             cluster.create_topic("t", 1, {})

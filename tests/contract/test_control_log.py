@@ -221,7 +221,7 @@ class ObservedStore(LocalStorage):
     opened: ClassVar[list[str]] = []
 
     def at(self, folder: str) -> ObservedStore:
-        return ObservedStore(f"{self.uri}/{folder}", self._root)
+        return ObservedStore(f"{self.uri}/{folder}", self.coordination)
 
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
         self.opened.append(name)

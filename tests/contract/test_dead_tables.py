@@ -114,8 +114,8 @@ def test_a_run_that_is_killed_is_finished_by_the_next(cluster: Cluster, store: M
     for kills_at in range(left):
 
         class Killing(MemoryStorage):
-            def remove(self, name: str) -> None:
-                super().remove(name)
+            def remove(self, name: str, *, quietly: bool = False) -> None:
+                super().remove(name, quietly=quietly)
                 removed.append(name)
                 raise KilledError
 

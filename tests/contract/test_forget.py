@@ -38,6 +38,7 @@ from kafkalike.model.maintenance.purge_certificate import Certificate, parse_cer
 from kafkalike.model.maintenance.record_removal import Taking, runs_of
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.record_batch import RecordBatch
+from kafkalike.storage.port import copies_of
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records
@@ -478,10 +479,10 @@ def test_a_certificate_notices_records_files_and_keys_that_are_back(root: str) -
     log.append(keyed(("x", KEY.decode("latin-1")), at_ms=NOW))
     with_value = findings(root, certificate, KEY)
     # Where there are several roots, at one that is not asked first.
-    place = (log.files.copies() or [log.files])[-1]
+    place = (list(copies_of(log.files)) or [log.files])[-1]
     place.replace(made.removed[0].path, files[made.removed[0].path])
     with_file = findings(root, certificate, KEY)
-    for place in log.files.copies() or [log.files]:
+    for place in copies_of(log.files) or [log.files]:
         place.replace(made.added[0].path, files[made.removed[0].path])
     with_change = findings(root, certificate)
 

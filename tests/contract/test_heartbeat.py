@@ -45,7 +45,7 @@ def member(cluster: Cluster, **settings: object) -> KafkaConsumer:
 def test_a_heartbeat_comes_less_often_where_it_costs_money(cluster: Cluster) -> None:
     """Others in the group know how often; what the user says counts. The session is Kafka's everywhere."""
     cluster.create_topic("t", 1, {})
-    far = cluster.store.far
+    far = cluster.store.scheduler.is_remote
     with (
         KafkaConsumer("t", bootstrap_servers=cluster, group_id="g", client_id="default") as consumer,
         KafkaConsumer(

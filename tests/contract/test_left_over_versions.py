@@ -593,7 +593,7 @@ def test_a_former_head_gets_no_checkpoint_of_what_it_does_not_have(
     for number in range(12):
         roots.append(str(number))
     version = roots.log().version + 1
-    copies = ReplicatedStore.copies
+    copies = ReplicatedStore.answering
     slept: list[int] = []
 
     def asked(self: ReplicatedStore) -> Any:
@@ -609,7 +609,7 @@ def test_a_former_head_gets_no_checkpoint_of_what_it_does_not_have(
     log = cluster.log("t")
     assert isinstance(log, TopicLog)
     with monkeypatch.context() as patch:
-        patch.setattr(ReplicatedStore, "copies", asked)
+        patch.setattr(ReplicatedStore, "answering", asked)
         patch.setattr(log_cleaner, "INTERVAL", 1)
         patch.setattr(log_cleaner, "load_snapshot", lambda files, _: load_snapshot(files, version))
         log.clean_log()

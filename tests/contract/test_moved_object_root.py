@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from obstore.store import LocalStorage, S3Store
+from obstore.store import LocalStore, S3Store
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.connect import connect
@@ -29,7 +29,7 @@ def in_bucket(server: ObjectServer, prefix: str) -> S3Store:
     return S3Store(BUCKET, prefix=prefix, config=options, client_options={"allow_http": allow == "true"})
 
 
-def copied(source: LocalStorage | S3Store, to: LocalStorage | S3Store) -> int:
+def copied(source: LocalStore | S3Store, to: LocalStore | S3Store) -> int:
     """Copy all files as they are listed, but locks; those that are there with the same size are left out."""
     there = {one["path"]: one["size"] for some in to.list() for one in some}
     count = 0
@@ -66,12 +66,12 @@ def test_a_root_moves_to_a_bucket_and_back(server: ObjectServer, tmp_path: Path)
     sent(str(disk), None, b"one")
     assert read(str(disk), None) == [b"one"]
 
-    copied(LocalStorage(disk), in_bucket(server, "moved"))
+    copied(LocalStore(disk), in_bucket(server, "moved"))
     sent(bucket, server.options, b"two")
     assert read(bucket, server.options) == [b"two"]
     assert call(connect(bucket, server.options), "verify").code == 0
 
-    copied(in_bucket(server, "moved"), LocalStorage(back, mkdir=True))
+    copied(in_bucket(server, "moved"), LocalStore(back, mkdir=True))
     sent(str(back), None, b"three")
     assert read(str(back), None) == [b"three"]
     assert call(connect(str(back)), "verify").code == 0

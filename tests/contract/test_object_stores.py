@@ -192,7 +192,7 @@ def test_credentials_that_may_not_write_are_told_at_the_first_write(server: Obje
     assert isinstance(cluster, Cluster)
 
     with pytest.raises(TopicAuthorizationFailedError, match="403"):
-        cluster.store.check_writable()
+        cluster.store.coordination.check_writable()
 
 
 @pytest.mark.usefixtures("place")
@@ -205,11 +205,11 @@ def test_a_store_that_is_sent_to_tasks_takes_its_options_along(
     monkeypatch.setenv("AWS_SESSION_TOKEN", "another")
     monkeypatch.setenv("AZURE_STORAGE_SAS_KEY", "sv=another")
 
-    sent = pickle.loads(pickle.dumps(store.for_tasks().at("t")))  # noqa: S301 - as Spark does it
+    sent = pickle.loads(pickle.dumps(store.tasks.sendable(store).at("t")))  # noqa: S301 - as Spark does it
 
     assert sent.read_range("file", 2, 5).to_pybytes() == b"234"
     assert pickle.loads(pickle.dumps(sent)).read("file") == b"0123456789"  # noqa: S301
-    assert [secret for secret in SECRETS if secret in repr(sent) + repr(store.sent_options())] == []
+    assert [secret for secret in SECRETS if secret in repr(sent) + repr(store.tasks.sent_options())] == []
 
 
 def test_a_child_after_a_fork_is_told_so(server: ObjectServer) -> None:
@@ -303,7 +303,7 @@ def test_a_table_with_many_versions_is_opened_by_its_checkpoint(place: str) -> N
 def test_a_store_keeps_its_word_through_each_fault(server: ObjectServer, proxy: FaultProxy, fault: str) -> None:
     """A put says that it created the object, or that it did not, or that it does not know; reads are right or fail."""
     store = object_store(server.behind(proxy.port))
-    store.check_writable()
+    store.coordination.check_writable()
     direct = object_store(server, store.uri)
     big = bytes(PART_BYTES + 1)
     proxy.plan.late_seconds = 0.1

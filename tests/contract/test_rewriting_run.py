@@ -598,7 +598,7 @@ def test_the_lock_files_of_a_deleted_topic_go_with_it_or_with_the_next_run(root:
     locks = Path(root, "__locks")
     busy = TableLock(str(locks), maintenance_turn("a"))
 
-    with cluster.store.turn(maintenance_turn("a"), Deadline(SYSTEM_CLOCK, 0)):
+    with cluster.store.coordination.turn(maintenance_turn("a"), Deadline(SYSTEM_CLOCK, 0)):
         cluster.delete_topic("a")
         of_a = frozenset().union(*(TableLock(str(locks), turn).files for turn in turns_of("a")))
         assert {path.name for path in locks.iterdir()} & of_a == busy.files

@@ -141,7 +141,7 @@ def test_buckets_of_one_name_at_several_servers_are_refused_to_hadoop_and_no_sec
     cluster.create_topic("t", 1, {})
 
     with pytest.raises(KafkaConfigurationError, match="several roots are in buckets called bucket") as refused:
-        cluster.store.hadoop_settings()
+        cluster.store.tasks.hadoop_settings()
 
     assert next(iter(place.options.values()))["secret_access_key"] not in str(refused.value)
 
@@ -178,15 +178,15 @@ def test_tasks_elsewhere_read_with_what_was_sent_along(place: Cluster) -> None:
     files = cluster.files_of(cluster.topic("t"))
     path = next(entry.name for entry in files.list(deep=True) if entry.name.endswith(".parquet"))
 
-    sent = pickle.loads(pickle.dumps(files.for_tasks()))  # noqa: S301
-    root = pickle.loads(pickle.dumps(cluster.store.for_tasks()))  # noqa: S301
+    sent = pickle.loads(pickle.dumps(files.tasks.sendable(files)))  # noqa: S301
+    root = pickle.loads(pickle.dumps(cluster.store.tasks.sendable(cluster.store)))  # noqa: S301
 
     assert sent.read(path) == files.read(path)
     assert root.at(cluster.topic("t").location).read(path) == files.read(path)
     secret = next(iter(place.options.values()))["secret_access_key"].encode()
     assert secret not in pickle.dumps(files)
     assert secret not in pickle.dumps(cluster.store)
-    assert secret in pickle.dumps(cluster.store.for_tasks())
+    assert secret in pickle.dumps(cluster.store.tasks.sendable(cluster.store))
 
 
 def test_two_of_three_roots_are_lost_for_good_and_what_was_acknowledged_is_there_after_recover(place: Cluster) -> None:

@@ -89,14 +89,14 @@ def test_a_store_below_has_its_own_names(store: Storage) -> None:
 
 def test_a_listing_says_names_sizes_and_times(store: Storage) -> None:
     """The times by the storage's own clock, which tells whole seconds in an object store."""
-    before = store.now_ns() // 1_000_000
+    before = store.coordination.now_ns() // 1_000_000
     table = store.at("t")
     table.make_folder("_delta_log")
     table.put_if_absent("_delta_log/0.json", b"xyz")
     for name in ("partition=0/a.parquet", "partition=1/b.parquet", "c.parquet"):
         with table.open_output(name) as stream:
             stream.write(b"12345")
-    after = store.now_ns() // 1_000_000
+    after = store.coordination.now_ns() // 1_000_000
 
     assert {e.name: e.size for e in table.list("_delta_log")} == {"0.json": 3}
     assert {e.name for e in table.list()} == {"c.parquet"}
@@ -145,13 +145,15 @@ def test_calls_beside_each_other_give_their_results_in_order_and_have_ended_when
             raise OSError("one")
         return threading.get_ident() if number == 0 else number
 
-    assert store.beside([]) == []
-    assert store.beside([lambda: call(0), lambda: call(2), lambda: call(3)]) == [threading.get_ident(), 2, 3]
+    assert store.scheduler.beside([]) == []
+    assert store.scheduler.beside([lambda: call(0), lambda: call(2), lambda: call(3)]) == [threading.get_ident(), 2, 3]
     ended.clear()
     with pytest.raises(OSError, match="one"):
-        store.beside([lambda: call(0), lambda: call(1), lambda: call(2)] if store.far else [lambda: call(1)])
+        store.scheduler.beside(
+            [lambda: call(0), lambda: call(1), lambda: call(2)] if store.scheduler.is_remote else [lambda: call(1)]
+        )
 
-    assert sorted(ended) == ([0, 1, 2] if store.far else [1])
+    assert sorted(ended) == ([0, 1, 2] if store.scheduler.is_remote else [1])
 
 
 def test_folders_whose_names_begin_alike_are_told_apart(store: Storage) -> None:
@@ -276,7 +278,7 @@ def test_what_is_removed_is_gone_and_may_be_removed_again(store: Storage) -> Non
 
     for _ in range(2):
         store.remove("a")
-        store.discard("b")
+        store.remove("b", quietly=True)
 
     assert store.list() == []
 
@@ -286,14 +288,14 @@ def test_turns_come_in_order_and_end_with_the_deadline(store: Storage) -> None:
     looked: list[int] = []
 
     def wait(timeout_ms: float) -> None:
-        with store.turn("t", Deadline(SYSTEM_CLOCK, timeout_ms), lambda: looked.append(1)):
+        with store.coordination.turn("t", Deadline(SYSTEM_CLOCK, timeout_ms), lambda: looked.append(1)):
             looked.append(2)
 
-    with ThreadPoolExecutor(1) as pool, store.turn("t", Deadline(SYSTEM_CLOCK, 60_000)):
+    with ThreadPoolExecutor(1) as pool, store.coordination.turn("t", Deadline(SYSTEM_CLOCK, 60_000)):
         with pytest.raises(KafkaTimeoutError, match="nothing was written"):
             pool.submit(wait, 50).result()
         waiting = pool.submit(wait, 60_000)
-        with store.turn("another", Deadline(SYSTEM_CLOCK, 60_000)):
+        with store.coordination.turn("another", Deadline(SYSTEM_CLOCK, 60_000)):
             assert not waiting.done()
 
     waiting.result()
@@ -305,7 +307,7 @@ def test_the_first_turns_of_two_threads_meet(store: Storage, monkeypatch: pytest
     looks = os.path.isdir
 
     def take(name: str) -> None:
-        with store.turn(name, Deadline(SYSTEM_CLOCK, 60_000)):
+        with store.coordination.turn(name, Deadline(SYSTEM_CLOCK, 60_000)):
             pass
 
     def another_first(path: str) -> bool:
@@ -321,8 +323,8 @@ def test_the_first_turns_of_two_threads_meet(store: Storage, monkeypatch: pytest
 
 def test_each_heartbeat_is_told_from_the_last_one(store: Storage) -> None:
     """Also two within a second; by the storage's time, so that silence can be measured."""
-    leases = store.leases()
-    before = store.now_ns()
+    leases = store.coordination.leases()
+    before = store.coordination.now_ns()
     seen = []
     for _ in range(3):
         leases.renew("g", "m")

@@ -192,7 +192,7 @@ class Hooked(UnqueuedStore):
         """What happens, by how the name of the file begins that is made or looked for."""
 
     def at(self, folder: str) -> Hooked:
-        return Hooked(f"{self.uri}/{folder}", self._root, self.hooks)
+        return Hooked(f"{self.uri}/{folder}", self.coordination, self.hooks)
 
     def _passes(self, call: str) -> None:
         if call in self.hooks:

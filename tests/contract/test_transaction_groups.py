@@ -180,7 +180,7 @@ def test_a_group_that_moved_on_in_another_process_is_told_at_once(
     """
     del producer_of
     elsewhere: Any = open_log_cluster(elsewhere=True)
-    tries = 10_000 if getattr(elsewhere, "store", None) is not None and elsewhere.store.far else 1
+    tries = 10_000 if getattr(elsewhere, "store", None) is not None and elsewhere.store.scheduler.is_remote else 1
     with (
         KafkaProducer(bootstrap_servers=elsewhere, transactional_id="elsewhere") as producer,
         KafkaConsumer("t", bootstrap_servers=log_cluster, group_id="g", enable_auto_commit=False) as member,

@@ -694,7 +694,7 @@ def test_a_groups_table_that_began_anew_is_not_believed(open_log_cluster: Opener
     cluster = open_log_cluster()
     assert isinstance(cluster, Cluster)
     a, _ = two_topics(cluster)
-    if cluster.store.reach == "process":
+    if cluster.store.coordination.reach == "process":
         pytest.skip("one process that knows the table has it in memory: nobody opens it elsewhere")
     one = session(cluster)
     for number in range(1, 4):

@@ -19,7 +19,7 @@ import pytest
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.replication.cluster.broker_store import BrokerRoot
+from kafkalike.replication.cluster.broker_storage import BrokerStorage
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.locks.lock import TableLock
 from kafkalike.storage.locks.try_lock import try_lock
@@ -40,18 +40,18 @@ def at_once() -> Deadline:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> BrokerRoot:
+def root(tmp_path: Path) -> BrokerStorage:
     """The first root of a cluster."""
     cluster = on_three_disks(tmp_path)
     cluster.create_topic("t", 1, {})
     cluster.settle()
     root = cluster.store.root_of(1)
-    with root.turn("t", at_once()):
+    with root.coordination.turn("t", at_once()):
         """Its files are there."""
     return root
 
 
-def plain(root: BrokerRoot) -> TableLock:
+def plain(root: BrokerStorage) -> TableLock:
     """The same lock as processes of other releases take it."""
     return TableLock(f"{root.uri}/__locks", "t")
 
@@ -60,42 +60,42 @@ def opened(folder: Path) -> int:
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def test_it_keeps_others_out_until_it_is_let_go(root: BrokerRoot) -> None:
-    with root.turn("t", at_once()):
-        with pytest.raises(KafkaTimeoutError), root.turn("t", at_once()):
+def test_it_keeps_others_out_until_it_is_let_go(root: BrokerStorage) -> None:
+    with root.coordination.turn("t", at_once()):
+        with pytest.raises(KafkaTimeoutError), root.coordination.turn("t", at_once()):
             pass
         with pytest.raises(KafkaTimeoutError, match="another thread of this process"), plain(root).held(at_once()):
             pass
 
-    with plain(root).held(at_once()), pytest.raises(KafkaTimeoutError), root.turn("t", at_once()):
+    with plain(root).held(at_once()), pytest.raises(KafkaTimeoutError), root.coordination.turn("t", at_once()):
         pass
-    with root.turn("t", at_once()):
+    with root.coordination.turn("t", at_once()):
         pass
 
 
-def test_nobody_is_overtaken_who_queues(root: BrokerRoot) -> None:
+def test_nobody_is_overtaken_who_queues(root: BrokerStorage) -> None:
     """Who queues has the lock of the queue's file."""
     with Path(root.uri, "__locks", "t.lock.turn").open("rb+") as queue:
         fcntl.flock(queue, fcntl.LOCK_EX)
 
-        with pytest.raises(KafkaTimeoutError), root.turn("t", at_once()):
+        with pytest.raises(KafkaTimeoutError), root.coordination.turn("t", at_once()):
             pass
 
 
-def test_files_of_it_that_were_removed_are_made_again(root: BrokerRoot) -> None:
-    with root.turn("t", at_once()):
+def test_files_of_it_that_were_removed_are_made_again(root: BrokerStorage) -> None:
+    with root.coordination.turn("t", at_once()):
         assert not plain(root).discard()
     assert plain(root).discard()
     assert not list(Path(root.uri, "__locks").glob("t.lock*"))
 
-    with root.turn("t", at_once()), pytest.raises(KafkaTimeoutError), plain(root).held(at_once()):
+    with root.coordination.turn("t", at_once()), pytest.raises(KafkaTimeoutError), plain(root).held(at_once()):
         pass
 
 
-def test_nothing_is_made_where_the_root_is_gone(root: BrokerRoot) -> None:
+def test_nothing_is_made_where_the_root_is_gone(root: BrokerStorage) -> None:
     Path(root.uri).rename(f"{root.uri}.away")
 
-    with pytest.raises(OSError, match="not there"), root.turn("t", at_once()):
+    with pytest.raises(OSError, match="not there"), root.coordination.turn("t", at_once()):
         pass
 
     assert not Path(root.uri).exists()
@@ -142,10 +142,10 @@ def test_one_that_cannot_be_let_go_is_when_the_root_answers_again(tmp_path: Path
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_child_does_not_hold_it(root: BrokerRoot) -> None:
+def test_a_forked_child_does_not_hold_it(root: BrokerStorage) -> None:
     """The child lives on when the turn is over, and does not let its parent's go when it ends."""
     ended, end = os.pipe()
-    with root.turn("t", at_once()):
+    with root.coordination.turn("t", at_once()):
         child = os.fork()
         if child == 0:
             os.close(end)
@@ -197,13 +197,15 @@ def test_a_child_that_is_forked_while_it_is_taken_keeps_nobody_out(tmp_path: Pat
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_child_does_not_wait_for_a_root_that_hangs(root: BrokerRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_does_not_wait_for_a_root_that_hangs(
+    root: BrokerStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To close a file may hang, too."""
     parent, close, calls = os.getpid(), os.close, calls_of(root.uri)
     monkeypatch.setattr(calls, "seconds", 0.05)
     monkeypatch.setattr(os, "close", lambda handle: close(handle) if os.getpid() == parent else signal.pause())
 
-    with root.turn("t", Deadline(SYSTEM_CLOCK, 10_000)):
+    with root.coordination.turn("t", Deadline(SYSTEM_CLOCK, 10_000)):
         child = os.fork()
         if child == 0:
             os._exit(7)
@@ -340,7 +342,7 @@ def _open_files() -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "within", ["storage/timeouts.py", "locks/try_lock.py", "cluster/bounded_store.py", "tables/roots.py"]
+    "within", ["storage/timeouts.py", "locks/try_lock.py", "cluster/broker_storage.py", "tables/roots.py"]
 )
 def test_an_append_that_is_interrupted_lets_its_turn_go(tmp_path: Path, within: str) -> None:
     """Without the garbage collector, which would do it some time."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.clock import Deadline
-from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.local import FolderCoordination, LocalStorage
 
 if TYPE_CHECKING:
     from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
@@ -20,17 +20,24 @@ if TYPE_CHECKING:
     from tests.tools.object_servers import ObjectServer
 
 
-class UnqueuedStore(LocalStorage):
-    """A folder whose writers take no turns: what holds then rests on compare-and-set alone."""
-
-    def at(self, folder: str) -> UnqueuedStore:
-        return UnqueuedStore(f"{self.uri}/{folder}", self._root)
+class UnqueuedCoordination(FolderCoordination):
+    """That of a folder whose writers take no turns: what holds then rests on compare-and-set alone."""
 
     @contextmanager
     def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
         del name, deadline
         meanwhile()
         yield
+
+
+class UnqueuedStore(LocalStorage):
+    """A folder whose writers take no turns."""
+
+    def __init__(self, uri: str, root: FolderCoordination | None = None) -> None:
+        super().__init__(uri, root or UnqueuedCoordination(uri))
+
+    def at(self, folder: str) -> UnqueuedStore:
+        return UnqueuedStore(f"{self.uri}/{folder}", self.coordination)
 
 
 def on_disk(root: str | Path, *, queue: bool = True, **settings: Any) -> Cluster:

@@ -7,13 +7,13 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
 
 from kafkalike.delta.layout import TRANSACTIONS
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.model.clock import Deadline
-from kafkalike.storage.memory import MemoryStorage
+from kafkalike.storage.memory import MemoryScheduler, MemoryStorage
 from kafkalike.storage.port import Entry, NotStoredError
+from tests.tools.far import EverywhereCoordination
 
 
 class NoThreads(Helpers):
@@ -86,6 +86,30 @@ class Mood:
         self.late.clear()
 
 
+class MoodyScheduler(MemoryScheduler):
+    """Requests that take long, half of the time: plans are made beside looks then."""
+
+    storage: EverywhereStore
+
+    @property
+    def is_remote(self) -> bool:
+        return self.storage.mood.far
+
+    @property
+    def combines(self) -> bool:
+        return True
+
+
+class UnqueuedEverywhere(EverywhereCoordination):
+    """Files that every machine is said to see, and no turns."""
+
+    @contextmanager
+    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+        del name, deadline
+        meanwhile()
+        yield
+
+
 class EverywhereStore(MemoryStorage):
     """Files that every machine is said to see, and no turns. Trouble befalls tables' logs, what waits beside them, and
     where it is meant, what is staged for transactions.
@@ -96,21 +120,10 @@ class EverywhereStore(MemoryStorage):
     """
 
     def __init__(self, clock: SimulatedClock, mood: Mood) -> None:
-        super().__init__(now_ns=lambda: clock.now_ms() * 1_000_000)
+        super().__init__()
         self.mood = mood
-
-    @property
-    def reach(self) -> Literal["everywhere"]:
-        return "everywhere"
-
-    @property
-    def combines(self) -> bool:
-        return True
-
-    @property
-    def far(self) -> bool:
-        """Plans are made beside looks, half of the time."""
-        return self.mood.far
+        self.scheduler = MoodyScheduler(self)
+        self.coordination = UnqueuedEverywhere(lambda: clock.now_ms() * 1_000_000)
 
     def _meant(self, name: str) -> bool:
         if threading.current_thread() is not threading.main_thread():
@@ -159,15 +172,9 @@ class EverywhereStore(MemoryStorage):
                 raise OSError("still under way")
         super().replace(name, content)
 
-    def discard(self, name: str) -> None:
-        if self._meant(name):
+    def remove(self, name: str, *, quietly: bool = False) -> None:
+        if quietly and self._meant(name):
             self.mood.between(f"discard {name}")
             if self.mood.broken():
                 return
-        super().discard(name)
-
-    @contextmanager
-    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
-        del name, deadline
-        meanwhile()
-        yield
+        super().remove(name, quietly=quietly)

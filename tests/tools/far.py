@@ -5,13 +5,33 @@ from __future__ import annotations
 import zlib
 from typing import Literal
 
-from kafkalike.storage.memory import MemoryStorage
+from kafkalike.storage.memory import MemoryCoordination, MemoryScheduler, MemoryStorage
 from kafkalike.storage.port import Entry
 
 
 def tag_of(content: bytes) -> str:
     """What a store in memory calls a content, as an ETag does."""
     return f"{zlib.crc32(content):08x}"
+
+
+class RemoteScheduler(MemoryScheduler):
+    """Requests that take long and cost money."""
+
+    @property
+    def is_remote(self) -> bool:
+        return True
+
+    @property
+    def combines(self) -> bool:
+        return True
+
+
+class EverywhereCoordination(MemoryCoordination):
+    """Files that every machine is said to see."""
+
+    @property
+    def reach(self) -> Literal["everywhere"]:
+        return "everywhere"
 
 
 class FarStore(MemoryStorage):
@@ -21,19 +41,9 @@ class FarStore(MemoryStorage):
         self.asked: list[str] = []
         """What was read, written and listed, in order; stores of folders share it."""
         self._ticks = [1_700_000_000_000]
-        super().__init__(now_ns=lambda: self._ticks[0] * 1_000_000)
-
-    @property
-    def reach(self) -> Literal["everywhere"]:
-        return "everywhere"
-
-    @property
-    def far(self) -> bool:
-        return True
-
-    @property
-    def combines(self) -> bool:
-        return True
+        super().__init__()
+        self.scheduler = RemoteScheduler(self)
+        self.coordination = EverywhereCoordination(lambda: self._ticks[0] * 1_000_000)
 
     def read(self, name: str) -> bytes:
         self.asked.append(f"get {self._prefix}{name}")

@@ -80,7 +80,7 @@ class Disk(LocalStorage):
     """A broker's folder, which nobody makes anew while it is away."""
 
     def at(self, folder: str) -> Disk:
-        return Disk(f"{self.uri}/{folder}", self._root)
+        return Disk(f"{self.uri}/{folder}", self.coordination)
 
     def make_folder(self, folder: str) -> None:
         for path in (self.uri, self.path(folder)):

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import Entry, Storage
+from tests.tools.clusters import UnqueuedCoordination
 
 STEP_SECONDS: Final = 0.0001
 """What one step takes by the schedule's clock."""
@@ -108,17 +108,11 @@ class ScheduledStore(LocalStorage):
     """A folder whose calls are steps of a schedule, and whose writers take no turns."""
 
     def __init__(self, uri: str, schedule: Schedule, root: Any = None) -> None:
-        super().__init__(uri, root)
+        super().__init__(uri, root or UnqueuedCoordination(uri))
         self._schedule = schedule
 
     def at(self, folder: str) -> ScheduledStore:
-        return ScheduledStore(f"{self.uri}/{folder}", self._schedule, self._root)
-
-    @contextmanager
-    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
-        del name, deadline
-        meanwhile()
-        yield
+        return ScheduledStore(f"{self.uri}/{folder}", self._schedule, self.coordination)
 
     def read(self, name: str) -> bytes:
         self._schedule.step()
@@ -157,13 +151,9 @@ class ScheduledStore(LocalStorage):
         self._schedule.step()
         return super().copy(source, target, name)
 
-    def discard(self, name: str) -> None:
+    def remove(self, name: str, *, quietly: bool = False) -> None:
         self._schedule.step()
-        super().discard(name)
-
-    def remove(self, name: str) -> None:
-        self._schedule.step()
-        super().remove(name)
+        super().remove(name, quietly=quietly)
 
     def sync(self, name: str) -> None:
         """Nothing here is about power failures."""

@@ -62,9 +62,10 @@ class ScriptedStore(MemoryStorage):
     def sync(self, name: str) -> None:
         self._step(self.syncs, f"sync {name}")
 
-    def discard(self, name: str) -> None:
-        self.calls.append(f"discard {name}")
-        super().discard(name)
+    def remove(self, name: str, *, quietly: bool = False) -> None:
+        if quietly:
+            self.calls.append(f"discard {name}")
+        super().remove(name, quietly=quietly)
 
     def size(self, name: str) -> int:
         return len(super().read(name))

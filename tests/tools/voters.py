@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from kafkalike.replication.tables.quorum_store import QuorumStore
 from kafkalike.replication.tables.voter_files import Voter
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import NotStoredError, Storage
+from tests.tools.clusters import UnqueuedCoordination
 
 
 class KilledError(BaseException):
@@ -51,7 +51,7 @@ class QuickStore(LocalStorage):
     """A folder that need not survive a power failure."""
 
     def at(self, folder: str) -> QuickStore:
-        return QuickStore(f"{self.uri}/{folder}", self._root)
+        return QuickStore(f"{self.uri}/{folder}", self.coordination)
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
         del durable
@@ -69,7 +69,7 @@ class SlowStore(QuickStore):
         self._clock, self._seconds = clock, seconds
 
     def at(self, folder: str) -> SlowStore:
-        return SlowStore(f"{self.uri}/{folder}", self._clock, self._seconds, self._root)
+        return SlowStore(f"{self.uri}/{folder}", self._clock, self._seconds, self.coordination)
 
     def read(self, name: str) -> bytes:
         self._clock.sleep(self._seconds)
@@ -84,7 +84,7 @@ class FullStore(QuickStore):
     """A folder whose disk is full: a new file has a name and no content."""
 
     def at(self, folder: str) -> FullStore:
-        return FullStore(f"{self.uri}/{folder}", self._root)
+        return FullStore(f"{self.uri}/{folder}", self.coordination)
 
     def open_output(self, name: str) -> Any:
         super().open_output(name).close()
@@ -107,7 +107,7 @@ class MortalStore(LocalStorage):
         self._life = life
 
     def at(self, folder: str) -> MortalStore:
-        return MortalStore(f"{self.uri}/{folder}", self._life, self._root)
+        return MortalStore(f"{self.uri}/{folder}", self._life, self.coordination)
 
     def read(self, name: str) -> bytes:
         found: bytes = self._life.ask(lambda: super(MortalStore, self).read(name))
@@ -123,11 +123,8 @@ class MortalStore(LocalStorage):
     def open_output(self, name: str) -> Any:
         return self._life.ask(lambda: super(MortalStore, self).open_output(name))
 
-    def discard(self, name: str) -> None:
-        self._life.ask(lambda: super(MortalStore, self).discard(name))
-
-    def remove(self, name: str) -> None:
-        self._life.ask(lambda: super(MortalStore, self).remove(name))
+    def remove(self, name: str, *, quietly: bool = False) -> None:
+        self._life.ask(lambda: super(MortalStore, self).remove(name, quietly=quietly))
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Any]:
         found: list[Any] = self._life.ask(lambda: super(MortalStore, self).list(folder, deep=deep, after=after))
@@ -218,13 +215,9 @@ class _Root(LocalStorage):
     """A root whose metadata are elsewhere."""
 
     def __init__(self, table: QuorumStore) -> None:
-        super().__init__(table.uri)
+        super().__init__(table.uri, UnqueuedCoordination(table.uri))
         self._table = table
 
     def at(self, folder: str) -> Any:
         assert folder == CLUSTER_METADATA
         return self._table
-
-    def turn(self, *_: object) -> Any:
-        """Nobody queues: it is for fairness alone."""
-        return contextlib.nullcontext()

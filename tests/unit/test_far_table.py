@@ -19,12 +19,21 @@ from kafkalike.delta.tailed_table import FAR_RECHECK_SECONDS
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.looks import Looks
-from kafkalike.storage.near import NearStore
-from kafkalike.storage.port import NOW, Pace
+from kafkalike.storage.port import NOW, Pace, Storage
+from tests.tools.far import RemoteScheduler
 from tests.tools.scripted_store import ScriptedStore, SleptClock
 from tests.unit.test_table_steps import Appends, World, segment_of
 
 WAITING = Pace(longest=60.0)
+
+
+class FarScheduler(RemoteScheduler):
+    """Tells its store what is missing."""
+
+    storage: FarStore
+
+    def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
+        self.storage.missing.append((name, since, quiet_seconds))
 
 
 class FarStore(ScriptedStore):
@@ -32,23 +41,13 @@ class FarStore(ScriptedStore):
 
     def __init__(self) -> None:
         super().__init__()
+        self.scheduler = FarScheduler(self)
         self.looks = Looks()
         self.missing: list[tuple[str, float, float]] = []
         """What it was told is not there: file, since when, and for how many seconds nothing has come."""
 
-    def note_missing(self, name: str, since: float, quiet_seconds: float) -> None:
-        self.missing.append((name, since, quiet_seconds))
-
-    @property
-    def far(self) -> bool:
-        return True
-
-    @property
-    def combines(self) -> bool:
-        return True
-
     def look(self, name: str, pace: Pace = NOW) -> bytes | None:
-        return self.looks.look(name, pace, lambda: NearStore.look(self, name))
+        return self.looks.look(name, pace, lambda: Storage.look(self, name))
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
         made = super().put_if_absent(name, content, durable=durable)
@@ -214,12 +213,20 @@ def test_a_look_at_the_version_before_that_is_older_than_the_plan_says_nothing(f
     assert far.calls()[-2:] == ["put 2", "size 1"]
 
 
-class AloneStore(FarStore):
-    """A storage that wants to be spared, and whose writers do not commit for each other."""
+class AloneScheduler(FarScheduler):
+    """Writers do not commit for each other."""
 
     @property
     def combines(self) -> bool:
         return False
+
+
+class AloneStore(FarStore):
+    """A storage that wants to be spared, and whose writers do not commit for each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduler = AloneScheduler(self)
 
 
 def test_where_nobody_commits_for_others_a_plan_waits_for_its_look(far: Far) -> None:

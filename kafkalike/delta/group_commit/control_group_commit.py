@@ -147,7 +147,7 @@ class ControlGroupCommit(Generic[S, R]):
     def change(self, plan: Plan[Any], deadline: Deadline) -> Landed | Unchanged[Any]:
         """See `Appends`."""
         table = self.rows.table
-        questions = table.questions if table.store.far else None
+        questions = table.questions if table.store.scheduler.is_remote else None
         landed = table.change(plan, deadline, self.rows.sound, questions=questions)
         if isinstance(landed, Landed):
             if landed.version % MERGE_INTERVAL == 0:

@@ -105,12 +105,12 @@ class StagingArea:
 
     def discard(self, part: WaitingAppend) -> None:
         """Try to remove the file of an append that was taken."""
-        self._store.discard(f"{FOLDER}/{part.name}")
+        self._store.remove(f"{FOLDER}/{part.name}", quietly=True)
 
     def note_room(self, room: Room, *, wanted: bool) -> None:
         """Try to put a word that others are to give way, or to take it away: nothing rests on it."""
         if not wanted:
-            self._store.discard(f"{FOLDER}/{room.name}")
+            self._store.remove(f"{FOLDER}/{room.name}", quietly=True)
             return
         with contextlib.suppress(OSError):
             self._store.put_if_absent(f"{FOLDER}/{room.name}", ROOM)
@@ -137,7 +137,7 @@ class StagingArea:
         with storage_errors(self._store.uri):
             entries = self._store.list(FOLDER)
         # Whoever is alone need not know the storage's time, which a process learns by five requests.
-        now_ms = self._store.now_ns() // 1_000_000 if entries else 0
+        now_ms = self._store.coordination.now_ns() // 1_000_000 if entries else 0
         rooms = {asked: now_ms - e.modified_ms for e in entries if (asked := parse_room(e.name)) is not None}
         if gives_way(rooms, room):
             return GIVES_WAY
@@ -163,7 +163,7 @@ class StagingArea:
         """Contents of files, read side by side; None for one that is gone or cannot be read now."""
         found: list[bytes | None] = []
         for at in range(0, len(names), READ_BESIDE):
-            found += self._store.beside([partial(self._read, name) for name in names[at : at + READ_BESIDE]])
+            found += self._store.scheduler.beside([partial(self._read, name) for name in names[at : at + READ_BESIDE]])
         return found
 
     def _read(self, name: str) -> bytes | None:
@@ -181,7 +181,7 @@ class StagingArea:
         wanted = range(part.base + 1, version + 1)
         for at in range(0, min(len(wanted), MOST_RECALLED), READ_BESIDE):
             with storage_errors(self._store.uri):
-                found = self._store.beside([partial(self._commit, v) for v in wanted[at : at + READ_BESIDE]])
+                found = self._store.scheduler.beside([partial(self._commit, v) for v in wanted[at : at + READ_BESIDE]])
             for commit in found:
                 if commit is None:
                     raise self._forgotten(part)

@@ -53,7 +53,7 @@ class CallView:
         """
         known = self._metadata
         # Where a look costs nothing, each one asks the storage.
-        if known is None or (self._metadata_waited and not waiting and self._cluster.store.far):
+        if known is None or (self._metadata_waited and not waiting and self._cluster.store.scheduler.is_remote):
             known = self._metadata = self._cluster.metadata.refresh(waiting=waiting, since=self.since)
             self._metadata_waited = waiting
         return known

@@ -108,12 +108,12 @@ class Cluster:
         self.clock = clock
         self._add_root = add_root
         self.defaults = ServerDefaults(name, lambda: self.metadata, clock, read, several=self.several, took=self._took)
-        far_tail = OBJECTS_TAIL_SECONDS if store.far else REMOTE_TAIL_SECONDS
-        self.tail_interval = far_tail if store.reach == "everywhere" else LOCAL_TAIL_SECONDS
+        far_tail = OBJECTS_TAIL_SECONDS if store.scheduler.is_remote else REMOTE_TAIL_SECONDS
+        self.tail_interval = far_tail if store.coordination.reach == "everywhere" else LOCAL_TAIL_SECONDS
         """Seconds a waiting reader should let pass between two looks at the log's tail."""
-        self.heartbeat_ms = FAR_HEARTBEAT_MS if store.far else HEARTBEAT_MS
+        self.heartbeat_ms = FAR_HEARTBEAT_MS if store.scheduler.is_remote else HEARTBEAT_MS
         """Time between two heartbeats, ms, of a group's member whose user does not say it."""
-        self.root_interval = FAR_ROOT_SECONDS if store.far else ROOT_SECONDS
+        self.root_interval = FAR_ROOT_SECONDS if store.scheduler.is_remote else ROOT_SECONDS
         """Seconds a reader should let pass between two looks whether the root is there at all."""
         self._is_root_checked = False
         self.helpers = Helpers()
@@ -213,7 +213,7 @@ class Cluster:
     @cached_property
     def leases(self) -> Leases:
         """Heartbeats of group members."""
-        return self.store.leases()
+        return self.store.coordination.leases()
 
     @cached_property
     def transactions(self) -> Transactions:
@@ -240,7 +240,7 @@ class Cluster:
     @property
     def requests(self) -> Mapping[str, int]:
         """Requests that this process has made of the root's object store, by kind, such as `get`; else empty."""
-        return self.store.requests
+        return self.store.scheduler.requests
 
     @property
     def there(self) -> bool:
@@ -249,14 +249,14 @@ class Cluster:
         Raises:
             KafkaStorageError: the storage refused.
         """
-        if self.store.far:
+        if self.store.scheduler.is_remote:
             # Whoever asks wants them next, or has just read them: one list for both.
             with contextlib.suppress(KafkaError):
                 self.metadata.look_once()
             if self.metadata.seen_within(JUST_SECONDS):
                 return True
         try:
-            since = self.metadata.version if self.store.far else 0
+            since = self.metadata.version if self.store.scheduler.is_remote else 0
             return bool(LogFiles.listed(self.store.at(CLUSTER_METADATA), since).commits)
         except OSError as cause:
             raise KafkaStorageError(f"{self.root} cannot be read: {cause}") from cause
@@ -381,7 +381,7 @@ class Cluster:
             Those that were opened, by topic; `log` opens the others, or says why it cannot.
         """
         wanted = set(names)
-        if len(wanted) <= 1 or not self.store.far:
+        if len(wanted) <= 1 or not self.store.scheduler.is_remote:
             return {}
         from kafkalike.log.cluster.prefetch import open_ahead
 
@@ -398,7 +398,7 @@ class Cluster:
         Returns:
             The `since` with which `TopicLog.refresh` takes what was seen.
         """
-        if not self.store.far:
+        if not self.store.scheduler.is_remote:
             # Where a look costs nothing, neither may this.
             return SYSTEM_CLOCK.monotonic()
         from kafkalike.log.cluster.prefetch import look_ahead

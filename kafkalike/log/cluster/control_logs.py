@@ -117,14 +117,14 @@ class ControlLogs:
             before_change: called before each change; it may refuse it, and say whether it is durable.
         """
         combined = None
-        if self._store.combines:
+        if self._store.scheduler.combines:
             # Kept while any client has it: with it, one look of the process tells all its members.
-            combined = self._store.shared(("groups", self._clock), self._combined_groups)
+            combined = self._store.scheduler.shared(("groups", self._clock), self._combined_groups)
         return ControlLog(
             self._groups_table() if combined is None else combined.rows,
             helpers=self._helpers,
             patience=GROUPS_PATIENCE_SECONDS,
-            plans_beside=self._store.far,
+            plans_beside=self._store.scheduler.is_remote,
             before_change=before_change,
             check_new=self._check_new,
             combined=combined,
@@ -171,7 +171,7 @@ class ControlLogs:
             ),
             helpers=self._helpers,
             longest_pause=METADATA_PAUSE_SECONDS,
-            plans_beside=self._store.far,
+            plans_beside=self._store.scheduler.is_remote,
             before_change=before_change,
             check_new=self._check_new,
         )

@@ -48,9 +48,9 @@ def check_not_enclosed(store: Storage) -> None:
 
 
 def _enclosing(store: Storage) -> EnclosingPlaces:
-    if store.reach == "machine":
+    if store.coordination.reach == "machine":
         return _in_folders(store.uri)
-    if not store.far:
+    if not store.scheduler.is_remote:
         return EnclosingPlaces(None, None)
     # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
     from kafkalike.storage.objects import ObjectStorage

@@ -40,7 +40,7 @@ def look_ahead(store: Storage, logs: Iterable[TopicLog], *, waiting: bool) -> fl
     names = [log.next_file for log in logs]
     asked = [name for name in names if name is not None]
     if len(asked) > 1:
-        store.look_ahead(asked, Pace(longest=LONGEST if waiting else 0.0))
+        store.scheduler.look_ahead(asked, Pace(longest=LONGEST if waiting else 0.0))
     return begun
 
 

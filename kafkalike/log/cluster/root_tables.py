@@ -142,7 +142,7 @@ class RootTables:
         if content is None:
             content = topic_creation(table_id, time_ms=self._clock.now_ms(), closed=True)
         try:
-            if self._store.reach == "machine":
+            if self._store.coordination.reach == "machine":
                 self._make_room(name, location)
             elif not is_later_life(location):
                 _refuse_cluster(name, files)
@@ -194,8 +194,8 @@ class RootTables:
     def discard(self, info: TopicInfo) -> None:
         """Remove a table that was made for a topic that does not come to be, if nobody else can have taken it."""
         if is_later_life(info.location):
-            self._store.at(info.location).discard(log_name(0))
-            if self._store.reach == "machine":
+            self._store.at(info.location).remove(log_name(0), quietly=True)
+            if self._store.coordination.reach == "machine":
                 shutil.rmtree(Path(self._root, info.location), ignore_errors=True)
 
     def drop(self, info: TopicInfo, forget: Callable[[], None]) -> None:
@@ -209,7 +209,7 @@ class RootTables:
             KafkaStorageError: the topic was not deleted.
             KafkaTimeoutError: its writers did not end in time.
         """
-        if self._store.reach != "machine":
+        if self._store.coordination.reach != "machine":
             try:
                 # Says where the table is for as long as it takes maintenance to remove it, whatever has the name then.
                 self._store.replace(f"{DELETED}/{info.table_id}", info.location.encode())
@@ -219,12 +219,15 @@ class RootTables:
             return
         deadline = Deadline(self._clock, 60_000)
         # Those who are about to write end first. Who comes later finds no folder, and never the next topic's.
-        with self._store.turn(info.location, deadline), self._store.turn(cleaning_turn(info.location), deadline):
+        with (
+            self._store.coordination.turn(info.location, deadline),
+            self._store.coordination.turn(cleaning_turn(info.location), deadline),
+        ):
             forget()
             faults.point("delete.after_forget")
             folder = put_aside(Path(self._root, info.location), Path(self._root), info.table_id)
         # What somebody has in hand now, maintenance removes.
-        self._store.forget_turns(turns_of(info.location))
+        self._store.coordination.forget_turns(turns_of(info.location))
         shutil.rmtree(folder, ignore_errors=True)
 
 

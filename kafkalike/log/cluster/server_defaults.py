@@ -73,7 +73,7 @@ def server_file(store: Storage) -> Mapping[str, ServerProperties]:
         OSError: the root gives no answer.
     """
     name = f"{store.uri}/{SERVER_PROPERTIES_FILE}"
-    if store.reach == "machine":
+    if store.coordination.reach == "machine":
         own = ServerProperties.in_folder(store.uri)
         return {} if own is None else {name: own}
     try:

@@ -355,7 +355,7 @@ class TopicChanges:
     def _check_gone(self, source: TopicInfo, state: ClusterState) -> None:
         """Refuse an id that was deleted here as long as its files are there: nobody could tell the two apart."""
         last = state.gone.get(source.name)
-        if last is None or last.table_id != source.table_id or self._store.reach == "machine":
+        if last is None or last.table_id != source.table_id or self._store.coordination.reach == "machine":
             return
         if LogFiles.listed(self._store.at(last.location)).commits:
             raise MirrorError(

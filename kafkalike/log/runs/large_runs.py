@@ -93,7 +93,7 @@ class LargeRuns:
         for runs in self._done.values():
             for run in runs:
                 if isinstance(run, LargeRun):
-                    self._files.discard(run.file)
+                    self._files.remove(run.file, quietly=True)
 
     def _finish(self, which: tuple[str, int]) -> None:
         topic, partition = which
@@ -148,7 +148,7 @@ class _File:
             self._writer.is_open = False
         with contextlib.suppress(OSError):
             self._sink.close()
-        self._files.discard(self._name)
+        self._files.remove(self._name, quietly=True)
 
 
 def give_to_topic(staged: Storage, run: LargeRun, files: Storage, name: str, start: int, *, keep: bool = False) -> bool:
@@ -171,7 +171,7 @@ def give_to_topic(staged: Storage, run: LargeRun, files: Storage, name: str, sta
         OSError: the storage refused, or the file is damaged.
     """
     offsets = range(start, start + run.rows)
-    if files.copies() != [files]:
+    if files.tasks.replicas() is not None:
         # There is no one file that could be numbered in place, or linked.
         return False
     try:
@@ -198,7 +198,7 @@ def _number_copy(staged: Storage, run: LargeRun, files: Storage, name: str, offs
         done = renumber(f"{files.uri}/{name}", offsets, run.footer_crc)
     finally:
         if not done:
-            files.discard(name)
+            files.remove(name, quietly=True)
     return done
 
 

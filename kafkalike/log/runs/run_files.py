@@ -101,7 +101,7 @@ class RunFile:
             with contextlib.suppress(OSError):
                 self._sink.close()
         for name in self._names:
-            self._files.discard(name)
+            self._files.remove(name, quietly=True)
         self._large.give_up()
 
     def add(self, topic: str, records: pa.Table) -> None:
@@ -219,7 +219,7 @@ def read_runs(staged: Storage, runs: Sequence[StagedRun]) -> Iterator[pa.RecordB
     def fetch(run: StagedRun) -> pa.Buffer:
         return staged.read_range(run.file, run.start, run.stop)
 
-    if not staged.far or len(runs) == 1:
+    if not staged.scheduler.is_remote or len(runs) == 1:
         for run in runs:
             yield from ipc.open_stream(fetch(run))
         return

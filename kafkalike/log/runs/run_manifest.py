@@ -93,7 +93,7 @@ def move_runs(staged: Storage, names: Iterable[str], place: Storage) -> None:
     Raises:
         OSError: the storage refused, or a staged file is gone. What was moved goes with the transaction's folder.
     """
-    place.beside([partial(staged.copy, name, place, name) for name in names])
+    place.scheduler.beside([partial(staged.copy, name, place, name) for name in names])
 
 
 def dump_manifest(manifest: RunManifest) -> bytes:

@@ -76,7 +76,7 @@ def in_threads(staged: Storage, files: Storage, jobs: Sequence[Job], *, keep: bo
 def _threads(files: Storage, jobs: Sequence[Job]) -> int:
     """A core each; more where segments are sent far away, as long as all that are at work fit into `HELD_BYTES`."""
     cores = os.cpu_count() or 1
-    if not files.far:
+    if not files.scheduler.is_remote:
         return cores
     largest = max(sum(run.bytes for run in ([runs] if isinstance(runs, LargeRun) else runs)) for runs, _ in jobs)
     return max(cores, HELD_BYTES // max(1, largest))

@@ -105,7 +105,7 @@ class BatchPayload:
             for partition, table in _tables(self.batch, plan, now_ms if now_counts else None):
                 name = segment_name(partition, plan[partition].start)
                 named.append((unwritten(name, partition, table, now_ms), table))
-            return files.beside([partial(written, files, add, table, codec) for add, table in named])
+            return files.scheduler.beside([partial(written, files, add, table, codec) for add, table in named])
         except (OSError, pa.ArrowException) as cause:
             raise refused(files, [add for add, _ in named], cause) from cause
 
@@ -118,7 +118,7 @@ def written(files: Storage, add: Add, table: pa.Table, codec: str) -> Add:
 def refused(files: Storage, adds: Iterable[Add], cause: Exception) -> KafkaStorageError:
     """Remove what was written of an append, and say why it failed."""
     for add in adds:
-        files.discard(add.path)
+        files.remove(add.path, quietly=True)
     return KafkaStorageError(f"{files.uri}: the storage refused the records: {cause}")
 
 

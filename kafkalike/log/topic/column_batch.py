@@ -353,7 +353,7 @@ class ColumnPayload:
 
 def _beside(files: Storage, calls: Sequence[Callable[[], Add]], size: int) -> list[Add]:
     """Make all calls, side by side where that helps; all have ended then."""
-    if files.far or len(calls) == 1 or size < IN_THREADS:
-        return files.beside(calls)
+    if files.scheduler.is_remote or len(calls) == 1 or size < IN_THREADS:
+        return files.scheduler.beside(calls)
     with ThreadPoolExecutor(min(len(calls), os.cpu_count() or 1)) as pool:
         return [done.result() for done in [pool.submit(call) for call in calls]]

@@ -112,7 +112,7 @@ class DataFile:
         self._path = segment.path
         self._reading = reading
         self._small = segment.size_bytes <= WHOLE_BYTES
-        whole = segment.size_bytes <= (FAR_WHOLE_BYTES if files.far else WHOLE_BYTES)
+        whole = segment.size_bytes <= (FAR_WHOLE_BYTES if files.scheduler.is_remote else WHOLE_BYTES)
         self._file = open_parquet(files, segment.path, whole=whole)
         try:
             self.groups = self._checked(segment)
@@ -168,7 +168,7 @@ class DataFile:
         start, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
         if not start or not length:
             return True
-        if self._files.far or len(hashes) > 1:
+        if self._files.scheduler.is_remote or len(hashes) > 1:
             whole = bytes(self._files.read_range(self._path, start, start + length))
             return any(may_hold(lambda at, to: whole[at:to], length, hashed) for hashed in hashes)
         return may_hold(

@@ -215,7 +215,7 @@ class PartitionReader:
             self._forget()
             log, p = self._log, self._partition
             log.check_no_overlap(segment, self.position)
-            if log.files.far and segment.start >= self._fetched:
+            if log.files.scheduler.is_remote and segment.start >= self._fetched:
                 self._fetch_ahead(segment)
             rows = SegmentRows(
                 log.files,
@@ -239,7 +239,7 @@ class PartitionReader:
             self._fetched = following.stop
             following = self._log.segment_at_or_after(self._partition, following.stop)
         if len(names) > 1:
-            self._log.files.fetch(names)
+            self._log.files.scheduler.fetch(names)
 
     def _forget(self) -> None:
         rows, self._rows, self._segment, self._decoded = self._rows, None, None, None

@@ -183,7 +183,7 @@ class TailedTopic:
         Args:
             add: called with the folder's path, at most once.
         """
-        self.files.watch("_delta_log", add)
+        self.files.coordination.watch(f"{self.files.uri}/_delta_log", add)
 
     def log_start(self, partition: int) -> int:
         """First offset that may be read."""

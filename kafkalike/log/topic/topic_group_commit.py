@@ -213,7 +213,7 @@ class TopicAppends:
                     )
         except KafkaError:
             for add in adds:
-                self._log.files.discard(add.path)
+                self._log.files.remove(add.path, quietly=True)
             raise
         return adds
 

@@ -74,7 +74,7 @@ class TopicLog(TailedTopic):
 
     def __init__(self, home: TopicContext, info: TopicInfo, *, jitter: Callable[[], float] = random.random) -> None:
         super().__init__(home, info, jitter)
-        patience = PATIENCE_SECONDS if self.files.reach == "machine" else None
+        patience = PATIENCE_SECONDS if self.files.coordination.reach == "machine" else None
         self._turns = WriteQueue(home.store, info.location, self.clock, patience, self._version, is_new=self._is_new)
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
@@ -83,7 +83,7 @@ class TopicLog(TailedTopic):
         """How many have written to the table, when it was looked at whether it has replicas."""
         self._seals: dict[str, int] = {}
         """Those of them that say who has replicas, and the epoch of each."""
-        if self.files.combines:
+        if self.files.scheduler.combines:
             # Only there appends are combined: a process that has a local root need not load how.
             from kafkalike.log.topic.topic_group_commit import TopicGroupCommit
 
@@ -228,9 +228,9 @@ class TopicLog(TailedTopic):
     def look_for_append(self) -> None:
         """Look at what an append must have seen, as `change_for_append` does; see `ready_to_append` for the errors."""
         looked = SYSTEM_CLOCK.monotonic()
-        if self.files.combines:
-            self.files.beside(self._questions())
-        self.ready_to_append(Pace(since=looked) if self.files.combines else NOW)
+        if self.files.scheduler.combines:
+            self.files.scheduler.beside(self._questions())
+        self.ready_to_append(Pace(since=looked) if self.files.scheduler.combines else NOW)
 
     def change_for_append(self, plan: Plan[T], deadline: Deadline) -> Landed | Unchanged[T]:
         """Change the topic's table; the plan may be made beside the look, of what is known."""

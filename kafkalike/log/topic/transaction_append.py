@@ -122,7 +122,7 @@ class DecidedPayload:
                 raise self._wrong()
         except KafkaError:
             for add in adds:
-                files.discard(add.path)
+                files.remove(add.path, quietly=True)
             raise
         return adds
 

@@ -32,6 +32,7 @@ from kafkalike.model.transactions.transactional_id import (
     TransactionAttempt,
     TransactionPart,
 )
+from kafkalike.storage.port import copies_of
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
@@ -84,7 +85,7 @@ class Staging:
     @property
     def far(self) -> bool:
         """Whether requests are to be made side by side."""
-        return self._files.far
+        return self._files.scheduler.is_remote
 
     def put(
         self,
@@ -195,7 +196,7 @@ class Staging:
         found: dict[TransactionAttempt, tuple[int, set[str]]] = {}
         with storage_errors(self._files.uri):
             entries = self._files.list(deep=True)
-            now = self._files.now_ns() // 1_000_000 if entries else 0
+            now = self._files.coordination.now_ns() // 1_000_000 if entries else 0
         for entry in entries:
             folder, _, name = entry.name.rpartition("/")
             where, what = _FOLDER.fullmatch(folder), _FILE.fullmatch(name)
@@ -234,7 +235,7 @@ class Staging:
             entries = folder.list()
         named = ((entry, _FILE.fullmatch(entry.name)) for entry in entries)
         wanted = [(entry, what[2]) for entry, what in named if what and what[2] in topic_ids]
-        return [one for found in folder.beside([partial(head, *one) for one in wanted]) for one in found]
+        return [one for found in folder.scheduler.beside([partial(head, *one) for one in wanted]) for one in found]
 
     def remove(self, producer_id: int, epoch: int, number: int | None, names: Collection[str] | None = None) -> None:
         """Remove the files of transactions. What fails is left to maintenance.
@@ -258,18 +259,17 @@ class Staging:
 
         Who is about to put a file into one makes it again.
         """
-        if self._files.reach == "machine":
+        if self._files.coordination.reach == "machine":
             with contextlib.suppress(OSError):
                 self._remove_folders([name for name in self._files.folders() if _FOLDER.fullmatch(name)])
 
     def _remove(self, names: Collection[str]) -> None:
-        discard = self._files.discard
-        self._files.beside([lambda name=name: discard(name) for name in names])  # type: ignore[misc]
-        if self._files.reach == "machine":
+        self._files.scheduler.beside([partial(self._files.remove, name, quietly=True) for name in names])
+        if self._files.coordination.reach == "machine":
             self._remove_folders({name.partition("/")[0] for name in names})
 
     def _remove_folders(self, folders: Collection[str]) -> None:
-        for files in self._files.copies():
+        for files in copies_of(self._files):
             for folder in folders:
                 # Not empty where somebody stages still, though nobody can commit it: maintenance comes again.
                 with contextlib.suppress(OSError):

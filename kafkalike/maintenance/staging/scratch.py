@@ -59,11 +59,11 @@ class ScratchStore(LocalStorage):
                 raise
             return self.beyond.read_range(name, start, stop)
 
-    def discard(self, name: str) -> None:
-        """Try to remove a file."""
-        super().discard(name)
+    def remove(self, name: str, *, quietly: bool = False) -> None:
+        """Remove a file."""
+        super().remove(name, quietly=quietly)
         if self.overflown():
-            self.beyond.discard(name)
+            self.beyond.remove(name, quietly=quietly)
 
     def overflown(self) -> bool:
         """Whether there may be files in the other store."""

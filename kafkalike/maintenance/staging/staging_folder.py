@@ -37,7 +37,7 @@ def job_place(store: Storage, name: str | None = None, scratch: str | None = Non
         scratch: a folder of this machine that all of its tasks share, if they do and other machines need not see what
             is staged; see `Scratch`.
     """
-    if store.reach != "machine":
+    if store.coordination.reach != "machine":
         if scratch is not None and Path(scratch).is_dir():
             return Scratch.of(scratch, store, name)
         return Prefix.of(store, name)
@@ -55,7 +55,7 @@ def staging_place(store: Storage, clock: Clock = SYSTEM_CLOCK) -> Iterator[Stagi
     Raises:
         KafkaStorageError: it cannot be made.
     """
-    if store.reach == "machine":
+    if store.coordination.reach == "machine":
         with staging_folder(store.uri, clock) as folder:
             yield HeldFolder(str(folder))
         return
@@ -107,7 +107,7 @@ def clear_staging(store: Storage, deadline: Deadline, clock: Clock = SYSTEM_CLOC
     Raises:
         KafkaTimeoutError, KafkaStorageError, TopicAuthorizationFailedError: see `TableLock.held`.
     """
-    if store.reach != "machine":
+    if store.coordination.reach != "machine":
         return clear(store)
     staging = Path(store.uri, STAGING)
     if not staging.is_dir():

@@ -28,7 +28,7 @@ class Prefix:
     """Where the tasks of one job stage their records; travels to them."""
 
     files: Storage
-    """Such a one as may be sent; see `Storage.for_tasks`."""
+    """Such a one as may be sent; see `TaskAccess.sendable`."""
 
     @classmethod
     def of(cls, store: Storage, name: str | None = None) -> Prefix:
@@ -38,7 +38,8 @@ class Prefix:
             store: the cluster's root.
             name: that of the job.
         """
-        return cls(store.at(f"{STAGING}/{name or uuid.uuid4().hex}").for_tasks())
+        place = store.at(f"{STAGING}/{name or uuid.uuid4().hex}")
+        return cls(place.tasks.sendable(place))
 
     def make(self) -> None:
         """There is nothing to make."""
@@ -54,7 +55,7 @@ class Prefix:
         """Remove all that is there; never fails, and what stays is found by `clear`."""
         with contextlib.suppress(OSError):
             found = [entry.name for entry in self.files.list(deep=True)]
-            self.files.beside([partial(self.files.discard, name) for name in found])
+            self.files.scheduler.beside([partial(self.files.remove, name, quietly=True) for name in found])
 
 
 def clear(store: Storage) -> int:
@@ -71,8 +72,8 @@ def clear(store: Storage) -> int:
     """
     try:
         staged = store.at(STAGING)
-        left = left_behind(staged.list(deep=True), store.now_ns() // 1_000_000)
-        staged.beside([partial(staged.remove, name) for names in left for name in names])
+        left = left_behind(staged.list(deep=True), store.coordination.now_ns() // 1_000_000)
+        staged.scheduler.beside([partial(staged.remove, name) for names in left for name in names])
     except OSError as cause:
         raise KafkaStorageError(f"{store.uri}/{STAGING}: {cause}") from cause
     return len(left)

@@ -122,7 +122,7 @@ class _WrongColumnsError(Exception):
 
 def _from_file(topic: str, files: Storage, segment: Segment, report: Report) -> Iterator[pa.RecordBatch]:
     # Elsewhere that is a request, and a damaged file shows when it is read.
-    size = files.size(segment.path) if files.reach == "machine" else segment.size_bytes
+    size = files.size(segment.path) if files.coordination.reach == "machine" else segment.size_bytes
     if size != segment.size_bytes:
         message = f"{segment.path} has {size} bytes, the log says {segment.size_bytes}"
         report.findings.append(

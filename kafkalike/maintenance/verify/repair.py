@@ -56,7 +56,7 @@ def repair(cluster: Cluster, damaged: DamagedTable) -> list[str]:
         KafkaStorageError, UnknownOutcomeError: the storage refused; run it again.
     """
     deadline = Deadline(cluster.clock, TIMEOUT_MS)
-    with cluster.store.turn(damaged.location, deadline):
+    with cluster.store.coordination.turn(damaged.location, deadline):
         return _Repair(cluster, damaged.location, damaged.topic, deadline).run()
 
 

@@ -37,7 +37,7 @@ def is_young(files: Storage, most: int = MOST_VERSIONS) -> bool:
         files: the table.
         most: a table with more versions counts as none.
     """
-    if files.far:
+    if files.scheduler.is_remote:
         return False
     there = list(versions(files))
     if not there or len(there) > most or there != list(range(len(there))):

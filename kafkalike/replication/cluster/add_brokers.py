@@ -38,12 +38,12 @@ from kafkalike.model.brokers import ONLY_BROKER, Broker, first_replicas
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
-from kafkalike.replication.cluster.broker_store import Founding, Sign, sign_of
 from kafkalike.replication.cluster.cluster_factory import open_several, reopened
 from kafkalike.replication.cluster.epoch_marker import TRIES, configuration_in, seal_table
 from kafkalike.replication.cluster.format_storage import check_apart, check_unused
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.cluster.root_resolver import RootResolver
+from kafkalike.replication.cluster.root_sign import Founding, Sign, sign_of
 from kafkalike.replication.cluster.voters import found_voter
 from kafkalike.version import engine_info
 
@@ -85,7 +85,7 @@ def grow(
     check_unused(places, new)
     store = places.open(only)
     try:
-        places.open(new).check_writable()
+        places.open(new).coordination.check_writable()
         _begin(only, store, clock)
         _register(only, places, clock)
         _sign(only, store)

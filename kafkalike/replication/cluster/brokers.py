@@ -24,13 +24,13 @@ from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
 from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
 from kafkalike.model.replication.replica_assignment import check_factor
-from kafkalike.replication.cluster.broker_store import sign_of
 from kafkalike.replication.cluster.controller import owner
 from kafkalike.replication.cluster.format_storage import check_apart, is_cluster
 from kafkalike.replication.cluster.mirror_store import mirror_at
 from kafkalike.replication.cluster.recovery import Recoveries
 from kafkalike.replication.cluster.replica_manager import ReplicaManager
 from kafkalike.replication.cluster.retired_replicas import FormerReplicas
+from kafkalike.replication.cluster.root_sign import sign_of
 
 if TYPE_CHECKING:
     from kafkalike.replication.cluster.broker_context import BrokerContext
@@ -259,7 +259,7 @@ class Brokers:
         return made[0]
 
     def _sign(self, root: Storage, broker: int, state: ClusterState) -> None:
-        own = next((sign for r in self._store.alive() if (sign := sign_of(self._store.roots[r].plain()))), None)
+        own = next((sign for r in self._store.alive() if (sign := sign_of(self._store.roots[r].plain))), None)
         if own is None:
             raise KafkaConnectionError(f"none of the roots {self._cluster.root} is there")
         where = {other.id: other.uri for other in state.brokers.values()} | {broker: root.uri}
@@ -268,7 +268,7 @@ class Brokers:
                 if is_cluster(root):
                     raise KafkaConfigurationError(f"{root.uri} is a cluster of its own")
                 check_not_enclosed(root)
-            root.check_writable()
+            root.coordination.check_writable()
             root.make_folder("")
             root.put_if_absent(BROKERS, own._replace(broker=broker, roots=where).content(), durable=True)
             said = sign_of(root)
@@ -279,7 +279,7 @@ class Brokers:
         for other in state.brokers:
             # So that any of them suffices to find the new one; a root that was removed may be the new one's by now.
             if other != broker and self._store.root_of(other).is_there():
-                store = self._store.root_of(other).plain()
+                store = self._store.root_of(other).plain
                 store.replace(BROKERS, own._replace(broker=other, roots=where).content())
 
     def drain(self, broker: int) -> Sequence[str]:

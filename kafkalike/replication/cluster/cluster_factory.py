@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.replication.cluster.broker_store import Founding, Sign
 from kafkalike.replication.cluster.format_storage import check_apart, check_unused, find_cluster
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.cluster.root_resolver import RootResolver, is_folder, real_name
+from kafkalike.replication.cluster.root_sign import Founding, Sign
 
 if TYPE_CHECKING:
     from kafkalike.model.config.server_config import ServerProperties
@@ -70,4 +70,4 @@ def reopened(roots: str, options: StorageOptions | None = None) -> Storage:
     """The roots of a cluster, opened in another process: with what was sent along, or with its environment."""
     # What was sent is all: a session token of this machine must not be added to a key of the other one.
     found = open_several(roots.split(","), storage_options=options, environ=None if options is None else {})
-    return found.store if options is None else found.store.for_tasks()
+    return found.store if options is None else found.store.tasks.sendable(found.store)

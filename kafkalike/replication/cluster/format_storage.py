@@ -15,8 +15,8 @@ from kafkalike.delta.log_files import LogFiles
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaError, LogCorruptError
 from kafkalike.log.cluster.enclosing_root import check_not_enclosed
 from kafkalike.model import faults
-from kafkalike.replication.cluster.broker_store import Sign
 from kafkalike.replication.cluster.root_resolver import RootResolver, exists, real_name
+from kafkalike.replication.cluster.root_sign import Sign
 from kafkalike.replication.cluster.voters import found_voter
 from kafkalike.replication.tables.voter_files import QUORUM
 from kafkalike.storage.port import Storage
@@ -162,7 +162,7 @@ def found_cluster(places: RootResolver, roots: Mapping[int, str], voters: tuple[
         check_unused(places, root)
         try:
             # Before one of them says anything: an unsafe one is refused with all others.
-            places.open(root).check_writable()
+            places.open(root).coordination.check_writable()
         except KafkaConnectionError as cause:
             raise _cannot(root, cause) from cause
     found = find_cluster(places, list(roots.values()))

@@ -24,10 +24,10 @@ from kafkalike.model.replication.registers import (
 )
 from kafkalike.model.replication.registration import Registration, Replica, without
 from kafkalike.model.replication.takeover import OtherTakeoverError, TakeoverResult, VoterSet, taking_over
-from kafkalike.replication.cluster.broker_store import sign_of
 from kafkalike.replication.cluster.controller import registered_row
 from kafkalike.replication.cluster.epoch_marker import is_unregistered, state_in
 from kafkalike.replication.cluster.mirror_store import mirror_at
+from kafkalike.replication.cluster.root_sign import sign_of
 from kafkalike.replication.cluster.roots import replica_in
 from kafkalike.replication.tables.voter_files import Voter
 from kafkalike.replication.tables.voter_roots import VoterRoots
@@ -85,7 +85,7 @@ class Recoveries:
         voters = self._voters()
         members = [self._member(voter, votes=True) for voter in voters.voters]
         members += [self._member(voter, votes=False) for voter in voters.observers]
-        signs = (sign_of(self._cluster.store.roots[broker].plain()) for broker in self._cluster.store.alive())
+        signs = (sign_of(self._cluster.store.roots[broker].plain) for broker in self._cluster.store.alive())
         cluster = next((sign.cluster for sign in signs if sign is not None), "")
         return MetadataQuorum(cluster_id=cluster, epoch=voters.epoch, members=members)
 

@@ -28,7 +28,7 @@ from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.metadata_rows import MetadataRow, broker_row
 from kafkalike.replication.cluster.broker_context import BrokerContext
-from kafkalike.replication.cluster.broker_store import BrokerRoot, Founding, Sign
+from kafkalike.replication.cluster.broker_storage import BrokerStorage
 from kafkalike.replication.cluster.brokers import Brokers
 from kafkalike.replication.cluster.controller import MetadataController, Place, StaleReadControlLog
 from kafkalike.replication.cluster.epoch_marker import configuration_in, seal_table
@@ -36,6 +36,7 @@ from kafkalike.replication.cluster.format_storage import find_cluster, found_clu
 from kafkalike.replication.cluster.mirror_store import mirror_at, mirrors_broker
 from kafkalike.replication.cluster.placement import Placement
 from kafkalike.replication.cluster.root_resolver import RootResolver, is_folder
+from kafkalike.replication.cluster.root_sign import Founding, Sign
 from kafkalike.replication.cluster.roots import SeveralRoots
 from kafkalike.replication.cluster.topic_tables import ReplicatedTopicTables
 from kafkalike.replication.cluster.voters import first_voters, metadata_root
@@ -207,7 +208,7 @@ class ReplicatedCluster(Cluster):
         place: Place | None = self._placement.of_control if location in CONTROL_TABLES else None
         return MetadataController(self.metadata, location, self.clock, place)
 
-    def _open_root(self, broker: int) -> BrokerRoot:
+    def _open_root(self, broker: int) -> BrokerStorage:
         known = self.metadata.state.brokers.get(broker)
         if known is None:
             known = self.metadata.refresh().brokers.get(broker)

@@ -139,4 +139,4 @@ def _is_kept(table: ReplicatedTable, replica: Replica) -> bool:
 
 
 def _remove(folder: Storage, files: Sequence[str]) -> None:
-    folder.beside([partial(folder.remove, name) for name in files])
+    folder.scheduler.beside([partial(folder.remove, name) for name in files])

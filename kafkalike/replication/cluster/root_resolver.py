@@ -10,8 +10,8 @@ from kafkalike.errors import KafkaConnectionError
 from kafkalike.log.cluster.server_defaults import environments_file, server_file
 from kafkalike.model.config.server_config import SERVER_PROPERTIES_FILE, ServerProperties
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions
-from kafkalike.replication.cluster.bounded_store import BoundedStore
-from kafkalike.replication.cluster.broker_store import BrokerRoot, Founding, Sign, sign_of
+from kafkalike.replication.cluster.broker_storage import BrokerStorage, BucketRoot, FolderRoot
+from kafkalike.replication.cluster.root_sign import Founding, Sign, sign_of
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.roots import normalise_root
 from kafkalike.storage.timeouts import calls_of
@@ -67,16 +67,15 @@ class RootResolver:
         assert found is not None, "what is no folder is in an object store"
         return found
 
-    def broker(self, uri: str, founding: Founding) -> BrokerRoot:
-        """A root of a cluster."""
+    def broker(self, uri: str, founding: Founding) -> BrokerStorage:
+        """Open the root of a broker."""
         found = self.open(uri)
         if isinstance(found, LocalStorage):
-            return BoundedStore(found, founding)
-        from kafkalike.replication.cluster.broker_objects import BrokerObjects
+            return BrokerStorage(FolderRoot(found, founding))
         from kafkalike.storage.objects import ObjectStorage
 
         assert isinstance(found, ObjectStorage)
-        return BrokerObjects(found, founding)
+        return BrokerStorage(BucketRoot(found, founding, found.impatient_client))
 
     def server_file(self, uri: str) -> Mapping[str, ServerProperties]:
         """A root's own `server.properties`, by its name; empty where it has none.
@@ -117,7 +116,7 @@ class RootResolver:
 
     def to_send(self, uris: list[str]) -> SentOptions | None:
         """What other processes need to open roots; None where these are folders."""
-        sent = {uri: options.given() for uri in uris if (options := self.open(uri).sent_options()) is not None}
+        sent = {uri: options.given() for uri in uris if (options := self.open(uri).tasks.sent_options()) is not None}
         return SentOptions({}, sent) if sent else None
 
 

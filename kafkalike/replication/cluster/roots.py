@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 
@@ -31,7 +31,7 @@ from kafkalike.model.clock import Clock
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.replication.registration import Replica
-from kafkalike.replication.cluster.broker_store import BrokerRoot
+from kafkalike.replication.cluster.broker_storage import BrokerStorage
 from kafkalike.replication.cluster.mirror_store import MirrorStore, mirror_at
 from kafkalike.replication.cluster.several_leases import SeveralLeases
 from kafkalike.replication.cluster.voters import Voters
@@ -39,14 +39,12 @@ from kafkalike.replication.tables.replica_registry import TableController
 from kafkalike.replication.tables.replicated_files import ReplicatedFiles
 from kafkalike.replication.tables.replicated_store import ReplicatedStore
 from kafkalike.replication.tables.table_replicas import TableReplicas
-from kafkalike.storage.near import NearStore
-from kafkalike.storage.port import NOW, Entry, Pace, Reach, Storage
+from kafkalike.storage.port import NOW, Coordination, Entry, Pace, Reach, Scheduler, Storage, TaskAccess
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
     from kafkalike.model.cluster_state import ClusterState
 
-T = TypeVar("T")
 
 AT_ONE: Final = frozenset({STAGING, DELETED, DAMAGED, LEASES, LOCKS})
 """Folders that are not the same on all roots: what is in them is of this moment, or of one root."""
@@ -55,7 +53,137 @@ SURE_MS: Final = 1000
 """How long a root must be away, ms, before it counts that it was taken out of another table."""
 
 
-class SeveralRoots(NearStore):
+class ClusterScheduler(Scheduler):
+    """The requests of all roots of a cluster.
+
+    Args:
+        cluster: the roots.
+    """
+
+    def __init__(self, cluster: SeveralRoots) -> None:
+        self._cluster = cluster
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a root is in an object store."""
+        return any(root.scheduler.is_remote for root in self._cluster.roots.values())
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Those of all roots in object stores."""
+        found: Counter[str] = Counter()
+        for root in self._cluster.roots.values():
+            found.update(root.scheduler.requests)
+        return found
+
+
+class ClusterAccess(TaskAccess):
+    """How other processes reach the roots of a cluster.
+
+    Args:
+        cluster: the roots.
+        to_send: URIs → what other processes need to open them; None where these are folders.
+    """
+
+    def __init__(self, cluster: SeveralRoots, to_send: Callable[[list[str]], SentOptions | None]) -> None:
+        self._cluster = cluster
+        self.to_send = to_send
+
+    def sendable(self, storage: Storage) -> Storage:
+        """Return a storage that another process opens anew, with the credentials of the roots."""
+        del storage
+        return self._cluster.sendable()
+
+    def sent_options(self) -> SentOptions | None:
+        """Return the credentials of all roots."""
+        return self.to_send([root.uri for root in self._cluster.roots.values()])
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """Return those of all roots.
+
+        Raises:
+            KafkaConfigurationError: two roots want different ones for buckets of one name; Hadoop keeps them by name.
+        """
+        found: dict[str, str] = {}
+        for root in self._cluster.roots.values():
+            for name, value in root.tasks.hadoop_settings().items():
+                if found.setdefault(name, value) != value:
+                    bucket = name.removeprefix("fs.s3a.bucket.").partition(".")[0]
+                    raise KafkaConfigurationError(
+                        f"several roots are in buckets called {bucket}, which are asked in different ways; Hadoop, "
+                        'with which Delta reads, knows a bucket by its name alone: read with format("kafkalike"), or '
+                        "give buckets names of their own"
+                    )
+        return found
+
+
+class ClusterCoordination(Coordination):
+    """The processes that use a cluster of several roots.
+
+    Args:
+        cluster: the roots.
+        clock: time.
+    """
+
+    def __init__(self, cluster: SeveralRoots, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+
+    @property
+    def reach(self) -> Reach:
+        """That of the first root that answers: what Spark's tasks stage lies there."""
+        if all(root.scheduler.is_remote for root in self._cluster.roots.values()):
+            return "everywhere"
+        with contextlib.suppress(KafkaConnectionError):
+            return self._cluster.first().coordination.reach
+        return "machine"
+
+    def check_writable(self, *, required: bool = True) -> None:
+        """Refuse one that does not keep several writers apart; one that gives no answer may come back."""
+        for root in self._cluster.roots.values():
+            if required:
+                with contextlib.suppress(KafkaConnectionError, TopicAuthorizationFailedError):
+                    root.coordination.check_writable()
+            elif root.scheduler.is_remote or root.is_there():
+                root.coordination.check_writable(required=False)
+
+    @contextlib.contextmanager
+    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """Queue at the first root that takes it: for fairness alone, so that two who see different ones do no harm."""
+        with contextlib.ExitStack() as held:
+            self._queue(held, name, deadline, meanwhile)
+            yield
+
+    def _queue(
+        self, held: contextlib.ExitStack, name: str, deadline: Deadline, meanwhile: Callable[[], object]
+    ) -> None:
+        refused: KafkaError | OSError | None = None
+        for root in self._cluster.folders_first():
+            try:
+                held.enter_context(root.coordination.turn(name, deadline, meanwhile))
+            except (TopicAuthorizationFailedError, KafkaStorageError, OSError) as cause:
+                # It is read-only, or full, or was lost just now: its replicas are taken out when they are written.
+                if root.scheduler.is_remote or root.is_there():
+                    refused = refused or cause
+            else:
+                return
+        raise refused or self._cluster.none_there()
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """Remove what queues have left behind at the roots that answer."""
+        wanted = list(names)
+        return sum(self._cluster.roots[broker].coordination.forget_turns(wanted) for broker in self._cluster.alive())
+
+    def leases(self) -> Leases:
+        """Return heartbeats at several roots."""
+        return SeveralLeases(self._cluster.alive, lambda broker: self._cluster.roots[broker].coordination.leases())
+
+    def now_ns(self) -> int:
+        """Return the time by the machine's clock."""
+        return self._clock.now_ms() * 1_000_000
+
+
+class SeveralRoots(Storage):
     """The roots of a cluster. Thread-safe.
 
     Args:
@@ -76,13 +204,13 @@ class SeveralRoots(NearStore):
 
     def __init__(
         self,
-        roots: Mapping[int, BrokerRoot],
+        roots: Mapping[int, BrokerStorage],
         metadata_root: Voters,
         *,
         clock: Clock,
         lag_ms: int,
         controller_of: Callable[[str], TableController],
-        opened: Callable[[int], BrokerRoot],
+        opened: Callable[[int], BrokerStorage],
         is_out: Callable[[int], bool],
         reopen: Callable[[str, StorageOptions | None], Storage],
         to_send: Callable[[list[str]], SentOptions | None],
@@ -100,7 +228,9 @@ class SeveralRoots(NearStore):
         self._controller_of = controller_of
         self._opened = opened
         self._reopen = reopen
-        self._to_send = to_send
+        self.scheduler = ClusterScheduler(self)
+        self.tasks: ClusterAccess = ClusterAccess(self, to_send)
+        self.coordination = ClusterCoordination(self, clock)
         self._sent = False
         self._is_out = is_out
         self._is_near = is_near
@@ -109,7 +239,7 @@ class SeveralRoots(NearStore):
         """Since when, ms, roots have not been there."""
         self._tables: dict[str, TableReplicas] = {}
 
-    def replace_roots(self, roots: Mapping[int, BrokerRoot]) -> None:
+    def replace_roots(self, roots: Mapping[int, BrokerStorage]) -> None:
         """Go on with other broker ids. Caller: nothing was read by the former ones.
 
         Args:
@@ -129,9 +259,9 @@ class SeveralRoots(NearStore):
         for table in tuple(self._tables.values()):
             table.wait_for(lag_ms)
         for root in tuple(self.roots.values()):
-            root.set_lag(lag_ms)
+            root.root.set_lag(lag_ms)
 
-    def root_of(self, broker: int) -> BrokerRoot:
+    def root_of(self, broker: int) -> BrokerStorage:
         """The root of a broker."""
         found = self.roots.get(broker)
         if found is None:
@@ -148,7 +278,7 @@ class SeveralRoots(NearStore):
             self._down_since.pop(broker, None)
             return 0
         now = self._clock.now_ms()
-        down_ms = now - self._down_since.setdefault(broker, now - int(1000 * root.silent_seconds()))
+        down_ms = now - self._down_since.setdefault(broker, now - int(1000 * root.root.silent_seconds()))
         return max(down_ms, self.lag_ms) if down_ms >= SURE_MS and self._is_out(broker) else down_ms
 
     def alive(self) -> list[int]:
@@ -157,25 +287,26 @@ class SeveralRoots(NearStore):
 
     def ask_again(self) -> None:
         """Ask roots anew that are not asked any more, for those who must know which ones are there."""
-        calls = [root.ask_again for root in self.roots.values()]
-        next((root for root in self.roots.values() if root.far), self).beside(calls)
+        calls = [root.root.ask_again for root in self.roots.values()]
+        next((root for root in self.roots.values() if root.scheduler.is_remote), self).scheduler.beside(calls)
 
-    def first(self) -> BrokerRoot:
+    def first(self) -> BrokerStorage:
         """The first root that answers: a folder, if there is one.
 
         Raises:
             KafkaConnectionError: none does.
         """
-        for root in self._folders_first():
+        for root in self.folders_first():
             if root.is_there():
                 return root
-        raise self._none()
+        raise self.none_there()
 
-    def _folders_first(self) -> list[BrokerRoot]:
+    def folders_first(self) -> list[BrokerStorage]:
         """All roots: those that keep several processes of this machine in turns come first."""
-        return [root for _, root in sorted(self.roots.items(), key=lambda each: (each[1].far, each[0]))]
+        return [root for _, root in sorted(self.roots.items(), key=lambda each: (each[1].scheduler.is_remote, each[0]))]
 
-    def _none(self) -> KafkaConnectionError:
+    def none_there(self) -> KafkaConnectionError:
+        """Return the error where no root answers."""
         return KafkaConnectionError(f"none of the roots {', '.join(r.uri for r in self.roots.values())} is there")
 
     def replicas(self, location: str) -> TableReplicas:
@@ -204,41 +335,7 @@ class SeveralRoots(NearStore):
         """The first root that answers; the first one where none does."""
         with contextlib.suppress(KafkaConnectionError):
             return self.first().uri
-        return self._folders_first()[0].uri
-
-    @property
-    def reach(self) -> Reach:
-        """That of the first root that answers: what Spark's tasks stage lies there."""
-        if all(root.far for root in self.roots.values()):
-            return "everywhere"
-        with contextlib.suppress(KafkaConnectionError):
-            return self.first().reach
-        return "machine"
-
-    @property
-    def far(self) -> bool:
-        """Whether a root is."""
-        return any(root.far for root in self.roots.values())
-
-    @property
-    def requests(self) -> Mapping[str, int]:
-        """Those of all roots in object stores."""
-        found: Counter[str] = Counter()
-        for root in self.roots.values():
-            found.update(root.requests)
-        return found
-
-    def check_writable(self) -> None:
-        """Refuse one that does not keep several writers apart; one that gives no answer may come back."""
-        for root in self.roots.values():
-            with contextlib.suppress(KafkaConnectionError, TopicAuthorizationFailedError):
-                root.check_writable()
-
-    def try_out(self) -> None:
-        """Each that answers is tried out."""
-        for root in self.roots.values():
-            if root.far or root.is_there():
-                root.try_out()
+        return self.folders_first()[0].uri
 
     def at(self, folder: str) -> Storage:
         """The store of a folder."""
@@ -249,7 +346,10 @@ class SeveralRoots(NearStore):
             return self.first().at(folder)
         if first == STAGED_TRANSACTIONS:
             return ReplicatedFiles(
-                self.replicas(CONSUMER_OFFSETS), lambda replica: self.root_of(replica.broker).at(folder), self._clock
+                self.replicas(CONSUMER_OFFSETS),
+                lambda replica: self.root_of(replica.broker).at(folder),
+                self._clock,
+                self.coordination,
             )
         table = self._table(first)
         return table.at(rest) if rest else table
@@ -269,8 +369,8 @@ class SeveralRoots(NearStore):
         first, _, rest = name.partition("/")
         return (self.at(first), rest) if rest else (self.first(), name)
 
-    def for_tasks(self) -> SeveralRoots:
-        """This store, opened anew in the other process with what the storages need."""
+    def sendable(self) -> SeveralRoots:
+        """Return a storage that another process opens anew, with the credentials of the roots."""
         sent = object.__new__(SeveralRoots)
         sent.__dict__.update(self.__dict__, _sent=True)
         return sent
@@ -278,29 +378,7 @@ class SeveralRoots(NearStore):
     def __reduce__(self) -> tuple[Callable[..., Storage], tuple[str, SentOptions | None]]:
         """Elsewhere it is opened anew. Options hold secrets, so they go along only where somebody has asked for it."""
         uris = [root.uri for _, root in sorted(self.roots.items())]
-        return self._reopen, (",".join(uris), self._to_send(uris) if self._sent else None)
-
-    def sent_options(self) -> SentOptions | None:
-        """What the storages need."""
-        return self._to_send([root.uri for root in self.roots.values()])
-
-    def hadoop_settings(self) -> Mapping[str, str]:
-        """Those of all roots.
-
-        Raises:
-            KafkaConfigurationError: two roots want different ones for buckets of one name; Hadoop keeps them by name.
-        """
-        found: dict[str, str] = {}
-        for root in self.roots.values():
-            for name, value in root.hadoop_settings().items():
-                if found.setdefault(name, value) != value:
-                    bucket = name.removeprefix("fs.s3a.bucket.").partition(".")[0]
-                    raise KafkaConfigurationError(
-                        f"several roots are in buckets called {bucket}, which are asked in different ways; Hadoop, "
-                        'with which Delta reads, knows a bucket by its name alone: read with format("kafkalike"), or '
-                        "give buckets names of their own"
-                    )
-        return found
+        return self._reopen, (",".join(uris), self.tasks.to_send(uris) if self._sent else None)
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
@@ -364,55 +442,15 @@ class SeveralRoots(NearStore):
         store, rest = self._split(source)
         return store.copy(rest, target, name)
 
-    def discard(self, name: str) -> None:
-        """Try to remove a file."""
-        store, rest = self._split(name)
-        store.discard(rest)
-
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, *, quietly: bool = False) -> None:
         """Remove a file."""
         store, rest = self._split(name)
-        store.remove(rest)
+        store.remove(rest, quietly=quietly)
 
     def sync(self, name: str) -> None:
         """Make a file survive a power failure."""
         store, rest = self._split(name)
         store.sync(rest)
-
-    @contextlib.contextmanager
-    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
-        """Queue at the first root that takes it: for fairness alone, so that two who see different ones do no harm."""
-        with contextlib.ExitStack() as held:
-            self._queue(held, name, deadline, meanwhile)
-            yield
-
-    def _queue(
-        self, held: contextlib.ExitStack, name: str, deadline: Deadline, meanwhile: Callable[[], object]
-    ) -> None:
-        refused: KafkaError | OSError | None = None
-        for root in self._folders_first():
-            try:
-                held.enter_context(root.turn(name, deadline, meanwhile))
-            except (TopicAuthorizationFailedError, KafkaStorageError, OSError) as cause:
-                # It is read-only, or full, or was lost just now: its replicas are taken out when they are written.
-                if root.far or root.is_there():
-                    refused = refused or cause
-            else:
-                return
-        raise refused or self._none()
-
-    def forget_turns(self, names: Iterable[str]) -> int:
-        """Remove what queues have left at the roots that answer."""
-        wanted = list(names)
-        return sum(self.roots[broker].forget_turns(wanted) for broker in self.alive())
-
-    def leases(self) -> Leases:
-        """Heartbeats at several roots."""
-        return SeveralLeases(self.alive, lambda broker: self.roots[broker].leases())
-
-    def now_ns(self) -> int:
-        """The machine's clock."""
-        return self._clock.now_ms() * 1_000_000
 
 
 def folder_of(location: str, replica: Replica) -> str:

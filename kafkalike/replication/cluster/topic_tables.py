@@ -23,7 +23,7 @@ from kafkalike.model.brokers import first_replicas
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.metadata_rows import replicas_row
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.replication.cluster.bounded_store import LONG
+from kafkalike.replication.cluster.broker_storage import LONG
 from kafkalike.replication.cluster.controller import FixedController
 from kafkalike.replication.cluster.mirror_store import mirrors_broker
 from kafkalike.replication.cluster.root_resolver import is_folder
@@ -146,7 +146,7 @@ class ReplicatedTopicTables:
             with contextlib.suppress(OSError):
                 calls_of(root.uri).call(lambda: shutil.rmtree(folder, ignore_errors=True), LONG)
         else:
-            root.at(location).discard(log_name(0))
+            root.at(location).remove(log_name(0), quietly=True)
 
     def drop(self, info: TopicInfo, forget: Callable[[], None]) -> None:
         """Remove a topic's table.
@@ -159,7 +159,10 @@ class ReplicatedTopicTables:
             KafkaTimeoutError: its queue is not free in time.
         """
         deadline = Deadline(self._clock, 60_000)
-        with self._store.turn(info.location, deadline), self._store.turn(cleaning_turn(info.location), deadline):
+        with (
+            self._store.coordination.turn(info.location, deadline),
+            self._store.coordination.turn(cleaning_turn(info.location), deadline),
+        ):
             replicas = self._store.replicas(info.location).members()
             self._mark_deleted(info, replicas)
             forget()
@@ -173,7 +176,7 @@ class ReplicatedTopicTables:
                     folder = Path(self._store.replicas(info.location).store_of(replica).uri)
                     folders.append(put_aside(folder, Path(root.uri), info.table_id))
         self._store.forget(info.location)
-        self._store.forget_turns(turns_of(info.location))
+        self._store.coordination.forget_turns(turns_of(info.location))
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -10,7 +10,7 @@ from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.replication.registers import UnreachableVoterError
 from kafkalike.model.replication.takeover import OpenVoter, PutMark, VoterSet
-from kafkalike.replication.cluster.broker_store import BrokerRoot
+from kafkalike.replication.cluster.broker_storage import BrokerStorage
 from kafkalike.replication.tables.quorum_store import QuorumStore
 from kafkalike.replication.tables.voter_files import Voter
 from kafkalike.replication.tables.voter_roots import VoterRoots
@@ -36,7 +36,7 @@ class Voters:
         voters = self.table.voters.now
         return () if voters is None else [voter.broker for voter in voters.voters]
 
-    def replace_roots(self, roots: Mapping[int, BrokerRoot]) -> None:
+    def replace_roots(self, roots: Mapping[int, BrokerStorage]) -> None:
         """Go on with other broker ids, by which nothing was read yet."""
         self.table.voters.replace_folders({broker: root.at(CLUSTER_METADATA) for broker, root in roots.items()})
 
@@ -64,7 +64,9 @@ def first_voters(roots: Collection[int], wanted: str) -> tuple[int, ...]:
     return named or tuple(sorted(roots)[: FEWEST if len(roots) >= FEWEST else 1])
 
 
-def metadata_root(roots: Mapping[int, BrokerRoot], broker_at: Callable[[str], BrokerRoot], clock: Clock) -> Voters:
+def metadata_root(
+    roots: Mapping[int, BrokerStorage], broker_at: Callable[[str], BrokerStorage], clock: Clock
+) -> Voters:
     """Where the metadata of a cluster are.
 
     Args:

@@ -79,7 +79,7 @@ class DataFiles:
         missing = [add for add in {a.path: a for a in adds}.values() if known.get(add.path) != add.size]
         for at in range(0, len(missing), BESIDE):
             part = missing[at : at + BESIDE]
-            self.target.beside([partial(self._copy, add, durable=durable) for add in part])
+            self.target.scheduler.beside([partial(self._copy, add, durable=durable) for add in part])
             known |= {add.path: add.size for add in part}
             self.copied += sum(add.size for add in part)
             yield "copied"
@@ -90,7 +90,7 @@ class DataFiles:
 
     def _there(self) -> dict[str, int]:
         if self._known is None:
-            since = self.root.now_ns() // 1_000_000 - FRESH_MS
+            since = self.root.coordination.now_ns() // 1_000_000 - FRESH_MS
             self._known = {e.name: e.size for e in self.target.list(deep=True) if e.modified_ms >= since}
         return self._known
 
@@ -121,7 +121,7 @@ class DataFiles:
         ends = (self.source.read_range(add.path, at, at + 4).to_pybytes() for at in (0, size - 4))
         self._check(add, size, *ends)
         self.target.make_folder(posixpath.dirname(add.path))
-        if self.target.reach != "machine":
+        if self.target.coordination.reach != "machine":
             # There a file is there when it is whole.
             self._stream(add, self.target, add.path)
             return
@@ -130,7 +130,7 @@ class DataFiles:
             self._stream(add, self.root, waiting)
             self.root.copy(waiting, self.target, add.path)
         finally:
-            self.root.discard(waiting)
+            self.root.remove(waiting, quietly=True)
 
     def _stream(self, add: Add, store: Storage, name: str) -> None:
         with store.open_output(name) as stream:

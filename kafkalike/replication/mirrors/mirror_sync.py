@@ -301,8 +301,8 @@ class MirrorSync:
             passed.overtaken = True
             for part in manifest.parts:
                 if part.checkpoint:
-                    mirror_files.discard(part.checkpoint)
-            mirror_files.discard(name)
+                    mirror_files.remove(part.checkpoint, quietly=True)
+            mirror_files.remove(name, quietly=True)
             return
         problems: dict[str, KafkaError] = {}
         yield from finish(self._target, manifest, problems)
@@ -346,10 +346,10 @@ class MirrorSync:
     def _forget_stale(self, named: Iterable[str]) -> None:
         """Remove what passes have staged that were never decided."""
         files, kept = self._target.mirror_root.at(MIRRORS), set(named)
-        horizon = self._target.mirror_root.now_ns() // 1_000_000 - STALE_MS
+        horizon = self._target.mirror_root.coordination.now_ns() // 1_000_000 - STALE_MS
         stale = [e.name for e in files.list() if not e.name.endswith(".seen") and e.modified_ms < horizon]
         due = [name for name in stale if name.partition(".")[0] not in kept]
-        files.beside([partial(files.discard, name) for name in due])
+        files.scheduler.beside([partial(files.remove, name, quietly=True) for name in due])
 
 
 @dataclass(slots=True)

@@ -208,7 +208,7 @@ def _drop_if_late(files: Storage, version: int, looked: float) -> None:
         return
     found = LogFiles.listed(files, max(version - 1, 0))
     if version - 1 not in found.commits and any(checkpoint > version for checkpoint in found.checkpoints):
-        files.discard(log_name(version))
+        files.remove(log_name(version), quietly=True)
 
 
 def _check_not_promoted(target: Cluster, info: TopicInfo, part: TopicPart, version: int) -> None:

@@ -110,7 +110,7 @@ class SourceReader:
         found: dict[int, bytes] = {}
         for at in range(first, last + 1, AHEAD):
             versions = range(at, min(at + AHEAD, last + 1))
-            self.source.look_ahead([log_name(version) for version in versions])
+            self.source.scheduler.look_ahead([log_name(version) for version in versions])
             for version in versions:
                 content = self.source.look(log_name(version))
                 if content is None:

@@ -67,7 +67,7 @@ class DataFileCopier:
         What goes wrong is met again by `supply`.
         """
         stores = {replica: self._store_of(replica) for replica in replicas}
-        far = [replica for replica, store in stores.items() if store.far]
+        far = [replica for replica, store in stores.items() if store.scheduler.is_remote]
         new = {add.path: self._made[add.path] for add in adds if add.path in self._made}
         if not far or not new or len(far) * len(new) <= 1:
             return
@@ -77,7 +77,7 @@ class DataFileCopier:
                 stores[replica].replace(path, new[path])
                 self._brought.add((replica, path))
 
-        stores[far[0]].beside([partial(bring, replica, path) for replica in far for path in new])
+        stores[far[0]].scheduler.beside([partial(bring, replica, path) for replica in far for path in new])
 
     def supply(
         self, replica: Replica, adds: Sequence[Add], source: Replica | None, *, partly: bool, durable: bool
@@ -99,19 +99,19 @@ class DataFileCopier:
         def bring(add: Add) -> None:
             # A new file has a name of its own: it is not looked for before it is brought.
             new, brought = source is None and add.path in self._made, (replica, add.path) in self._brought
-            if new and brought and store.far:
+            if new and brought and store.scheduler.is_remote:
                 return
-            if (new and (store.far or not brought)) or not _has(store, add):
+            if (new and (store.scheduler.is_remote or not brought)) or not _has(store, add):
                 content = self._content(add, replica, source, partly=partly)
                 if content is not None:
                     self.put(replica, add.path, content)
                     if durable:
                         store.sync(add.path)
-                    if new and not store.far:
+                    if new and not store.scheduler.is_remote:
                         self._brought.add((replica, add.path))
 
         for some in beside_each_other(adds):
-            store.beside([partial(bring, add) for add in some])
+            store.scheduler.beside([partial(bring, add) for add in some])
 
     def _content(self, add: Add, besides: Replica, source: Replica | None, *, partly: bool) -> bytes | None:
         """A file's content; None where it need not be there."""

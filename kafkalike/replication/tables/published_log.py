@@ -120,7 +120,9 @@ class PublishedLog:
         view = self._view
         if view is None or not view.end - 1 <= version <= view.end:
             return None
-        return self._puts.get(version) if self._replicas.store_of(view.configuration.leader).far else None
+        return (
+            self._puts.get(version) if self._replicas.store_of(view.configuration.leader).scheduler.is_remote else None
+        )
 
     def has(self, version: int) -> bool:
         """Whether a version is published, as far as is known; asks nobody."""
@@ -171,7 +173,7 @@ class PublishedLog:
         """Whether another configuration is registered. One that was taken out as planned does not hear of it."""
         known = self._replicas.controller.known()
         now = SYSTEM_CLOCK.monotonic()
-        far = self._replicas.store_of(view.configuration.leader).far
+        far = self._replicas.store_of(view.configuration.leader).scheduler.is_remote
         if surely or now - self._asked > (FAR_ASK_SECONDS if far else ASK_SECONDS):
             self._asked = now
             known = self._replicas.controller.registered()

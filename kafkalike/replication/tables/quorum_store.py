@@ -7,11 +7,9 @@ are each voter's own. Any other file is at each voter that answers, a majority a
 
 from __future__ import annotations
 
-import io
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -20,17 +18,14 @@ import pyarrow as pa
 from kafkalike.delta.actions import log_name, version_of
 from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.model.clock import Clock
-from kafkalike.model.config.storage_options import SentOptions
-from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.replication.quorum_protocol import LastVersion, confirming, looking, putting
 from kafkalike.model.replication.registers import UnreachableVoterError, majority
 from kafkalike.replication.tables.known_voters import KnownVoters
 from kafkalike.replication.tables.voter_files import QUORUM, MetadataVersion, Voter, identity_name
-from kafkalike.storage.near import NearStore
-from kafkalike.storage.port import NOW, Entry, Pace, Reach, Storage
+from kafkalike.storage.port import NOW, BufferedOutput, Coordination, Entry, Pace, Storage, TaskAccess
 
 if TYPE_CHECKING:
-    from kafkalike.model.clock import Deadline
+    pass
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +34,22 @@ T = TypeVar("T")
 LOG: Final = "_delta_log/"
 
 
-class QuorumStore(NearStore):
+class QuorumAccess(TaskAccess):
+    """Tasks do not read the metadata; a damaged file is read at other voters.
+
+    Args:
+        voters: who has the table.
+    """
+
+    def __init__(self, voters: KnownVoters) -> None:
+        self._voters = voters
+
+    def elsewhere(self) -> Sequence[Storage]:
+        """Return each voter, and those that have a copy."""
+        return self._voters.each()
+
+
+class QuorumStore(Storage):
     """The folder `__cluster_metadata` of a cluster with several voters. Thread-safe.
 
     Args:
@@ -51,6 +61,7 @@ class QuorumStore(NearStore):
 
     def __init__(self, folders: Mapping[int, Storage], opened: Callable[[Voter], Storage], clock: Clock) -> None:
         self.voters = KnownVoters(folders, opened, clock)
+        self.tasks = QuorumAccess(self.voters)
 
     def __repr__(self) -> str:
         """For error messages."""
@@ -95,10 +106,6 @@ class QuorumStore(NearStore):
         """Content of a file."""
         return self.voters.first(lambda folder: folder.read(name), name)
 
-    def elsewhere(self) -> Sequence[Storage]:
-        """Each voter, and those that have a copy."""
-        return self.voters.each()
-
     # --- other files ---------------------------------------------------------------------------
 
     def replace(self, name: str, content: bytes) -> None:
@@ -136,7 +143,7 @@ class QuorumStore(NearStore):
 
     def open_output(self, name: str) -> pa.NativeFile:
         """A stream that makes a new file at a majority when it is closed."""
-        return pa.PythonFile(_Output(self, name), "w")
+        return pa.PythonFile(BufferedOutput(lambda content: self.write(name, content)), "w")
 
     def write(self, name: str, content: bytes) -> None:
         """Make a data file at a majority.
@@ -151,11 +158,11 @@ class QuorumStore(NearStore):
         """Make a file survive a power failure, at a majority."""
         self.voters.at_majority(lambda folder: folder.sync(name))
 
-    def remove(self, name: str) -> None:
-        """Remove a file at the voters that answer; of the log, where a checkpoint is above it."""
+    def remove(self, name: str, *, quietly: bool = False) -> None:
+        """Remove a file at the voters that answer; of the log, where a checkpoint is above it, or it is taken back."""
         number = name.removeprefix(LOG)[:20]
-        if not (name.startswith(LOG) and number.isdigit()):
-            self.voters.wherever(lambda folder: folder.remove(name))
+        if quietly or not (name.startswith(LOG) and number.isdigit()):
+            self.voters.wherever(lambda folder: folder.remove(name, quietly=quietly))
             return
 
         def covered(folder: Storage) -> None:
@@ -164,10 +171,6 @@ class QuorumStore(NearStore):
                 folder.remove(name)
 
         self.voters.wherever(covered)
-
-    def discard(self, name: str) -> None:
-        """Try to remove a file that nobody names."""
-        self.voters.wherever(lambda folder: folder.discard(name))
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files that any voter in reach has; without registers."""
@@ -222,12 +225,6 @@ class QuorumStore(NearStore):
         if self.voters.now is not None:
             self.voters.at_majority(lambda each: each.make_folder(folder))
 
-    def copy(self, source: str, target: Storage, name: str) -> bool:
-        """Give a file to another store."""
-        with target.open_output(name) as stream:
-            stream.write(self.read(source))
-        return False
-
     def size(self, name: str) -> int:
         """Bytes of a file."""
         return self.voters.first(lambda folder: folder.size(name), name)
@@ -248,65 +245,13 @@ class QuorumStore(NearStore):
         return self.voters.uri
 
     @property
-    def reach(self) -> Reach:
-        """That of the roots, which are of one kind."""
-        return self.voters.first_folder.reach
-
-    def check_writable(self) -> None:
-        """Anything may be written here."""
-
-    def try_out(self) -> None:
-        """The roots were."""
+    def coordination(self) -> Coordination:  # type: ignore[override]
+        """That of the first root."""
+        return self.voters.first_folder.coordination
 
     def at(self, folder: str) -> Storage:
         """The store of a folder below, on the first voter: for those who look."""
         return self.voters.each()[0].at(folder)
-
-    def for_tasks(self) -> Storage:
-        """Tasks do not read the metadata."""
-        return self
-
-    def sent_options(self) -> SentOptions | None:
-        """None."""
-        return None
-
-    def hadoop_settings(self) -> Mapping[str, str]:
-        """Nothing."""
-        return {}
-
-    def turn(
-        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
-    ) -> AbstractContextManager[None]:
-        """Queue at the first root."""
-        return self.voters.first_folder.turn(name, deadline, meanwhile)
-
-    def forget_turns(self, names: Iterable[str]) -> int:
-        """Remove what queues have left at the first root."""
-        return self.voters.first_folder.forget_turns(names)
-
-    def leases(self) -> Leases:
-        """Those of the first root."""
-        return self.voters.first_folder.leases()
-
-    def now_ns(self) -> int:
-        """The clock of the first root."""
-        return self.voters.first_folder.now_ns()
-
-
-class _Output(io.BytesIO):
-    """A file that is being written."""
-
-    def __init__(self, store: QuorumStore, name: str) -> None:
-        super().__init__()
-        self._store = store
-        self._name = name
-
-    def close(self) -> None:
-        """Make the file, at a majority."""
-        if not self.closed:
-            content = self.getvalue()
-            super().close()
-            self._store.write(self._name, content)
 
 
 def _version(name: str) -> int | None:

@@ -111,7 +111,7 @@ class ReplicaLogs:
         now = SYSTEM_CLOCK.monotonic()
         known = now - self._marked.get(replica, -math.inf) < MARK_SECONDS
         # No mount is missing where a root is far, so that it was there a moment ago is enough.
-        if known and (store.far or store.size(MARK) == len(mark)):
+        if known and (store.scheduler.is_remote or store.size(MARK) == len(mark)):
             return store
         if store.read(MARK) == mark:
             self._marked[replica] = now
@@ -250,7 +250,7 @@ class ReplicaLogs:
         if len(wanted) <= 1:
             return
         store = self.there(replica)
-        contents = store.beside([partial(store.look, log_name(version)) for version in wanted])
+        contents = store.scheduler.beside([partial(store.look, log_name(version)) for version in wanted])
         found = dict(zip(wanted, contents, strict=True))
         newest, _ = self._listed(replica)
         # One that is damaged is read by itself, and elsewhere.

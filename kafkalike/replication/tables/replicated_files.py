@@ -1,4 +1,4 @@
-"""Replicated files: files that are no tables, such as staged records of transactions, kept at each replica of a table.
+"""ReplicatedFiles: files that are no tables, such as staged records of transactions, kept at each replica of a table.
 
 A decision names them, so they must be wherever the decision is: at all who are in sync of the table that has it.
 """
@@ -13,67 +13,65 @@ import pyarrow as pa
 
 from kafkalike.model.clock import Clock
 from kafkalike.model.replication.registration import Replica
-from kafkalike.replication.tables.replica_reader import ReplicaReader
-from kafkalike.replication.tables.replicated_store import ReplicaOutput
+from kafkalike.replication.tables.failover_storage import FailoverAccess, FailoverStorage
 from kafkalike.replication.tables.table_replicas import TableReplicas
-from kafkalike.storage.port import Entry, Reach, Storage
+from kafkalike.storage.port import BufferedOutput, Coordination, Entry, Storage
 
 WAIT_SECONDS: Final = 0.05
 """Wait before a replica that gave no answer is asked again."""
 
 
-class ReplicatedFiles(ReplicaReader):
+class ReplicatedFiles(FailoverStorage):
     """A folder at each replica of a table that is in sync.
 
     Args:
         table: whose replicas.
         folder_of: a replica → the folder at its root.
         clock: waiting.
+        coordination: the cluster's.
     """
 
-    def __init__(self, table: TableReplicas, folder_of: Callable[[Replica], Storage], clock: Clock) -> None:
+    def __init__(
+        self,
+        table: TableReplicas,
+        folder_of: Callable[[Replica], Storage],
+        clock: Clock,
+        coordination: Coordination,
+    ) -> None:
         self._table = table
         self._folder_of = folder_of
         self._clock = clock
+        self._coordination = coordination
+        self.tasks = FailoverAccess(self._storages)
+
+    def _storages(self) -> Sequence[Storage]:
+        """The folder at each of them."""
+        return [self._folder_of(replica) for replica in self._table.in_sync()]
 
     @property
-    def _stores(self) -> Sequence[Storage]:
-        return self.copies()
+    def coordination(self) -> Coordination:  # type: ignore[override]
+        """The cluster's."""
+        return self._coordination
 
     @property
     def uri(self) -> str:
         """The first one's; the table's name where nobody has it yet."""
-        found = self.copies()
+        found = self._storages()
         return found[0].uri if found else self._table.uri
-
-    @property
-    def reach(self) -> Reach:
-        """Folders of this machine."""
-        return "machine"
 
     def folders(self) -> Sequence[str]:
         """Names of the folders that one of them has."""
         found: set[str] = set()
-        for store in self.copies():
+        for store in self._storages():
             with contextlib.suppress(OSError):
                 found.update(store.folders())
         return sorted(found)
 
-    def now_ns(self) -> int:
-        """The machine's clock."""
-        return self._clock.now_ms() * 1_000_000
-
-    def __reduce__(self) -> tuple[type[ReplicaReader], tuple[Sequence[Storage]]]:
-        """Elsewhere it is read only."""
-        return ReplicaReader, (self.copies(),)
-
-    def copies(self) -> Sequence[Storage]:
-        """The folder at each of them."""
-        return [self._folder_of(replica) for replica in self._table.in_sync()]
-
     def at(self, folder: str) -> ReplicatedFiles:
         """The same folder of each."""
-        return ReplicatedFiles(self._table, lambda replica: self._folder_of(replica).at(folder), self._clock)
+        return ReplicatedFiles(
+            self._table, lambda replica: self._folder_of(replica).at(folder), self._clock, self._coordination
+        )
 
     def _everywhere(self, do: Callable[[Storage], object]) -> None:
         """Do something at all in sync; one that gives no answer for too long is taken out.
@@ -115,7 +113,7 @@ class ReplicatedFiles(ReplicaReader):
                 self.make_folder(folder)
             self.replace(name, content)
 
-        return pa.PythonFile(ReplicaOutput(put), "w")
+        return pa.PythonFile(BufferedOutput(put), "w")
 
     def make_folder(self, folder: str) -> None:
         """Make a folder at each."""
@@ -124,7 +122,7 @@ class ReplicatedFiles(ReplicaReader):
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files that one of them has."""
         found: dict[str, Entry] = {}
-        for store in self.copies():
+        for store in self._storages():
             try:
                 for entry in store.list(folder, deep=deep, after=after):
                     found.setdefault(entry.name, entry)
@@ -132,15 +130,10 @@ class ReplicatedFiles(ReplicaReader):
                 continue
         return list(found.values())
 
-    def discard(self, name: str) -> None:
-        """Try to remove a file at each."""
-        for store in self.copies():
-            store.discard(name)
-
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, *, quietly: bool = False) -> None:
         """Remove a file at each that answers."""
-        for store in self.copies():
-            store.remove(name)
+        for storage in self._storages():
+            storage.remove(name, quietly=quietly)
 
     def sync(self, name: str) -> None:
         """Make a file survive a power failure at each."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -25,10 +24,19 @@ from kafkalike.model.brokers import by_turns, nearest_first
 from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.replication.registration import Replica
-from kafkalike.replication.tables.replica_reader import ReplicaReader
+from kafkalike.replication.tables.failover_storage import FailoverStorage
 from kafkalike.replication.tables.table_replicas import TableReplicas
-from kafkalike.storage.near import NearStore
-from kafkalike.storage.port import NOW, Entry, Pace, Reach, Storage
+from kafkalike.storage.port import (
+    NOW,
+    BufferedOutput,
+    Coordination,
+    Entry,
+    Pace,
+    Reach,
+    Scheduler,
+    Storage,
+    TaskAccess,
+)
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
@@ -41,21 +49,112 @@ LOG: Final = "_delta_log"
 _MARK: Final = MARK.rpartition("/")[2]
 
 
-class ReplicaOutput(io.BytesIO):
-    """A data file in the making; it is handed over when it is closed."""
+class ReplicatedScheduler(Scheduler):
+    """The requests of a table with replicas: those of the replica whose data files are read first.
 
-    def __init__(self, done: Callable[[bytes], object]) -> None:
-        super().__init__()
-        self._done = done
+    Args:
+        table: the table.
+    """
 
-    def close(self) -> None:
-        """Hand it over, once."""
-        if not self.closed:
-            self._done(self.getvalue())
-        super().close()
+    def __init__(self, table: ReplicatedStore) -> None:
+        self._table = table
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether that replica is in an object store."""
+        found = self._table.nearest()
+        return self._table.root.scheduler.is_remote if found is None else found.scheduler.is_remote
+
+    def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make calls, side by side where requests to that replica take long."""
+        found = self._table.nearest() if len(calls) > 1 else None
+        return super().beside(calls) if found is None else found.scheduler.beside(calls)
+
+    def is_past(self, name: str) -> bool:
+        """Whether a version is published: a leader that is new may have begun at a checkpoint above it."""
+        version = _version(name)
+        return version is not None and self._table.replicas.published.has(version)
 
 
-class ReplicatedStore(NearStore):
+class ReplicatedAccess(TaskAccess):
+    """How other processes reach a table with replicas.
+
+    Args:
+        table: the table.
+    """
+
+    def __init__(self, table: ReplicatedStore) -> None:
+        self._table = table
+
+    def sendable(self, storage: Storage) -> Storage:
+        """Return the table with the credentials of its roots; another process gets one that reads."""
+        del storage
+        return self._table.sendable()
+
+    def sent_options(self) -> SentOptions | None:
+        """Return the cluster's."""
+        return self._table.root.tasks.sent_options()
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """Return the cluster's."""
+        return self._table.root.tasks.hadoop_settings()
+
+    def replicas(self) -> Sequence[Storage]:
+        """Return the replicas in sync that answer, each by itself; the leader first."""
+        return self._table.answering()
+
+    def elsewhere(self) -> Sequence[Storage]:
+        """Return the replicas in sync that answer."""
+        return self._table.answering()
+
+
+class ReplicatedCoordination(Coordination):
+    """The cluster's, but for who sees the table, which depends on its leader.
+
+    Args:
+        table: the table.
+    """
+
+    def __init__(self, table: ReplicatedStore) -> None:
+        self._table = table
+        self._root = table.root.coordination
+
+    @property
+    def reach(self) -> Reach:
+        """Who sees the leader's root."""
+        leader = self._table.leader()
+        return self._root.reach if leader is None else leader.coordination.reach
+
+    def check_writable(self, *, required: bool = True) -> None:
+        """Refuse what the cluster refuses."""
+        self._root.check_writable(required=required)
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Queue as the cluster's writers do."""
+        return self._root.turn(name, deadline, meanwhile)
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """Remove what queues of the cluster have left behind."""
+        return self._root.forget_turns(names)
+
+    def leases(self) -> Leases:
+        """Return the cluster's."""
+        return self._root.leases()
+
+    def now_ns(self) -> int:
+        """Return the time of the cluster."""
+        return self._root.now_ns()
+
+    def watch(self, folder: str, add: Callable[[str], object]) -> None:
+        """Name the leader's folder: what appears there is published."""
+        leader = self._table.leader()
+        if leader is not None:
+            leader.coordination.watch(folder, add)
+
+
+class ReplicatedStore(Storage):
     """One table with replicas.
 
     Args:
@@ -74,11 +173,14 @@ class ReplicatedStore(NearStore):
         striped: bool = False,
     ) -> None:
         self.replicas = replicas
-        self._root = root
+        self.root = root
         self._is_near = is_near
         self._striped = striped
         self._lineage: int | None = None
         self._sent = False
+        self.scheduler = ReplicatedScheduler(self)
+        self.tasks = ReplicatedAccess(self)
+        self.coordination = ReplicatedCoordination(self)
 
     def __repr__(self) -> str:
         """For error messages."""
@@ -90,31 +192,18 @@ class ReplicatedStore(NearStore):
         known = self.replicas.in_sync()
         return self.replicas.store_of(known[0]).uri if known else self.replicas.uri
 
-    @property
-    def reach(self) -> Reach:
-        """That of the leader's root."""
+    def leader(self) -> Storage | None:
+        """Return the leader's replica; None where nobody has the table yet."""
         known = self.replicas.in_sync()
-        return self.replicas.store_of(known[0]).reach if known else self._root.reach
+        return self.replicas.store_of(known[0]) if known else None
 
-    @property
-    def far(self) -> bool:
-        """Whether the root is where data files are read first."""
+    def nearest(self) -> Storage | None:
+        """Return the replica whose data files are read first; None where nobody has the table yet."""
         known, _ = self._with_data()
-        return self.replicas.store_of(known[0]).far if known else self._root.far
+        return self.replicas.store_of(known[0]) if known else None
 
-    def watch(self, folder: str, add: Callable[[str], object]) -> None:
-        """Name the leader's folder: what appears there is published."""
-        known = self.replicas.in_sync()
-        if known:
-            self.replicas.store_of(known[0]).watch(folder, add)
-
-    def beside(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Make calls, side by side where the root is far that is asked first."""
-        known = self._with_data()[0] if len(calls) > 1 else ()
-        return self.replicas.store_of(known[0]).beside(calls) if known else super().beside(calls)
-
-    def copies(self) -> Sequence[Storage]:
-        """The replicas in sync that answer, each for itself; the leader first."""
+    def answering(self) -> Sequence[Storage]:
+        """Return the replicas in sync that answer, each by itself; the leader first."""
         found = []
         for replica in self.replicas.in_sync():
             store = self.replicas.store_of(replica)
@@ -123,44 +212,24 @@ class ReplicatedStore(NearStore):
                 found.append(store)
         return found
 
-    def elsewhere(self) -> Sequence[Storage]:
-        """The replicas in sync that answer."""
-        return self.copies()
-
-    def check_writable(self) -> None:
-        """See `Storage.check_writable`."""
-        self._root.check_writable()
-
-    def try_out(self) -> None:
-        """See `Storage.try_out`."""
-        self._root.try_out()
-
     def at(self, folder: str) -> Storage:
         """A folder of the leader's replica."""
         return self._reader().at(folder)
 
-    def for_tasks(self) -> Storage:
-        """This store, with what its storages need; another process gets one that reads, see `__reduce__`."""
+    def sendable(self) -> ReplicatedStore:
+        """Return the table with the credentials of its roots; another process gets one that reads, see `__reduce__`."""
         sent = object.__new__(ReplicatedStore)
         sent.__dict__.update(self.__dict__, _sent=True)
         return sent
 
-    def __reduce__(self) -> tuple[type[ReplicaReader], tuple[Sequence[Storage], int]]:
+    def __reduce__(self) -> tuple[type[FailoverStorage], tuple[Sequence[Storage], int]]:
         """Elsewhere it is read only: data files, from the near one, the leader, or another one that has them."""
         known, turns = self._with_data()
         stores = map(self.replicas.store_of, known)
-        return ReplicaReader, ([store.for_tasks() if self._sent else store for store in stores], turns)
+        return FailoverStorage, ([store.tasks.sendable(store) if self._sent else store for store in stores], turns)
 
-    def _reader(self) -> ReplicaReader:
-        return ReplicaReader([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
-
-    def sent_options(self) -> SentOptions | None:
-        """The cluster's."""
-        return self._root.sent_options()
-
-    def hadoop_settings(self) -> Mapping[str, str]:
-        """The cluster's."""
-        return self._root.hadoop_settings()
+    def _reader(self) -> FailoverStorage:
+        return FailoverStorage([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
 
     # --- versions ------------------------------------------------------------------------------
 
@@ -178,11 +247,6 @@ class ReplicatedStore(NearStore):
             raise DamagedFileError(self.uri, name, "its log was given up by an unclean election")
         return found
 
-    def is_past(self, name: str) -> bool:
-        """Whether a version is published: who leads by now may have begun at a checkpoint above it."""
-        version = _version(name)
-        return version is not None and self.replicas.published.has(version)
-
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
         """Make a version with these bytes on all members of the chain, unless there is one."""
         version = _version(name)
@@ -195,7 +259,7 @@ class ReplicatedStore(NearStore):
         if folder == LOG or folder.startswith(f"{LOG}/"):
             return self._listed_log(folder, deep=deep, after=after)
         found: dict[str, Entry] = {}
-        for store in self.copies():
+        for store in self.answering():
             for entry in store.list(folder, deep=deep, after=after):
                 found.setdefault(entry.name, entry)
         return list(found.values())
@@ -297,23 +361,18 @@ class ReplicatedStore(NearStore):
 
     def open_output(self, name: str) -> pa.NativeFile:
         """A stream that makes a new data file, which members get with the version that names it."""
-        return pa.PythonFile(ReplicaOutput(lambda content: self.replicas.roots.supplies.made(name, content)), "w")
+        return pa.PythonFile(BufferedOutput(lambda content: self.replicas.roots.supplies.made(name, content)), "w")
 
     def replace(self, name: str, content: bytes) -> None:
         """Refused: what is not a version is each replica's own; see `copies`."""
         del content
         raise OSError(errno.EINVAL, f"{name} cannot be replaced on several roots")
 
-    def make_folder(self, folder: str) -> None:
-        """Nothing: a version's put makes what it needs."""
-
     def copy(self, source: str, target: Storage, name: str) -> bool:
         """Give a file to another store; to another table with replicas, on each root beside this one's replica."""
         if isinstance(target, ReplicatedStore):
             return target._take(self, source, name)  # noqa: SLF001 - another of the same class
-        with target.open_output(name) as stream:
-            stream.write(self.read(source))
-        return False
+        return super().copy(source, target, name)
 
     def _take(self, origin: ReplicatedStore, source: str, name: str) -> bool:
         """Give each member a file of another table: its root shares or copies it, or another root's is brought.
@@ -334,54 +393,27 @@ class ReplicatedStore(NearStore):
             self.replicas.roots.supplies.put(replica, name, origin.read(source))
         return shared
 
-    def discard(self, name: str) -> None:
-        """Try to remove a file that nobody names."""
+    def remove(self, name: str, *, quietly: bool = False) -> None:
+        """Remove a file on all roots that answer; a version is never taken back quietly."""
         self.replicas.roots.supplies.forget(name)
-        if _version(name) is not None:
-            # A version is never taken back.
+        if quietly and _version(name) is not None:
             return
         for replica in self.replicas.members():
-            self.replicas.store_of(replica).discard(name)
-
-    def remove(self, name: str) -> None:
-        """Remove a file that nobody needs, on all roots that answer."""
-        self.replicas.roots.supplies.forget(name)
-        for replica in self.replicas.members():
             store = self.replicas.store_of(replica)
-            if _is_there(store):
-                store.remove(name)
+            if quietly or _is_there(store):
+                store.remove(name, quietly=quietly)
 
     def sync(self, name: str) -> None:
         """Make a file survive a power failure; one that is not put yet will, as its version does."""
         if self.replicas.roots.supplies.content_of(name) is not None:
             return
-        for store in self.copies():
+        for store in self.answering():
             with contextlib.suppress(FileNotFoundError):
                 store.sync(name)
 
     def folders(self) -> Sequence[str]:
         """Names of the folders below."""
-        return sorted({name for store in self.copies() for name in store.folders()})
-
-    # --- the cluster's -------------------------------------------------------------------------
-
-    def turn(
-        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
-    ) -> AbstractContextManager[None]:
-        """See `Storage.turn`."""
-        return self._root.turn(name, deadline, meanwhile)
-
-    def forget_turns(self, names: Iterable[str]) -> int:
-        """See `Storage.forget_turns`."""
-        return self._root.forget_turns(names)
-
-    def leases(self) -> Leases:
-        """The cluster's."""
-        return self._root.leases()
-
-    def now_ns(self) -> int:
-        """The machine's clock."""
-        return self._root.now_ns()
+        return sorted({name for store in self.answering() for name in store.folders()})
 
 
 def _version(name: str) -> int | None:

@@ -118,7 +118,7 @@ class TableReplicas(ReplicaRegistry):
         new = [add.path for add in content.commit.adds if self.roots.supplies.content_of(add.path) is not None]
         for replica in view.configuration.chain:
             for path in new:
-                self.store_of(replica).discard(path)
+                self.store_of(replica).remove(path, quietly=True)
 
     def _forget_files(self, content: VersionFile) -> None:
         """Nobody puts this content again."""

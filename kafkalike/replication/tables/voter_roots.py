@@ -227,9 +227,9 @@ class VoterRoots:
             except OSError as cause:
                 failed.append(cause)
 
-        if store.far:
+        if store.scheduler.is_remote:
             # That it voted while there was no such version is enough, so both may be asked at once.
-            found = store.beside([look, check])[0]
+            found = store.scheduler.beside([look, check])[0]
         else:
             found = look()
             if found is None:

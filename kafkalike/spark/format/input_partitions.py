@@ -179,11 +179,11 @@ def plan_range(log: TopicLog, root: Storage, partition: int, offsets: range) -> 
     """Name the files that hold a run of offsets, as of the log's last `refresh`; `root` is the cluster's."""
     segments = tuple(log.segments_within(partition, offsets))
     return RangePlan(
-        root=root.for_tasks(),
+        root=root.tasks.sendable(root),
         topic=log.info.name,
         topic_id=log.info.topic_id,
         uri=log.files.uri,
-        files=log.files.for_tasks(),
+        files=log.files.tasks.sendable(log.files),
         partition=partition,
         offsets=offsets,
         segments=segments,

@@ -57,7 +57,7 @@ def check_same_root(spark: SparkSession, cluster: Cluster) -> None:
     Raises:
         KafkaConfigurationError: the folder of that name at the server is another one.
     """
-    if not is_remote(spark) or cluster.store.reach != "machine" or cluster.root in _seen.get(spark, ()):
+    if not is_remote(spark) or cluster.store.coordination.reach != "machine" or cluster.root in _seen.get(spark, ()):
         return
     sign = Path(cluster.store.uri, f".kafkalike-connect-{uuid.uuid4().hex}")
     sign.parent.mkdir(parents=True, exist_ok=True)

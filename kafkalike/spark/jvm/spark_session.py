@@ -305,6 +305,6 @@ def tell_hadoop(spark: SparkSession, cluster: Cluster) -> None:
     if left == buckets:
         return
     hadoop = java.hadoopConfiguration()
-    for name, value in cluster.store.hadoop_settings().items():
+    for name, value in cluster.store.tasks.hadoop_settings().items():
         if not any(name.startswith(f"fs.s3a.bucket.{bucket}.") for bucket in left):
             hadoop.set(name, value)

@@ -101,7 +101,7 @@ def soundness(spark: SparkSession, cluster: Cluster, info: TopicInfo) -> Column 
     """
     if cluster.server.is_closed(info.configs):
         return None
-    spark.dataSource.register(with_storage(TopicSoundness, cluster.store.sent_options()))
+    spark.dataSource.register(with_storage(TopicSoundness, cluster.store.tasks.sent_options()))
     options = {"root": cluster.root, "topic": info.name}
     sound: Column = spark.read.format(SOUNDNESS).options(**options).load().scalar()
     return sound

@@ -132,7 +132,7 @@ def read(
     )
     if between and (travel or at is not None):
         raise IllegalArgumentError("starting_offsets and ending_offsets do not go with a snapshot or an older version")
-    ranges = between.ranges(cluster.root, cluster.store.sent_options(), names) if between else None
+    ranges = between.ranges(cluster.root, cluster.store.tasks.sent_options(), names) if between else None
     wanted = _key(key, placed_by_key=placed_by_key)
     # In an object store Delta's look at the table takes as long as ours at the topics: one beside the other.
     guesses = Guesses(spark, cluster, names, travel) if is_one_far_root(cluster) and at is None else None
@@ -330,7 +330,7 @@ class Between:
 
 def is_one_far_root(cluster: Cluster) -> bool:
     """Whether a cluster is one root where each look is a wait."""
-    return cluster.store.far and "," not in cluster.root
+    return cluster.store.scheduler.is_remote and "," not in cluster.root
 
 
 class Guesses:

@@ -118,7 +118,7 @@ def read_stream(
         ]
         frame = reduce(DataFrame.unionByName, tables)
         return frame if how is None else typed_columns(frame, how)[0]
-    sent = cluster.store.sent_options()
+    sent = cluster.store.tasks.sent_options()
     register_format(spark, None if sent is None else sent.given())
     reader = spark.readStream.format(FORMAT).option("kafka.bootstrap.servers", cluster.root)
     reader = reader.option("subscribe", ",".join(map(check_topic_name, topics)))

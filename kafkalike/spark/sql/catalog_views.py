@@ -114,7 +114,7 @@ class SessionViews:
         spark, cluster = self._spark, self._cluster
         # Known before they are made: of an interrupted call all are taken for ours.
         self._record(self._recorded | self._made())
-        spark.dataSource.register(with_storage(ClusterTables, cluster.store.sent_options()))
+        spark.dataSource.register(with_storage(ClusterTables, cluster.store.tasks.sent_options()))
         for table in SCHEMAS:
             frame = spark.read.format(FORMAT).option("table", table).option("root", cluster.root).load()
             if table == "consumer_offsets" and at is not None:

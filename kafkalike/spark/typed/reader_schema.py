@@ -41,7 +41,7 @@ def where_of(cluster: Cluster, registry: str | Mapping[str, str] | None) -> Wher
     is_own = settings.get("url") in {OWN, own}
     if is_own:
         settings["url"] = own
-    where = Where(tuple(sorted(settings.items())), cluster.store.sent_options() if is_own else None)
+    where = Where(tuple(sorted(settings.items())), cluster.store.tasks.sent_options() if is_own else None)
     where.open()
     return where
 

@@ -61,7 +61,7 @@ def begin(
         OutOfOrderSequenceNumberError: `txn` is below the application's latest version and was never written.
     """
     target = target_of(cluster, topic, codec=codec, timestamps=timestamps, names_partitions=names_partitions)
-    if cluster.store.reach == "machine":
+    if cluster.store.coordination.reach == "machine":
         # In an object store that would be a request for each micro-batch, and only maintenance makes it.
         clear_staging(cluster.store, Deadline(SYSTEM_CLOCK, None))
     if txn is None:

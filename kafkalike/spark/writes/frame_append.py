@@ -74,7 +74,7 @@ def _place(
     cluster: Cluster, spark: SparkSession, target: StagingTarget, how: StagedCommit
 ) -> AbstractContextManager[StagingFolder]:
     """Where a write stages its records. What is decided for several topics others must find, who may be elsewhere."""
-    if cluster.store.reach == "everywhere" and target.topic is not None and not how.offsets:
+    if cluster.store.coordination.reach == "everywhere" and target.topic is not None and not how.offsets:
         near = tasks_here(spark)
         if near is not None:
             return scratch_folder(near, cluster.store)
@@ -129,12 +129,12 @@ def _write_small(
         # A client of Spark Connect cannot tell where the tasks are.
         return in_threads(staged, files, jobs)
     context, size = spark.sparkContext, sum(run.bytes for runs, _ in jobs for run in runs)
-    most = SPREAD_BYTES if files.reach == "machine" else FAR_SPREAD_BYTES
+    most = SPREAD_BYTES if files.coordination.reach == "machine" else FAR_SPREAD_BYTES
     # Replicas are written by this process, which knows who they are.
-    alone = files.copies() == [files]
+    alone = files.tasks.replicas() is None
     if alone and size > most and not (context.master or "local").startswith("local"):
         # The stores go with the function: what is parallelized is written to a file first.
-        write = partial(write_anew, staged.for_tasks(), files.for_tasks())
+        write = partial(write_anew, staged.tasks.sendable(staged), files.tasks.sendable(files))
         try:
             return context.parallelize(jobs, len(jobs)).map(write).collect()
         except SPARK_FAILURES as cause:

@@ -124,14 +124,14 @@ class StreamWriter:
         """What goes to a server of Spark Connect, which calls `foreachBatch` functions itself: one made anew there."""
         given = dict(self._given)
         # Paths as they are here; and who asks for an opened cluster goes along, as with Spark's tasks.
-        store = self._cluster.store.sent_options()
+        store = self._cluster.store.tasks.sent_options()
         given |= {
             "bootstrap_servers": self._cluster.root,
             "storage_options": None if store is None else store.given(),
         }
         if isinstance(given["group_bootstrap_servers"], Cluster):
             other = given["group_bootstrap_servers"]
-            store = other.store.sent_options()
+            store = other.store.tasks.sent_options()
             given |= {
                 "group_bootstrap_servers": other.root,
                 "group_storage_options": None if store is None else store.given(),
@@ -205,7 +205,7 @@ class StreamWriter:
         files: CheckpointFiles
         running: str | None
         files = (
-            checkpoint_at(self._checkpoint, self._cluster.store.sent_options())
+            checkpoint_at(self._checkpoint, self._cluster.store.tasks.sent_options())
             if remote
             else StreamCheckpoint(spark, self._checkpoint)
         )

@@ -83,7 +83,7 @@ def _known(cluster: Cluster, info: TopicInfo, codec: str) -> KnownTopic:
 def _segment_codec(cluster: Cluster, config: TopicConfig, codec: str) -> str | None:
     """See `KnownTopic.codec`."""
     # Elsewhere than on a disk no file is changed once it is there; and LogAppendTime is only known at the commit.
-    ready = cluster.store.reach == "machine" and not config.log_append_time
+    ready = cluster.store.coordination.reach == "machine" and not config.log_append_time
     return PARQUET_CODECS[codec_for(config, codec)] if ready else None
 
 

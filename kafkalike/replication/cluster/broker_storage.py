@@ -1,0 +1,602 @@
+"""Broker storage: the root of a broker, or a folder below it, whose calls time out and which reports a missing root.
+
+A root is one of several, so nobody waits for it for ever: calls to a folder have the timeout of `TimedCalls`, requests
+to a bucket that of `ImpatientClient`. A root that is not mounted looks empty; wherever nothing is found, the root's
+sign is looked for, and its absence is an error. A bucket has no mount that may be missing, so its sign is looked for
+every now and then, and after each failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pyarrow as pa
+
+from kafkalike.delta.layout import BROKERS
+from kafkalike.errors import KafkaConnectionError, KafkaError, KafkaStorageError
+from kafkalike.model.config.storage_options import SentOptions
+from kafkalike.model.groups.sessions import Leases
+from kafkalike.replication.cluster.root_sign import SIGN_SECONDS, Founding, check_sign, opened_root
+from kafkalike.storage.local import LOCKS, LocalStorage
+from kafkalike.storage.locks.lock import TableLock
+from kafkalike.storage.locks.try_lock import try_lock
+from kafkalike.storage.port import NOW, Coordination, Entry, Pace, Reach, Storage, TaskAccess
+from kafkalike.storage.timeouts import Handle, TimedCalls, TimedFile, calls_of
+
+if TYPE_CHECKING:
+    from kafkalike.model.clock import Deadline
+    from kafkalike.storage.impatient.client import ImpatientClient
+
+T = TypeVar("T")
+
+OPEN_FILES: Final = "/proc/self/fd"
+"""Where Linux lists the descriptors of this process, by number."""
+
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+"""How a folder is opened."""
+
+LONG: Final = 3.0
+"""How many times as long as others a call may take that writes, or forces data to the disk."""
+
+ALIVE_SECONDS: Final = 2.0
+"""How long a bucket that has answered is taken to be there."""
+
+
+class BrokerRoot(ABC):
+    """How the calls of one root are made.
+
+    Args:
+        plain: the root without timeouts.
+        founding: of the cluster: before it, nothing is there, and that is right.
+    """
+
+    alive_seconds = SIGN_SECONDS
+    """How long it is enough that the root answered, for those who ask whether it is there."""
+
+    coordination: Coordination
+
+    def __init__(self, plain: Storage, founding: Founding) -> None:
+        self.plain = plain
+        self.founding = founding
+
+    def check(self, seconds: float = SIGN_SECONDS) -> None:
+        """Raise `OSError` unless the root is there and is a broker's.
+
+        Args:
+            seconds: how long ago its whole sign may have been read.
+        """
+        self.call(lambda: check_sign(self.plain, self.founding, seconds))
+
+    @abstractmethod
+    def call(self, work: Callable[[], T], times: float = 1.0) -> T:
+        """Make a call; see `TimedCalls.call`."""
+
+    @abstractmethod
+    def silent_seconds(self) -> float:
+        """Return for how long the root has given no answer, as far as is known; 0 where it does."""
+
+    @abstractmethod
+    def ask_again(self) -> None:
+        """Find out whether a root answers by now that is not asked any more."""
+
+    @abstractmethod
+    def set_lag(self, lag_ms: int) -> None:
+        """Set `replica.lag.time.max.ms`."""
+
+    @abstractmethod
+    def open_input(self, folder: Storage, name: str, buffer_size: int) -> pa.NativeFile:
+        """Open a file of a folder for reading."""
+
+    @abstractmethod
+    def read_range(self, folder: Storage, name: str, start: int, stop: int) -> pa.Buffer:
+        """Return bytes of a file of a folder."""
+
+    @abstractmethod
+    def make_folder(self, folder: Storage, name: str) -> None:
+        """Make a folder below another one, and those between it and the root; never the root."""
+
+    @abstractmethod
+    def prepare_write(self) -> None:
+        """Raise `OSError` unless the root keeps several writers apart."""
+
+    @abstractmethod
+    def sendable(self, storage: BrokerStorage) -> Storage:
+        """Return what a Spark job's processes get of a storage."""
+
+    @abstractmethod
+    def reduce(self, storage: BrokerStorage) -> tuple[Any, ...]:
+        """Return how a storage is pickled."""
+
+
+class FolderRoot(BrokerRoot):
+    """A folder of this machine: its calls are made by workers.
+
+    Args:
+        plain: see `BrokerRoot`.
+        founding: see `BrokerRoot`.
+    """
+
+    def __init__(self, plain: LocalStorage, founding: Founding) -> None:
+        super().__init__(plain, founding)
+        self._plain = plain
+        self.calls = calls_of(plain.uri)
+        self.coordination = FolderRootCoordination(self)
+
+    def call(self, work: Callable[[], T], times: float = 1.0) -> T:
+        """Make a call of the root."""
+        return self.calls.call(work, times)
+
+    def silent_seconds(self) -> float:
+        """Return for how long the root has given no answer."""
+        return self.calls.silent_seconds()
+
+    def ask_again(self) -> None:
+        """Find out whether the root answers by now."""
+        # It is asked each time; calls that hang come to an end when it is back.
+        return
+
+    def set_lag(self, lag_ms: int) -> None:
+        """Set the timeout by `replica.lag.time.max.ms`, where there is one to set."""
+        self.calls.set_lag(lag_ms)
+
+    def open_input(self, folder: Storage, name: str, buffer_size: int) -> pa.NativeFile:
+        """Open a file for reading."""
+        del buffer_size
+        return pa.PythonFile(TimedFile(self.calls, f"{folder.uri}/{name}"), "r")
+
+    def read_range(self, folder: Storage, name: str, start: int, stop: int) -> pa.Buffer:
+        """Return bytes of a file."""
+        # Not mapped: to read a mapped file may hang as well, and nothing can be done about that.
+        with TimedFile(self.calls, f"{folder.uri}/{name}") as file:
+            file.seek(start)
+            content = file.read(stop - start)
+        if len(content) < stop - start:
+            raise OSError(f"{len(content)} bytes are left where {stop - start} were asked for: {folder.uri}/{name}")
+        return pa.py_buffer(content)
+
+    def make_folder(self, folder: Storage, name: str) -> None:
+        """Make a folder."""
+        if not self.founding.done:
+            folder.make_folder(name)
+            return
+        path, wanted = "", f"{folder.uri}/{name}".removeprefix(self.plain.uri).strip("/")
+        with opened_root(self.plain.uri) as root:
+            for part in wanted.split("/"):
+                path = f"{path}/{part}".strip("/")
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(path, 0o700, dir_fd=root)
+                    self._plain.coordination.synced.discard(f"{self.plain.uri}/{path}")
+
+    def prepare_write(self) -> None:
+        """Raise `OSError` unless the root keeps several writers apart."""
+        # It was tried out when it was opened.
+        return
+
+    def sendable(self, storage: BrokerStorage) -> Storage:
+        """Return what a Spark job's processes get of a storage."""
+        return storage
+
+    def reduce(self, storage: BrokerStorage) -> tuple[Any, ...]:
+        """Return how a storage is pickled."""
+        # Another process has workers of its own.
+        return _reopened_folder, (self._plain, self.founding, storage.folder)
+
+
+def _reopened_folder(plain: LocalStorage, founding: Founding, folder: str) -> BrokerStorage:
+    return BrokerStorage(FolderRoot(plain, founding), folder)
+
+
+class BucketRoot(BrokerRoot):
+    """A place in an object store: its requests have timeouts of their own.
+
+    Args:
+        plain: see `BrokerRoot`.
+        founding: see `BrokerRoot`.
+        client: makes its requests.
+    """
+
+    alive_seconds = ALIVE_SECONDS
+
+    def __init__(self, plain: Storage, founding: Founding, client: ImpatientClient) -> None:
+        super().__init__(plain, founding)
+        self._client = client
+        self.coordination = BucketRootCoordination(plain.coordination)
+
+    def call(self, work: Callable[[], T], times: float = 1.0) -> T:
+        """Make a request, which times out by itself."""
+        del times
+        try:
+            return work()
+        except FileNotFoundError:
+            raise
+        except OSError:
+            # Nobody who asks next whether it is there is given an older answer.
+            self.founding.checked.pop(self.plain.uri, None)
+            raise
+
+    def silent_seconds(self) -> float:
+        """Return for how long the root has given no answer."""
+        return self._client.silent_seconds()
+
+    def ask_again(self) -> None:
+        """Find out whether the root answers by now."""
+        # Nobody asks a bucket that gave no answer, for half a second.
+        self._client.ask_again()
+
+    def set_lag(self, lag_ms: int) -> None:
+        """Ignore it: timeouts of requests go by their size."""
+        del lag_ms
+
+    def open_input(self, folder: Storage, name: str, buffer_size: int) -> pa.NativeFile:
+        """Open a file for reading."""
+        return folder.open_input(name, buffer_size)
+
+    def read_range(self, folder: Storage, name: str, start: int, stop: int) -> pa.Buffer:
+        """Return bytes of a file."""
+        return folder.read_range(name, start, stop)
+
+    def make_folder(self, folder: Storage, name: str) -> None:
+        """Do nothing: there are no folders."""
+        del folder, name
+
+    def prepare_write(self) -> None:
+        """Raise `OSError` unless the root keeps several writers apart."""
+        try:
+            self.plain.coordination.check_writable()
+        except KafkaError as cause:
+            raise OSError(str(cause)) from cause
+
+    def sendable(self, storage: BrokerStorage) -> Storage:
+        """Return what a Spark job's processes get of a storage."""
+        return storage.plain.tasks.sendable(storage.plain)
+
+    def reduce(self, storage: BrokerStorage) -> tuple[Any, ...]:
+        """Return how a storage is pickled."""
+        found = storage.plain.__reduce__()
+        assert isinstance(found, tuple)
+        return found
+
+
+class BrokerStorage(Storage):
+    """A broker's root, or a folder below it.
+
+    Args:
+        root: makes its calls.
+        folder: below the root; empty for the root itself.
+    """
+
+    uri: str = ""
+
+    def __init__(self, root: BrokerRoot, folder: str = "") -> None:
+        self.root = root
+        self.folder = folder
+        self.plain = root.plain.at(folder) if folder else root.plain
+        """The same folder without timeouts, and without looks for the root's sign."""
+        self.uri = self.plain.uri
+        self.scheduler = self.plain.scheduler
+        self.tasks = _BrokerTasks(root, self.plain)
+        self.coordination = root.coordination
+
+    def __repr__(self) -> str:
+        """For error messages."""
+        return f"BrokerStorage({self.uri!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it as its root says."""
+        return self.root.reduce(self)
+
+    # --- the root ------------------------------------------------------------------------------
+
+    def check_there(self) -> None:
+        """Raise `OSError` unless the root is there and is a broker's."""
+        self.root.check()
+
+    def is_there(self) -> bool:
+        """Return whether the root is there and is a broker's."""
+        try:
+            self.root.check(self.root.alive_seconds)
+        except OSError:
+            return False
+        return True
+
+    def _asked(self, name: str, ask: Callable[[], T], times: float = 1.0) -> T:
+        """Make a call; a file that is not found counts as missing only where the root is there."""
+        try:
+            return self.root.call(ask, times)
+        except FileNotFoundError:
+            if not name.endswith(BROKERS):
+                self.check_there()
+            raise
+
+    def _write(self, name: str, write: Callable[[], T]) -> T:
+        """Make a call that writes, unless the root is missing."""
+
+        def checked() -> T:
+            if not name.endswith(BROKERS):
+                self.check_there()
+            return write()
+
+        return self._asked(name, checked, LONG)
+
+    # --- files ---------------------------------------------------------------------------------
+
+    def at(self, folder: str) -> BrokerStorage:
+        """Return the storage of a folder below."""
+        return BrokerStorage(self.root, f"{self.folder}/{folder}" if self.folder else folder)
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file."""
+        return self._asked(name, lambda: self.plain.read(name), LONG)
+
+    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
+        """Return the content of a file that may not exist yet."""
+        found = self.root.call(lambda: self.plain.look(name, pace))
+        if found is None:
+            self.check_there()
+        return found
+
+    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
+        """Return bytes of a file."""
+        return self._asked(name, lambda: self.root.read_range(self.plain, name, start, stop), LONG)
+
+    def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
+        """Open a file for reading."""
+        # Not as one call: each read of it is one.
+        try:
+            return self.root.open_input(self.plain, name, buffer_size)
+        except FileNotFoundError:
+            self.check_there()
+            raise
+
+    def size(self, name: str) -> int:
+        """Return the size of a file, bytes."""
+        return self._asked(name, lambda: self.plain.size(name))
+
+    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
+        """List the files of a folder."""
+        found = self.root.call(lambda: self.plain.list(folder, deep=deep, after=after), LONG)
+        if not found:
+            self.check_there()
+        return found
+
+    def folders(self) -> Sequence[str]:
+        """List the names of the folders below."""
+        found = self.root.call(self.plain.folders)
+        if not found:
+            self.check_there()
+        return found
+
+    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+        """Create a file."""
+        return self._write(name, lambda: self.plain.put_if_absent(name, content, durable=durable))
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file."""
+
+        def replace() -> None:
+            self.root.prepare_write()
+            self.plain.replace(name, content)
+
+        self._write(name, replace)
+
+    def open_output(self, name: str) -> pa.NativeFile:
+        """Open a stream that makes a new file."""
+        return self.plain.open_output(name)
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder."""
+
+        def make() -> None:
+            self.check_there()
+            self.root.make_folder(self.plain, folder)
+
+        self.root.call(make)
+
+    def copy(self, source: str, target: Storage, name: str) -> bool:
+        """Give a file to another storage."""
+        plain = target.plain if isinstance(target, BrokerStorage) else target
+        return self.root.call(lambda: self.plain.copy(source, plain, name), LONG)
+
+    def remove(self, name: str, *, quietly: bool = False) -> None:
+        """Remove a file."""
+        try:
+            self.root.call(lambda: self.plain.remove(name, quietly=quietly))
+        except OSError:
+            if not quietly:
+                raise
+
+    def sync(self, name: str) -> None:
+        """Make a file survive a power failure."""
+        self.root.call(lambda: self.plain.sync(name), LONG)
+
+
+class _BrokerTasks(TaskAccess):
+    """What other processes are given of a broker's storage."""
+
+    def __init__(self, root: BrokerRoot, plain: Storage) -> None:
+        self._root = root
+        self._plain = plain
+
+    def sendable(self, storage: Storage) -> Storage:
+        """Return what a Spark job's processes get of it."""
+        assert isinstance(storage, BrokerStorage)
+        return self._root.sendable(storage)
+
+    def sent_options(self) -> SentOptions | None:
+        """Return the credentials of the root."""
+        return self._plain.tasks.sent_options()
+
+    def hadoop_settings(self) -> Mapping[str, str]:
+        """Return the settings for Hadoop's client."""
+        return self._plain.tasks.hadoop_settings()
+
+
+class BucketRootCoordination(Coordination):
+    """The processes that use a bucket, which may give no answer when it is opened.
+
+    Args:
+        plain: that of the bucket.
+    """
+
+    def __init__(self, plain: Coordination) -> None:
+        self._plain = plain
+
+    @property
+    def reach(self) -> Reach:
+        """Return who else sees the root."""
+        return self._plain.reach
+
+    def check_writable(self, *, required: bool = True) -> None:
+        """Refuse a root that does not keep several writers apart."""
+        try:
+            self._plain.check_writable(required=required)
+        except KafkaConnectionError:
+            # It is tried out before the first write to it.
+            if required:
+                raise
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Queue behind other writers."""
+        return self._plain.turn(name, deadline, meanwhile)
+
+    def leases(self) -> Leases:
+        """Return the heartbeats of group members."""
+        return self._plain.leases()
+
+    def now_ns(self) -> int:
+        """Return the time by the root's clock."""
+        return self._plain.now_ns()
+
+
+class FolderRootCoordination(Coordination):
+    """The processes that use a folder that may hang.
+
+    Args:
+        root: makes its calls.
+    """
+
+    def __init__(self, root: FolderRoot) -> None:
+        self._root = root
+        self._plain = root.plain.coordination
+
+    @property
+    def reach(self) -> Reach:
+        """Return who else sees the root."""
+        return "machine"
+
+    def check_writable(self, *, required: bool = True) -> None:
+        """Refuse a root that does not keep several writers apart."""
+        self._root.call(lambda: self._plain.check_writable(required=required), LONG)
+
+    @contextlib.contextmanager
+    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """Hold the lock of that name: by one call where nobody has it."""
+        lock, taken = try_lock(self._root.calls, name, self._open_locks), False
+        try:
+            try:
+                taken = self._root.founding.done and lock.take()
+                # Python leaves out a `finally` if an interrupt hits a `return` in its block.
+                if taken:
+                    yield
+            finally:
+                lock.release()
+        finally:
+            # An interrupt may have come before that.
+            lock.release()
+        if taken:
+            return
+        with self._queued(name, deadline, meanwhile):
+            yield
+
+    @contextlib.contextmanager
+    def _queued(self, name: str, deadline: Deadline, meanwhile: Callable[[], object]) -> Iterator[None]:
+        """Queue for the lock of that name, and hold it.
+
+        Its folder is held open meanwhile, so that no lock is ever made in another one that comes to stand in its place.
+        """
+        if not self._root.founding.done or not os.path.isdir(OPEN_FILES):  # noqa: PTH112
+            self._root.check()
+            with self._plain.turn(name, deadline, meanwhile):
+                yield
+            return
+        opened = Handle(self._root.calls, self._open_locks)
+        try:
+            try:
+                opened.take()
+                folder = f"{OPEN_FILES}/{opened.descriptor}"
+                called = f"{self._root.plain.uri}/{LOCKS}"
+                with TableLock(folder, name, called, self._root.calls.call).held(deadline, meanwhile):
+                    yield
+            finally:
+                opened.release()
+        finally:
+            # As above.
+            opened.release()
+
+    def _open_locks(self) -> int:
+        """Open the folder of locks, which is made if need be. Caller: a call of the root."""
+        self._root.check()
+        with opened_root(self._root.plain.uri) as root:
+            try:
+                return os.open(LOCKS, FOLDER, dir_fd=root)
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(LOCKS, 0o700, dir_fd=root)
+                return os.open(LOCKS, FOLDER, dir_fd=root)
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """Remove what queues have left behind."""
+        wanted = list(names)
+        try:
+            return self._root.call(lambda: self._plain.forget_turns(wanted))
+        except OSError:
+            return 0
+
+    def leases(self) -> Leases:
+        """Return the heartbeats of group members."""
+        return TimedLeases(self._plain.leases(), self._root.calls)
+
+    def watch(self, folder: str, add: Callable[[str], object]) -> None:
+        """Name a folder that the kernel sees."""
+        with contextlib.suppress(OSError):
+            self._root.call(lambda: self._plain.watch(folder, add))
+
+
+class TimedLeases:
+    """Leases at a root that may hang. Thread-safe.
+
+    Args:
+        leases: there.
+        calls: the root's.
+    """
+
+    def __init__(self, leases: Leases, calls: TimedCalls) -> None:
+        self._leases = leases
+        self._calls = calls
+
+    def renew(self, group_id: str, member_id: str) -> None:
+        """Give a heartbeat."""
+        self._call(lambda: self._leases.renew(group_id, member_id))
+
+    def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
+        """Return when members gave their last heartbeat."""
+        wanted = list(member_ids)
+        return self._call(lambda: self._leases.read(group_id, wanted))
+
+    def drop(self, group_id: str, member_id: str) -> None:
+        """Forget a member."""
+        with contextlib.suppress(KafkaStorageError):
+            self._call(lambda: self._leases.drop(group_id, member_id))
+
+    def _call(self, work: Callable[[], T]) -> T:
+        try:
+            return self._calls.call(work)
+        except OSError as cause:
+            raise KafkaStorageError(f"heartbeats: {cause}") from cause
