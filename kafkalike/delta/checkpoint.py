@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from kafkalike.delta.log_files import LAST_CHECKPOINT
 from kafkalike.delta.log_retention import DELETED_FILES_STAY, duration_ms
 from kafkalike.delta.snapshot import LogSnapshot
-from kafkalike.storage.arrays import binaries, held_numbers
+from kafkalike.storage.arrays import held_numbers, scalars
 from kafkalike.storage.port import Storage
 
 INTERVAL: Final = 100
@@ -209,22 +209,15 @@ def column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    present = np.array([v is not None for v in values], np.bool_)
-    valid = None if present.all() else _bits(present)
-    if pa.types.is_string(kind):
-        texts = binaries([None if v is None else v.encode() for v in values])
-        return pa.Array.from_buffers(kind, len(values), texts.buffers())
+    if not pa.types.is_nested(kind):
+        return scalars(values, kind)
+    valid = _bits(np.array([v is not None for v in values], np.bool_)) if None in values else None
     if pa.types.is_struct(kind):
         parts = [_column([None if v is None else v.get(f.name) for v in values], f.type) for f in kind]
         return pa.Array.from_buffers(kind, len(values), [valid], children=parts)
-    if pa.types.is_map(kind) or pa.types.is_list(kind):
-        ends = np.zeros(len(values) + 1, np.int32)
-        np.cumsum([0 if v is None else len(v) for v in values], out=ends[1:])
-        return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(ends)], children=[_inner(values, kind)])
-    if pa.types.is_boolean(kind):
-        return pa.Array.from_buffers(kind, len(values), [valid, _bits(np.array([bool(v) for v in values], np.bool_))])
-    held = np.array([0 if v is None else v for v in values], np.dtype(f"int{kind.bit_width}"))
-    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(held)])
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([0 if v is None else len(v) for v in values], out=ends[1:])
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(ends)], children=[_inner(values, kind)])
 
 
 def _inner(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

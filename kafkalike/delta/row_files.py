@@ -10,9 +10,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -25,7 +25,7 @@ from kafkalike.errors import KafkaStorageError, LogCorruptError
 from kafkalike.model.clock import Clock
 from kafkalike.model.maintenance.control_rows import files_to_merge
 from kafkalike.model.segments import Segment
-from kafkalike.storage.arrays import binaries, whole_numbers
+from kafkalike.storage.arrays import scalars, whole_numbers
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet, put_parquet, sound
 from kafkalike.storage.port import Storage
 
@@ -71,7 +71,7 @@ class RowFiles(Generic[R]):
 
     def _kept(self, path: str, table: pa.Table) -> pa.Table:
         """Remember a small file that a merge is about to read, unless there are too many."""
-        if table.nbytes <= RECENT_BYTES:
+        if table.get_total_buffer_size() <= RECENT_BYTES:
             self._recent[path] = table
             # Other threads may do this at the same time.
             for oldest in list(self._recent)[:-RECENT_FILES]:
@@ -190,23 +190,17 @@ def seq_segment(add: Add, files: Storage) -> Segment:
 
 
 def _to_table(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
-    columns = []
-    for column in schema:
-        if column.name == "time":
-            columns.append(_column([row.time_ms * 1000 for row in rows], column.type))
-        else:
-            columns.append(_column([getattr(row, column.name) for row in rows], column.type))
-    return pa.table(columns, schema=schema)
+    columns = zip(*map(attrgetter(*map(_field_of, schema.names)), rows), strict=True)
+    arrays = [
+        scalars([ms * 1000 for ms in values] if name == "time" else values, kind)
+        for name, kind, values in zip(schema.names, schema.types, columns, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Texts or whole numbers, or None for null; without `pyarrow.array`, see `kafkalike.storage.arrays`."""
-    if pa.types.is_string(kind):
-        return binaries([None if v is None else v.encode() for v in values]).cast(kind)
-    held = np.array([0 if v is None else v for v in values], np.dtype(f"int{kind.bit_width}"))
-    present = np.array([v is not None for v in values], np.bool_)
-    valid = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(held)])
+def _field_of(name: str) -> str:
+    """The field of a row that a column has."""
+    return "time_ms" if name == "time" else name
 
 
 def _to_rows(table: pa.Table, row_type: type[R]) -> list[R]:

@@ -60,6 +60,30 @@ def binaries(values: Sequence[bytes | None]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(values), [valid, pa.py_buffer(ends.astype(np.int32)), body])
 
 
+def scalars(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Texts, whole numbers, times or truth values, or None for null, as an array.
+
+    Raises:
+        ValueError, TypeError, AttributeError, OverflowError: one is of another kind.
+    """
+    is_text, valid = pa.types.is_string(kind), None
+    if None in values:
+        valid = _bits([v is not None for v in values])
+        empty = "" if is_text else 0
+        values = [empty if v is None else v for v in values]
+    if is_text:
+        texts = binaries(list(map(str.encode, values))).buffers()
+        return pa.Array.from_buffers(kind, len(values), [valid, *texts[1:]])
+    if pa.types.is_boolean(kind):
+        return pa.Array.from_buffers(kind, len(values), [valid, _bits(list(map(bool, values)))])
+    held = np.array(values, np.dtype(f"int{kind.bit_width}"))
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(held)])
+
+
+def _bits(values: Sequence[Any]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(np.array(values, np.bool_), bitorder="little"))
+
+
 def whole_numbers(column: pa.ChunkedArray) -> list[Any]:
     """What a column of whole numbers or times holds, times in its own unit; None for null.
 

@@ -23,6 +23,9 @@ ROW_GROUP_ROWS: Final = 131_072
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """Most records, and about how many bytes, of a row group: what a reader that wants one record decodes at worst."""
 
+AT_ONCE_BYTES: Final = 256 * 1024
+"""Most bytes of rows that become a file in memory, which is written at once."""
+
 KEY: Final = "key"
 FILTER_ROWS: Final = 8_192
 """Records from which a file gets a Bloom filter on its keys."""
@@ -139,12 +142,22 @@ def put_parquet(store: Storage, name: str, table: pa.Table, codec: str) -> int:
     Raises:
         OSError, pa.ArrowException: the storage refused; on a local disk also when the table's folder is gone.
     """
+    # The memory that its buffers take: at least as much as `nbytes`, which adds up what is used of each.
+    size = table.get_total_buffer_size()
+    if size > AT_ONCE_BYTES:
+        with store.open_output(name) as stream:
+            write_parquet(table, stream, codec)
+            return int(stream.tell())
+    # The writer makes several small writes for each column, and each is a system call: a third of a commit's time.
+    held = pa.BufferOutputStream()
+    write_parquet(table, held, codec, size)
+    content = held.getvalue()
     with store.open_output(name) as stream:
-        write_parquet(table, stream, codec)
-        return int(stream.tell())
+        stream.write(content)
+    return int(content.size)
 
 
-def write_parquet(table: pa.Table, to: pa.NativeFile, codec: str) -> None:
+def write_parquet(table: pa.Table, to: pa.NativeFile, codec: str, size: int | None = None) -> None:
     """Write a file.
 
     Numbers and times that are never null (offsets, timestamps) rise by little from row to row: they are kept as
@@ -156,12 +169,14 @@ def write_parquet(table: pa.Table, to: pa.NativeFile, codec: str) -> None:
         table: the rows.
         to: an open stream.
         codec: pyarrow's name of the compression.
+        size: the rows' bytes in memory, about; None adds them up.
 
     Raises:
         OSError, pa.ArrowException: the storage refused.
     """
-    group = group_rows(table.num_rows, table.nbytes)
-    with parquet_writer(table.schema, to, codec, bloom=key_filter(table, group, table.num_rows)) as writer:
+    rows = table.num_rows
+    group = group_rows(rows, table.nbytes if size is None else size)
+    with parquet_writer(table.schema, to, codec, bloom=key_filter(table, group, rows), repeats=rows > 1) as writer:
         writer.write_table(table, row_group_size=group)
 
 
@@ -205,6 +220,8 @@ def parquet_writer(
     codec: str,
     uncompressed: tuple[str, ...] = (),
     bloom: Mapping[str, Any] | None = None,
+    *,
+    repeats: bool = True,
 ) -> pq.ParquetWriter:
     """The same for a file that is written row group by row group; the caller sizes them and closes it.
 
@@ -214,8 +231,11 @@ def parquet_writer(
         codec: pyarrow's name of the compression.
         uncompressed: columns that are not compressed.
         bloom: what `key_filter` says.
+        repeats: whether values may repeat, so that dictionaries are worth their pages.
     """
     options = {**_options(schema, codec), **(bloom or {})}
+    if not repeats:
+        options["use_dictionary"] = False
     if uncompressed:
         options = {**options, "compression": {c: codec for c in _leaves(schema) if c not in uncompressed}}
     return _KeyedWriter(to, schema, options) if bloom else pq.ParquetWriter(to, schema, **options)
