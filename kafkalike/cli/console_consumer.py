@@ -258,7 +258,7 @@ def _batches(
     left = options.max_messages
     timeout_ms = options.timeout_ms
     last = environment.clock.monotonic()
-    while not interrupt.seen and (left is None or left > 0):
+    while not interrupt.is_requested and (left is None or left > 0):
         batches = consumer.poll(POLL_MS if timeout_ms is None else min(POLL_MS, timeout_ms), max_records=left)
         if batches:
             yield batches

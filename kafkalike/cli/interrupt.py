@@ -39,7 +39,7 @@ def termination() -> Iterator[None]:
 
 
 class Interrupt:
-    """While entered, the first signal only sets `seen`; the second one raises `KeyboardInterrupt` or `Terminated`.
+    """Inside it the first signal only sets `is_requested`; the second raises `KeyboardInterrupt` or `Terminated`.
 
     A record that is printed must also be counted and committed; an exception between the two would print it twice.
     Does nothing outside the main thread, where Python delivers no signals.
@@ -55,7 +55,7 @@ class Interrupt:
         self._before: dict[signal.Signals, Any] = {}
 
     @property
-    def seen(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether one came."""
         return self.number is not None
 
@@ -72,7 +72,7 @@ class Interrupt:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
-        if self.seen:
+        if self.is_requested:
             _raise(number)
         self.number = number
 

@@ -65,7 +65,7 @@ def metrics(
     with Interrupt() as interrupt:
         server, thread = start_http_server(port, addr=host, registry=registry)
         click.echo(f"Serving metrics of {cluster.root} at http://{host}:{server.server_port}/metrics", err=True)
-        while not interrupt.seen:
+        while not interrupt.is_requested:
             environment.clock.sleep(LOOK_SECONDS)
         server.shutdown()
         server.server_close()

@@ -362,7 +362,7 @@ def schema_registry(environment: Environment, options: _Options) -> None:
             cluster.schemas.refresh()
             server.start()
             click.echo(f"Serving schemas of {cluster.root} at {server.url}", err=True)
-            while not interrupt.seen and server.running:
+            while not interrupt.is_requested and server.running:
                 environment.clock.sleep(LOOK_SECONDS)
         finally:
             server.stop()

@@ -84,7 +84,7 @@ def ui(environment: Environment, options: _Options) -> None:
         try:
             server.start()
             click.echo(f"Serving {cluster.root} at {server.address_with_token}", err=True)
-            while not interrupt.seen and server.running:
+            while not interrupt.is_requested and server.running:
                 environment.clock.sleep(LOOK_SECONDS)
         finally:
             server.stop()

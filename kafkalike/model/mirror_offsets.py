@@ -34,7 +34,7 @@ class MirroredOffset(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopiedTopic:
+class SyncedTopic:
     """A topic of the pass."""
 
     topic_id: str
@@ -58,7 +58,7 @@ class OffsetsDue:
 
 
 def offsets_due(
-    source: GroupsState, target: GroupsState, topics: Mapping[str, CopiedTopic], groups: Iterable[str], version: int
+    source: GroupsState, target: GroupsState, topics: Mapping[str, SyncedTopic], groups: Iterable[str], version: int
 ) -> OffsetsDue:
     """Committed offsets that a pass has to bring.
 

@@ -92,7 +92,7 @@ def moved(path: str, said: str = "", **query: object) -> Response:
     return RedirectResponse(f"{path}?{urlencode(told)}" if told else path, 303)
 
 
-def asked(request: Request, name: str, default: str = "") -> str:
+def query_parameter(request: Request, name: str, default: str = "") -> str:
     """A value of the address."""
     return request.query_params.get(name, default).strip()
 
@@ -103,7 +103,7 @@ def number(request: Request, name: str, default: int, most: int = 2**63 - 1) -> 
     Raises:
         IllegalArgumentError: it is none, or too large.
     """
-    return whole(name, asked(request, name), default, most)
+    return whole(name, query_parameter(request, name), default, most)
 
 
 def paged(request: Request, rows: Sequence[Row], most: int, default: int = 1) -> tuple[Sequence[Row], int, int]:
@@ -126,7 +126,7 @@ def optional(request: Request, name: str) -> int | None:
     Raises:
         IllegalArgumentError: it is none.
     """
-    text = asked(request, name)
+    text = query_parameter(request, name)
     return None if not text else whole(name, text, 0)
 
 

@@ -89,7 +89,7 @@ def test_the_first_assignment_of_an_eager_member() -> None:
 def test_a_cooperative_member_gives_up_what_moves_and_nothing_else() -> None:
     """First the listener, then the group; what stays is not told again."""
     roster = shared(COOPERATIVE)
-    (moves,) = group_protocol.owed(roster, roster.members["me"])
+    (moves,) = group_protocol.pending_partitions(roster, roster.members["me"])
     (stays,) = {T0, T1} - {moves}
 
     revoking, first = step(Assigned(1, waits=False), RosterSeen(roster, "me", HELD))
@@ -295,7 +295,7 @@ class Consumer:
     def give_up(self) -> None:
         """All rivals give up what they owe."""
         for name in sorted(self.roster.members.keys() - {"me"}):
-            given = group_protocol.owed(self.roster, self.roster.members[name])
+            given = group_protocol.pending_partitions(self.roster, self.roster.members[name])
             self.roster = group_protocol.release(self.roster, name, given, self.known)
 
     def settle(self) -> None:

@@ -216,7 +216,7 @@ def test_the_first_interrupt_is_seen_and_the_second_raised() -> None:
     with Interrupt() as interrupt:
         signal.raise_signal(signal.SIGINT)
 
-        assert interrupt.seen
+        assert interrupt.is_requested
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 

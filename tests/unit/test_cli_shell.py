@@ -99,7 +99,7 @@ def test_a_loop_hears_of_the_first_signal_and_the_second_one_raises(
     """What it raises afterwards is what the signal would have raised."""
     with Interrupt() as interrupt:
         signal.raise_signal(number)
-        assert interrupt.seen
+        assert interrupt.is_requested
         with pytest.raises(error):
             signal.raise_signal(number)
 
@@ -112,7 +112,7 @@ def test_no_signal_raises_nothing() -> None:
         pass
 
     interrupt.again()
-    assert not interrupt.seen
+    assert not interrupt.is_requested
 
 
 @pytest.mark.parametrize(

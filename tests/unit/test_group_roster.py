@@ -16,7 +16,16 @@ from kafkalike.errors import (
     UnknownMemberIdError,
 )
 from kafkalike.log.group.assignors import schemes_of
-from kafkalike.model.groups.group_protocol import EXCLUSIVE, GroupFacts, check_commit, join, leave, owed, release, renew
+from kafkalike.model.groups.group_protocol import (
+    EXCLUSIVE,
+    GroupFacts,
+    check_commit,
+    join,
+    leave,
+    pending_partitions,
+    release,
+    renew,
+)
 from kafkalike.model.groups.roster import Member, Roster, dump_roster, load_roster
 from kafkalike.model.structs import GroupState, TopicPartition
 
@@ -88,7 +97,7 @@ def group(strategy: str = "range", *ids: str) -> Roster:
 
 def give_up(roster: Roster, name: str, strategy: str = "range") -> Roster:
     me = roster.members.get(name)
-    return roster if me is None else release(roster, name, owed(roster, me), known(strategy))
+    return roster if me is None else release(roster, name, pending_partitions(roster, me), known(strategy))
 
 
 def owned(roster: Roster) -> dict[str, tuple[TopicPartition, ...]]:
@@ -119,7 +128,7 @@ def test_what_was_taken_away_while_giving_up_is_not_handed_on() -> None:
     """A member names what it gave up; what it came to owe meanwhile stays its own until it says so."""
     one = group("cooperative-sticky", "a")
     two = join(one, member("b", "cooperative-sticky"), known("cooperative-sticky"))
-    (first,) = owed(two, two.members["a"])
+    (first,) = pending_partitions(two, two.members["a"])
     (kept,) = {T0, T1} - {first}
 
     after = release(two, "a", [first, TopicPartition("t", 7)], known("cooperative-sticky"))

@@ -23,7 +23,7 @@ from kafkalike.model.groups.group_protocol import (
     check_commit,
     join,
     leave,
-    owed,
+    pending_partitions,
     release,
     renew,
 )
@@ -237,7 +237,7 @@ def test_an_eager_member_has_given_up_when_nothing_is_left() -> None:
     two, _ = two_of_them()
     plan = Plan(a=(T0,), b=(T1,))
     moving = join(two, replace(member("b"), client_id="c", subscription=("t", "u")), knowing(plan, now=3))
-    assert owed(moving, moving.members["a"]) == (T0, T1)
+    assert pending_partitions(moving, moving.members["a"]) == (T0, T1)
 
     part = release(moving, "a", [T1], knowing(plan, now=4))
     all_of_it = release(part, "a", [T0], knowing(plan, now=5))

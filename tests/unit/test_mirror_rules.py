@@ -11,7 +11,7 @@ from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Member, R
 from kafkalike.model.json_values import parsed
 from kafkalike.model.metadata_rows import TopicChange, parse_row, topic_row
 from kafkalike.model.mirror import AT_ONCE, FIRST_AT_ONCE, Mirrored, Phase, Step, dump_mirror, load_mirror, next_step
-from kafkalike.model.mirror_offsets import CLIENT, CopiedTopic, MirroredOffset, may_take, offset_rows, offsets_due
+from kafkalike.model.mirror_offsets import CLIENT, MirroredOffset, SyncedTopic, may_take, offset_rows, offsets_due
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 
@@ -112,7 +112,7 @@ COMMIT = GroupRow(
     time_ms=700,
 )
 OFFERED = MirroredOffset("g", "t", "id", 0, 5, 3, "note", 700)
-COPIED = CopiedTopic(topic_id="id", began_ms=BEGAN, ends={0: 9, 1: 9})
+COPIED = SyncedTopic(topic_id="id", began_ms=BEGAN, ends={0: 9, 1: 9})
 
 
 def groups(*rows: GroupRow) -> GroupsState:

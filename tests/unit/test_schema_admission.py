@@ -132,7 +132,7 @@ def test_a_schema_that_cannot_be_read_names_no_record(text: str) -> None:
         state = state.applied([replace(row, value=json.dumps(json.loads(row.value) | {"schema": text}))])
 
     assert admits(state, "any", "value", RECORD_NAME, ids["orders-x"])
-    assert registration_rules.found(state, "orders-x", registration_rules.prepared(FULL_NAME)) is None
+    assert registration_rules.find_registered(state, "orders-x", registration_rules.prepared(FULL_NAME)) is None
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -244,7 +244,7 @@ def test_each_version_is_found_by_its_schema() -> None:
     for schema in (ONE, TWO, THREE):
         world.register("a", schema)
 
-    assert [registration_rules.found(world.state, "a", schema) for schema in (ONE, TWO, THREE)] == [
+    assert [registration_rules.find_registered(world.state, "a", schema) for schema in (ONE, TWO, THREE)] == [
         Registered("a", 1, 1, ONE),
         Registered("a", 2, 2, TWO),
         Registered("a", 3, 3, THREE),
@@ -399,8 +399,8 @@ def test_a_version_is_found_by_whether_it_is_deleted() -> None:
     assert state.latest("a") == Registered("a", 2, 2, TWO)
     assert state.latest("a", deleted=True) == Registered("a", 3, 3, THREE, deleted=True)
     assert state.latest("b") is None
-    assert registration_rules.found(state, "a", THREE) is None
-    assert registration_rules.found(state, "a", THREE, deleted=True) == state.latest("a", deleted=True)
+    assert registration_rules.find_registered(state, "a", THREE) is None
+    assert registration_rules.find_registered(state, "a", THREE, deleted=True) == state.latest("a", deleted=True)
     asked = wanted("a", THREE)
     assert registration_rules.look_up(state, asked, TOY, deleted=True).version == 3
     with pytest.raises(SchemaRegistryError, match="Schema not found"):
@@ -420,10 +420,12 @@ def test_the_newest_version_that_has_a_schema_is_found() -> None:
     world.delete("a", 1, permanent=False)
     world.register("a", ONE)
 
-    assert registration_rules.found(world.state, "a", ONE) == Registered("a", 2, 1, ONE)
-    assert registration_rules.found(world.state, "a", ONE, deleted=True) == Registered("a", 2, 1, ONE)
+    assert registration_rules.find_registered(world.state, "a", ONE) == Registered("a", 2, 1, ONE)
+    assert registration_rules.find_registered(world.state, "a", ONE, deleted=True) == Registered("a", 2, 1, ONE)
     world.delete("a", 2, permanent=False)
-    assert registration_rules.found(world.state, "a", ONE, deleted=True) == Registered("a", 2, 1, ONE, deleted=True)
+    assert registration_rules.find_registered(world.state, "a", ONE, deleted=True) == Registered(
+        "a", 2, 1, ONE, deleted=True
+    )
 
 
 def test_an_old_text_is_found_where_it_is_deleted_softly_only_by_who_asks_for_that() -> None:
@@ -433,11 +435,11 @@ def test_an_old_text_is_found_where_it_is_deleted_softly_only_by_who_asks_for_th
     state = RegistryState().applied([row(text + ',"is":"soft"}')])
     asked = registration_rules.prepared(Schema("AVRO", old))
 
-    assert registration_rules.found(state, "a", asked) is None
-    found = registration_rules.found(state, "a", asked, deleted=True)
+    assert registration_rules.find_registered(state, "a", asked) is None
+    found = registration_rules.find_registered(state, "a", asked, deleted=True)
     assert found is not None
     assert (found.version, found.schema.text) == (1, old)
-    assert registration_rules.found(state, "a", replace(asked, type="JSON"), deleted=True) is None
+    assert registration_rules.find_registered(state, "a", replace(asked, type="JSON"), deleted=True) is None
 
 
 def test_who_refers_to_a_version_is_forgotten_with_its_last_version() -> None:

@@ -85,7 +85,6 @@ def _steps(spark: SparkSession, place: Place, screen: Screen, rows: int | None, 
     # These import Spark, the clients and matplotlib; `run` may end before they are needed.
     from kafkalike.cli.demo import data, steps
     from kafkalike.cli.demo.questions import ask, draw, show_lag
-    from kafkalike.cli.demo.tour import live
 
     with screen.step("Produce: Spark writes DataFrames into topics"), tempfile.TemporaryDirectory() as csv:
         steps.create_topics(place, screen)

@@ -219,8 +219,8 @@ def watch(
     with Interrupt() as interrupt:
         ended = False
         while not ended:
-            ended = interrupt.seen or bool(query.awaitTermination(_LOOK_SECONDS))
-            if interrupt.seen:
+            ended = interrupt.is_requested or bool(query.awaitTermination(_LOOK_SECONDS))
+            if interrupt.is_requested:
                 query.stop()
             for progress in query.recentProgress:
                 if progress.batchId > seen:

@@ -117,7 +117,6 @@ def dump_log(environment: Environment, options: DumpLogOptions) -> None:
 
 
 def _dump_rows(environment: Environment, options: DumpLogOptions) -> None:
-    from kafkalike.cli.log.dump_log import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, offset_lines, transaction_lines
 
     only_transactions = options.transaction_log_decoder
     named = {OFFSETS_TOPIC, TRANSACTIONS_TOPIC} if only_transactions else {OFFSETS_TOPIC}

@@ -187,7 +187,7 @@ class PerfTest:
             self._consumer.subscribe(pattern=options.include, listener=self._joined)
         self._read(start)
         end = self._clock.now_ms()
-        if self._done.records < options.num_records and not self._interrupt.seen:
+        if self._done.records < options.num_records and not self._interrupt.is_requested:
             click.echo(
                 "WARNING: Exiting before consuming the expected number of messages: timeout "
                 f"({options.timeout} ms) exceeded. You can use the --timeout option to increase the timeout."
@@ -198,7 +198,7 @@ class PerfTest:
 
     def _read(self, start: int) -> None:
         last_record = last_report = start
-        while self._done.records < self._options.num_records and not self._interrupt.seen:
+        while self._done.records < self._options.num_records and not self._interrupt.is_requested:
             batches = self._consumer.poll(POLL_MS, max_records=self._options.num_records - self._done.records)
             now = self._clock.now_ms()
             for records in batches.values():

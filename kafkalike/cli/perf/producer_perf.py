@@ -117,7 +117,7 @@ def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -
             future.add_callback(partial(_sent, stats, sent_at, len(value)))
             future.add_errback(errors.append)
             spans.after(producer, sent_at)
-            if interrupt.seen:
+            if interrupt.is_requested:
                 break
             pace.wait(number + 1)
         spans.end(producer)

@@ -125,7 +125,7 @@ def transactional_message_copier(environment: Environment, options: CopierOption
         copier = Copier(producer, consumer, progress, options, interrupt)
         try:
             copier.begin()
-            while not interrupt.seen and progress.remaining > 0:
+            while not interrupt.is_requested and progress.remaining > 0:
                 progress.tell("ProcessLoop")
                 copier.step()
         finally:
@@ -283,7 +283,7 @@ class Copier(ConsumerRebalanceListener):
             try:
                 self._producer.commit_transaction()
             except COMMIT_AGAIN:
-                if self._interrupt.seen:
+                if self._interrupt.is_requested:
                     raise
             else:
                 return

@@ -95,7 +95,7 @@ def verifiable_consumer(environment: Environment, options: VerifiableConsumerOpt
             lines.emit("startup_complete")
             consumer.subscribe([name.strip() for name in options.topic.split(",")], listener=reader)
             left = options.max_messages
-            while not interrupt.seen and left != 0:
+            while not interrupt.is_requested and left != 0:
                 left = reader.step(left)
         finally:
             consumer.close()

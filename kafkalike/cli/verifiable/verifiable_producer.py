@@ -96,7 +96,7 @@ def verifiable_producer(environment: Environment, options: VerifiableProducerOpt
         with producer:
             lines.emit("startup_complete")
             for key, value, timestamp_ms in _records(options, environment):
-                if interrupt.seen:
+                if interrupt.is_requested:
                     break
                 sender.send(key, value, timestamp_ms)
                 pace.wait(sender.sent)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from kafkalike.errors import FencedInstanceIdError
-from kafkalike.model.groups.group_protocol import owed
+from kafkalike.model.groups.group_protocol import pending_partitions
 from kafkalike.model.groups.roster import Partitions, Roster
 from kafkalike.model.structs import TopicPartition
 
@@ -247,7 +247,7 @@ def _losing(held: Held) -> Acts:
 
 def _seen(phase: Phase, seen: RosterSeen) -> tuple[Phase, Acts]:
     roster, me = seen.roster, seen.roster.members[seen.member_id]
-    due = owed(roster, me)
+    due = pending_partitions(roster, me)
     # The listener of an eager member hears of it also when it has joined, with nothing: as in kafka-python.
     greeting = isinstance(phase, Unassigned | Joining | Losing) and not roster.cooperative
     if isinstance(phase, Fenced):

@@ -131,7 +131,7 @@ def topics_differ(roster: Roster, known: GroupFacts) -> bool:
 # --- who owns what ---------------------------------------------------------------------------------
 
 
-def owed(roster: Roster, member: Member) -> Partitions:
+def pending_partitions(roster: Roster, member: Member) -> Partitions:
     """What a member is to give up now."""
     if roster.cooperative:
         return member.surplus
@@ -146,7 +146,7 @@ def release(roster: Roster, member_id: str, given_up: Iterable[TopicPartition], 
     """
     member = roster.members.get(member_id)
     given = set(given_up)
-    if member is None or not owed(roster, member) or given.isdisjoint(member.assignment):
+    if member is None or not pending_partitions(roster, member) or given.isdisjoint(member.assignment):
         return roster
     kept = tuple(tp for tp in member.assignment if tp not in given)
     members = dict(roster.members)

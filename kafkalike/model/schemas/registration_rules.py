@@ -128,7 +128,7 @@ def register(state: RegistryState, wanted: RegistrationRequest, checks: Checks, 
         SchemaRegistryError: it is refused.
     """
     subject, schema = wanted.subject, _normalized(state, wanted, checks)
-    known = found(state, subject, schema)
+    known = find_registered(state, subject, schema)
     if known is not None and wanted.version in {None, known.version} and wanted.id in {None, known.id}:
         return [], known
     check_mode(state, subject, importing=wanted.id is not None)
@@ -162,7 +162,7 @@ def take_over(state: RegistryState, wanted: RegistrationRequest, checks: Checks,
     return _rows(state, wanted, now_ms)
 
 
-def found(state: RegistryState, subject: str, schema: Schema, *, deleted: bool = False) -> Registered | None:
+def find_registered(state: RegistryState, subject: str, schema: Schema, *, deleted: bool = False) -> Registered | None:
     """The newest version of a subject that has a schema.
 
     Args:
@@ -201,9 +201,9 @@ def look_up(state: RegistryState, wanted: RegistrationRequest, checks: Checks, *
     known = state.subject(wanted.subject)
     if not (known.kept if deleted else known.live):
         raise refusals.no_subject(wanted.subject)
-    held = found(state, wanted.subject, wanted.schema, deleted=deleted)
+    held = find_registered(state, wanted.subject, wanted.schema, deleted=deleted)
     if held is None:
-        held = found(state, wanted.subject, _normalized(state, wanted, checks), deleted=deleted)
+        held = find_registered(state, wanted.subject, _normalized(state, wanted, checks), deleted=deleted)
     if held is None:
         raise refusals.no_schema()
     return held

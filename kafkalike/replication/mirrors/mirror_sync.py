@@ -28,7 +28,7 @@ from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.metadata_rows import MetadataRow
-from kafkalike.model.mirror_offsets import CopiedTopic, OffsetsDue, offsets_due
+from kafkalike.model.mirror_offsets import OffsetsDue, SyncedTopic, offsets_due
 from kafkalike.replication.mirrors.data_file_copy import DataFiles
 from kafkalike.replication.mirrors.mirror_manifest import (
     MirrorManifest,
@@ -251,7 +251,7 @@ class MirrorSync:
         known = self._source.groups.state
         source = known if known.seq == cut.seq else self._source.groups.state_at(cut.groups_version)
         topics = {
-            name: CopiedTopic(
+            name: SyncedTopic(
                 topic_id=info.topic_id,
                 source_id=cut.topics[name].topic_id,
                 began_ms=info.mirror.began_ms,

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from kafkalike.errors import IllegalArgumentError, KafkaError, SchemaRegistryError
 from kafkalike.log.dead_letters.stored_letters import Filter
 from kafkalike.ui.background_jobs import BackgroundJob
-from kafkalike.ui.page_request import asked, form, moved, page, paged, site
+from kafkalike.ui.page_request import form, moved, page, paged, query_parameter, site
 
 LETTERS: Final = 100
 """Dead letters of a page."""
@@ -44,7 +44,7 @@ def transactions(request: Request) -> Response:
         count=len(listed),
         hanging=hanging,
         now=now,
-        said=asked(request, "said"),
+        said=query_parameter(request, "said"),
     )
 
 
@@ -58,7 +58,7 @@ def abort(request: Request) -> Response:
 def schemas(request: Request) -> Response:
     """Subjects of the registry."""
     registry = site(request).desk.registry
-    wanted = asked(request, "q").lower()
+    wanted = query_parameter(request, "q").lower()
     subjects = [name for name in registry.get_subjects() if wanted in name.lower()]
     some, at, pages = paged(request, subjects, SUBJECTS)
     rows = [(name, registry.get_latest_version(name)) for name in some]
@@ -69,15 +69,15 @@ def schemas(request: Request) -> Response:
         count=len(subjects),
         at=at,
         pages=pages,
-        q=asked(request, "q"),
+        q=query_parameter(request, "q"),
         level=registry.get_compatibility(),
-        said=asked(request, "said"),
+        said=query_parameter(request, "said"),
     )
 
 
 def schema(request: Request) -> Response:
     """One subject with all of its versions."""
-    registry, subject = site(request).desk.registry, asked(request, "subject")
+    registry, subject = site(request).desk.registry, query_parameter(request, "subject")
     versions = [registry.get_version(subject, version) for version in registry.get_versions(subject)]
     level = registry.get_compatibility()
     with suppress(SchemaRegistryError):
@@ -90,7 +90,7 @@ def schema(request: Request) -> Response:
         level=level,
         draft=versions[-1].schema.schema_str if versions else "",
         problems=None,
-        said=asked(request, "said"),
+        said=query_parameter(request, "said"),
     )
 
 
@@ -141,8 +141,8 @@ def dead_letter_rows(request: Request) -> Response:
 
 def letters(request: Request) -> Response:
     """The letters of one topic, with their causes."""
-    topic, desk = asked(request, "topic"), site(request).desk
-    error_class = asked(request, "error_class") or None
+    topic, desk = query_parameter(request, "topic"), site(request).desk
+    error_class = query_parameter(request, "error_class") or None
     found = list(islice(desk.letters.read(topic, Filter(error_class=error_class)), LETTERS + 1))
     return page(
         request,
@@ -152,7 +152,7 @@ def letters(request: Request) -> Response:
         letters=found[:LETTERS],
         more=len(found) > LETTERS,
         decode=desk.decode(),
-        said=asked(request, "said"),
+        said=query_parameter(request, "said"),
         plan=None,
     )
 
@@ -249,7 +249,7 @@ def cluster(request: Request) -> Response:
 def replicas(request: Request) -> Response:
     """Which brokers have replicas of which topics, and who is not in sync."""
     replication = site(request).desk.cluster.replication
-    wanted = asked(request, "q").lower()
+    wanted = query_parameter(request, "q").lower()
     some, at, pages = paged(request, [name for name in replication.tables() if wanted in name.lower()], TABLES)
     return page(
         request,
@@ -258,7 +258,7 @@ def replicas(request: Request) -> Response:
         tables=[replication.replicas(name, ends=True) for name in some],
         at=at,
         pages=pages,
-        q=asked(request, "q"),
+        q=query_parameter(request, "q"),
     )
 
 

@@ -14,7 +14,7 @@ from kafkalike.model.lag import Moment
 from kafkalike.model.offsets import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
 from kafkalike.ui.cluster_view import ConsoleView
-from kafkalike.ui.page_request import asked, form, moment, moved, page, paged, site, whole
+from kafkalike.ui.page_request import form, moment, moved, page, paged, query_parameter, site, whole
 from kafkalike.ui.plots import LinePlot, line
 
 SPAN_MS: Final = 3 * 3_600_000
@@ -29,7 +29,7 @@ SCENARIOS: Final = ("earliest", "latest", "time", "offset", "shift")
 
 def groups(request: Request) -> Response:
     """The list of groups."""
-    wanted, desk = asked(request, "q").lower(), site(request).desk
+    wanted, desk = query_parameter(request, "q").lower(), site(request).desk
     matching = [group_id for group_id in desk.group_ids() if wanted in group_id.lower()]
     some, at, pages = paged(request, matching, PER_PAGE)
     return page(
@@ -39,14 +39,14 @@ def groups(request: Request) -> Response:
         count=len(matching),
         at=at,
         pages=pages,
-        q=asked(request, "q"),
-        said=asked(request, "said"),
+        q=query_parameter(request, "q"),
+        said=query_parameter(request, "said"),
     )
 
 
 def group(request: Request) -> Response:
     """One group: members, what each reads, and the lag."""
-    group_id, desk = asked(request, "id"), site(request).desk
+    group_id, desk = query_parameter(request, "id"), site(request).desk
     described = desk.admin.describe_groups([group_id])[group_id]
     if described["group_state"] == "Dead":
         raise GroupIdNotFoundError(f"there is no group {group_id!r}")
@@ -59,13 +59,13 @@ def group(request: Request) -> Response:
         lags=lags,
         topics=sorted({lag.partition.topic for lag in lags}),
         scenarios=SCENARIOS,
-        said=asked(request, "said"),
+        said=query_parameter(request, "said"),
     )
 
 
 def lag_plot(request: Request) -> Response:
     """How the lag of a group moved, by topic."""
-    group_id, desk = asked(request, "id"), site(request).desk
+    group_id, desk = query_parameter(request, "id"), site(request).desk
     now = desk.clock.now_ms()
 
     def look(lags: Lags) -> dict[str, LinePlot | None]:
@@ -84,8 +84,12 @@ def _add(points: dict[int, float], at: Moment) -> None:
 
 def preview(request: Request) -> Response:
     """What a reset would do; nothing is changed."""
-    group_id, desk = asked(request, "id"), site(request).desk
-    topic, scenario, value = asked(request, "topic"), asked(request, "to"), asked(request, "value")
+    group_id, desk = query_parameter(request, "id"), site(request).desk
+    topic, scenario, value = (
+        query_parameter(request, "topic"),
+        query_parameter(request, "to"),
+        query_parameter(request, "value"),
+    )
     now, then = _plan(desk, group_id, topic, scenario, value)
     rows = [(p, now.get(TopicPartition(topic, p)), then[TopicPartition(topic, p)]) for p in _partitions(desk, topic)]
     return page(request, "reset.html", id=group_id, topic=topic, scenario=scenario, value=value, rows=rows)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from kafkalike.admin.record_lookup import find_records
 from kafkalike.errors import IllegalArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from kafkalike.ui.page_request import MOST, asked, form, moment, moved, number, optional, page, site, whole
+from kafkalike.ui.page_request import MOST, form, moment, moved, number, optional, page, query_parameter, site, whole
 from kafkalike.ui.record_query import PAGE_BYTES, Page, Question, StoredRecord, at_time, browse, record_at
 
 if TYPE_CHECKING:
@@ -58,16 +58,16 @@ def records(request: Request) -> Response:
         found=found,
         decode=desk.decode(),
         asked={
-            field: asked(request, field)
+            field: query_parameter(request, field)
             for field in ("from", "partition", "offset", "time", "key", "header", "text", "limit")
         },
         following=places_text(found.following),
-        said=asked(request, "said"),
+        said=query_parameter(request, "said"),
     )
 
 
 def _question(request: Request, log: TopicLog) -> Question:
-    begin = asked(request, "from", "newest")
+    begin = query_parameter(request, "from", "newest")
     partition = optional(request, "partition")
     partitions = list(log.info.partitions) if partition is None else [partition]
     start: Mapping[int, int] | None = None
@@ -76,11 +76,11 @@ def _question(request: Request, log: TopicLog) -> Question:
     elif begin == "time":
         if partition is not None and partition not in log.info.partitions:
             raise UnknownTopicOrPartitionError(f"{log.info.name}-{partition} does not exist")
-        start = at_time(log, partitions, moment("time", asked(request, "time")))
+        start = at_time(log, partitions, moment("time", query_parameter(request, "time")))
     elif begin not in {"newest", "oldest"}:
         raise IllegalArgumentError(f"from: newest, oldest, offset or time is needed, not {begin[:40]!r}")
-    if asked(request, "start"):
-        start = _places(asked(request, "start"))
+    if query_parameter(request, "start"):
+        start = _places(query_parameter(request, "start"))
     name, colon, content = request.query_params.get("header", "").partition(":")
     return Question(
         partition=partition,
@@ -181,7 +181,7 @@ def record(request: Request) -> Response:
         name=request.path_params["name"],
         record=_one(request),
         decode=site(request).desk.decode(),
-        said=asked(request, "said"),
+        said=query_parameter(request, "said"),
     )
 
 
@@ -212,7 +212,9 @@ def produce_form(request: Request) -> Response:
         if filled is not None and filled.size > MOST_FILLED:
             raise IllegalArgumentError(f"a record of {filled.size} bytes is too large for the form")
     info = site(request).desk.cluster.topic(name)
-    return page(request, "produce.html", name=name, info=info, filled=_fields(filled), said=asked(request, "said"))
+    return page(
+        request, "produce.html", name=name, info=info, filled=_fields(filled), said=query_parameter(request, "said")
+    )
 
 
 def _fields(found: StoredRecord | None) -> dict[str, str]:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.ui.background_jobs import BackgroundJob
-from kafkalike.ui.page_request import asked, form, moved, page, site
+from kafkalike.ui.page_request import form, moved, page, query_parameter, site
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ WITHOUT: Final = "this console has no Spark session: begin it with --spark, or f
 def sql(request: Request) -> Response:
     """The form, and the statement that the address names."""
     desk = site(request).desk
-    job = desk.running.get(asked(request, "id")) if asked(request, "id") else None
+    job = desk.running.get(query_parameter(request, "id")) if query_parameter(request, "id") else None
     seconds = None if desk.queries is None else desk.queries.seconds
     return page(request, "sql.html", job=job, seconds=seconds, text="" if job is None else job.what, without=WITHOUT)
 

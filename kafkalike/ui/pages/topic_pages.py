@@ -11,7 +11,7 @@ from starlette.responses import Response
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.structs import ConfigResource, ConfigResourceType, NewTopic, TopicPartition
-from kafkalike.ui.page_request import asked, form, moved, number, optional, page, paged, site, whole
+from kafkalike.ui.page_request import form, moved, number, optional, page, paged, query_parameter, site, whole
 from kafkalike.ui.plots import LinePlot, line, thinned
 
 PER_PAGE: Final = 50
@@ -22,7 +22,7 @@ SEGMENTS_PER_PAGE: Final = 100
 def topics(request: Request) -> Response:
     """The list of topics, without figures: they come when the page stands."""
     found = _some(request)
-    return page(request, "topics.html", figures=None, said=asked(request, "said"), **found)
+    return page(request, "topics.html", figures=None, said=query_parameter(request, "said"), **found)
 
 
 def topic_rows(request: Request) -> Response:
@@ -33,13 +33,13 @@ def topic_rows(request: Request) -> Response:
 
 
 def _some(request: Request) -> dict[str, Any]:
-    wanted = asked(request, "q").lower()
+    wanted = query_parameter(request, "q").lower()
     known = sorted(site(request).desk.topics().values(), key=lambda info: info.name)
     matching = [info for info in known if wanted in info.name.lower()]
     some, at, pages = paged(request, matching, PER_PAGE)
     return {
         "topics": some,
-        "q": asked(request, "q"),
+        "q": query_parameter(request, "q"),
         "count": len(matching),
         "known": len(known),
         "at": at,
@@ -75,7 +75,7 @@ def topic(request: Request) -> Response:
         info=desk.cluster.topic(name),
         partitions=partitions,
         growth=_growth(partitions),
-        said=asked(request, "said"),
+        said=query_parameter(request, "said"),
         size=sum(segment.size_bytes for index in partitions.values() for segment in index.segments),
         records=sum(index.records_from(index.log_start) for index in partitions.values()),
         name=name,
@@ -120,7 +120,11 @@ def settings(request: Request) -> Response:
     """The settings of a topic, where each comes from."""
     name = request.path_params["name"]
     return page(
-        request, "settings.html", name=name, settings=list(_settings(request, name)), said=asked(request, "said")
+        request,
+        "settings.html",
+        name=name,
+        settings=list(_settings(request, name)),
+        said=query_parameter(request, "said"),
     )
 
 
