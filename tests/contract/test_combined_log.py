@@ -38,8 +38,8 @@ from kafkalike.log.topic import topic_group_commit as combined
 from kafkalike.log.topic.staged_append import pack, unpack
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.topic_history import list_commits
-from kafkalike.model.group_commit import course
-from kafkalike.model.group_commit.acts import ForgottenError
+from kafkalike.model.group_commit import commit_protocol as protocol
+from kafkalike.model.group_commit.commit_effects import ForgottenError
 from kafkalike.model.group_commit.waiting_appends import MOST_PARTS, TakenAppends, WaitingAppend
 from kafkalike.model.record_batch import TxnId
 from tests.tools.effort import examples, seeds
@@ -590,7 +590,7 @@ def test_a_live_writer_that_nobody_takes_along_is_told_why(monkeypatch: pytest.M
     with pytest.raises(MessageSizeTooLargeError):
         log.append(batch("x" * 200), timeout_ms=600_000)
 
-    assert course.PASSED_OVER <= count <= 3 * course.PASSED_OVER
+    assert protocol.PASSED_OVER <= count <= 3 * protocol.PASSED_OVER
 
 
 def test_a_large_append_asks_for_room_where_others_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:

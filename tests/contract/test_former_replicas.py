@@ -26,8 +26,8 @@ from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.replication import isr_changes
-from kafkalike.model.replication.course import sealing
 from kafkalike.model.replication.registration import Configuration, Registration, Replica
+from kafkalike.model.replication.replica_protocol import sealing
 from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.controller import MetadataController
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster

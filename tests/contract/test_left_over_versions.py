@@ -26,7 +26,9 @@ from kafkalike.maintenance.verify.topic_history import list_commits
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.replication import acts, course, isr_changes
+from kafkalike.model.replication import isr_changes
+from kafkalike.model.replication import replica_effects as effects
+from kafkalike.model.replication import replica_protocol as protocol
 from kafkalike.model.replication.log_spans import Span
 from kafkalike.model.replication.registration import FellBehindError, Replica, ReplicaError
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
@@ -39,7 +41,7 @@ from tests.tools.records import batch_now, records_of
 from tests.tools.replicated import Brokers, Client
 from tests.tools.three_roots import opened
 
-Course = Generator[acts.Act, Any, Any]
+Course = Generator[effects.Act, Any, Any]
 
 pytestmark = pytest.mark.slow
 
@@ -403,7 +405,7 @@ def test_a_reader_that_is_behind_sees_nothing_of_what_stands_where_clean_up_has_
 # --- helpers that have slept ----------------------------------------------------------------------
 
 
-def driven(client: Client, steps: Course, stop: Callable[[acts.Act], bool]) -> Callable[[], Any]:
+def driven(client: Client, steps: Course, stop: Callable[[effects.Act], bool]) -> Callable[[], Any]:
     """Carry a course out up to an act; returns how it goes on from there."""
     act = steps.send(None)
     while not stop(act):
@@ -430,8 +432,8 @@ def put_at_head_only(brokers: Brokers) -> tuple[int, Callable[[], Any]]:
     writer = brokers.client()
     view = writer.opened()
     head = view.configuration.head
-    appended = course.appending(view, writer.version("never shown"), {})
-    going_on = driven(writer, appended, lambda act: isinstance(act, acts.Put) and act.replica != head)
+    appended = protocol.appending(view, writer.version("never shown"), {})
+    going_on = driven(writer, appended, lambda act: isinstance(act, effects.Put) and act.replica != head)
     return view.end + 1, going_on
 
 
@@ -439,7 +441,7 @@ def assert_right(brokers: Brokers, version: int, published: int) -> None:
     """What is looked up is what one of the brokers has, or nothing; and where something else is, it does not count."""
     truth = brokers.store_of(Replica(published)).look(log_name(version))
     reader = brokers.client()
-    found = reader.roots.read_out(course.looking_up(version, reader.opened(), brokers.controller.look()))
+    found = reader.roots.read_out(protocol.looking_up(version, reader.opened(), brokers.controller.look()))
     assert found is None or (isinstance(found, VersionFile) and found.data == truth)
     for replica in brokers.controller.look().chain:
         store = brokers.store_of(replica)
@@ -484,7 +486,7 @@ def test_two_helpers_of_one_replica_make_no_wrong_version_count(
     brokers.give_back(1)
     slow = brokers.client()
     catching_up = isr_changes.catching_up(Replica(1), Replica(2), slow.opened())
-    going_on = driven(slow, catching_up, lambda act: isinstance(act, acts.Checkpoint) and act.replica.broker == 1)
+    going_on = driven(slow, catching_up, lambda act: isinstance(act, effects.Checkpoint) and act.replica.broker == 1)
 
     stopped_at(monkeypatch, "replicas.before_finishing_notes", lambda: brokers.client().bring_back(1), going_on)
 
@@ -511,8 +513,8 @@ def test_a_helper_that_slept_does_not_take_down_what_a_former_member_says(
         late = brokers.client()
         view = late.opened()
         wrong.append(view.end + 1)
-        appended = course.appending(view, late.version("never shown"), {})
-        driven(late, appended, lambda act: isinstance(act, acts.Put) and act.replica.broker == 1)
+        appended = protocol.appending(view, late.version("never shown"), {})
+        driven(late, appended, lambda act: isinstance(act, effects.Put) and act.replica.broker == 1)
         brokers.take_away(3)
         brokers.take_away(2)
         others = brokers.client()
@@ -540,8 +542,8 @@ def test_a_helper_that_slept_opens_no_place_to_a_late_writer(tmp_path: Path, mon
         for word in "ef":
             writer.append(word)
         assert writer.view is not None
-        appended = course.appending(writer.view, writer.version("late"), {})
-        late.append(driven(writer, appended, lambda act: isinstance(act, acts.Put) and act.replica.broker == 2))
+        appended = protocol.appending(writer.view, writer.version("late"), {})
+        late.append(driven(writer, appended, lambda act: isinstance(act, effects.Put) and act.replica.broker == 2))
         brokers.take_away(1)
         brokers.client().append("g")
         brokers.give_back(1)

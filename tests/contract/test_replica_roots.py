@@ -9,7 +9,8 @@ import pytest
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.version_file import application, newest_configuration
-from kafkalike.model.replication import course, isr_changes
+from kafkalike.model.replication import isr_changes
+from kafkalike.model.replication import replica_protocol as protocol
 from kafkalike.model.replication.registration import Configuration, NoReplicaLeftError, Replica
 from tests.tools.replicated import Brokers, in_threads
 
@@ -128,7 +129,7 @@ def test_a_replica_comes_back_though_the_log_was_cleaned_up(brokers: Brokers) ->
     brokers.client().append("e")
 
     assert [brokers.words(n) for n in (1, 2, 3)] == [list("abcde")] * 3
-    assert brokers.client().roots.carry_out(course.opening({}, repair=False))[1] is not None
+    assert brokers.client().roots.carry_out(protocol.opening({}, repair=False))[1] is not None
 
 
 @pytest.mark.slow

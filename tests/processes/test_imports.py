@@ -38,8 +38,8 @@ needless = {
     "kafkalike.delta.group_commit.group_commit",
     "kafkalike.log.topic.topic_log",
     "kafkalike.log.transactions",
-    "kafkalike.model.group_commit.course",
-    "kafkalike.model.transactions.course",
+    "kafkalike.model.group_commit.commit_protocol",
+    "kafkalike.model.transactions.transaction_protocol",
 }
 sys.exit(", ".join(needless & sys.modules.keys()) or None)
 """
@@ -58,8 +58,8 @@ needless = {
     "kafkalike.delta.group_commit.group_commit",
     "kafkalike.delta.group_commit.control_group_commit",
     "kafkalike.log.topic.topic_group_commit",
-    "kafkalike.model.group_commit.course",
-    "kafkalike.model.transactions.course",
+    "kafkalike.model.group_commit.commit_protocol",
+    "kafkalike.model.transactions.transaction_protocol",
 }
 sys.exit(", ".join(needless & sys.modules.keys()) or None)
 """

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
-from kafkalike.model.group_commit.acts import (
+from kafkalike.model.group_commit.commit_effects import (
     GIVES_WAY,
     LOST,
     Act,
@@ -29,8 +29,8 @@ from kafkalike.model.group_commit.acts import (
     Seen,
     Withdraw,
 )
+from kafkalike.model.group_commit.commit_protocol import appending, withdrawing
 from kafkalike.model.group_commit.contention import Contention
-from kafkalike.model.group_commit.course import appending, withdrawing
 from kafkalike.model.group_commit.waiting_appends import (
     Placed,
     Room,

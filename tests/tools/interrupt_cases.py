@@ -20,7 +20,7 @@ from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.restore import restore_as
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import NewTopic, TopicPartition
-from kafkalike.model.transactions import course
+from kafkalike.model.transactions import transaction_protocol as protocol
 from kafkalike.model.transactions.rules import CommitRequest
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer.future import FutureBatchMetadata, FutureRecordMetadata
@@ -662,7 +662,7 @@ class TakeOver(World):
         wanted = CommitRequest(
             transactional_id="id", attempt=opened.attempt, parts=opened.parts(), offsets={}, settled=0
         )
-        driver.run(course.deciding(wanted))
+        driver.run(protocol.deciding(wanted))
 
     def soon(self) -> Deadline:
         return Deadline(SYSTEM_CLOCK, PATIENCE_MS)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from kafkalike.model.replication import acts, course, isr_changes
+from kafkalike.model.replication import isr_changes
+from kafkalike.model.replication import replica_effects as effects
+from kafkalike.model.replication import replica_protocol as protocol
 from kafkalike.model.replication.registration import (
     FellBehindError,
     NoReplicaLeftError,
@@ -78,7 +80,7 @@ class Actor:
     def carry_out(self, act: Any) -> Any:
         return CARRIED_OUT[type(act)](self, act)
 
-    def read(self, act: acts.Read) -> Content | None:
+    def read(self, act: effects.Read) -> Content | None:
         self.reach(act.replica)
         proven = self.proven.get(act.replica, {})
         if act.version in proven:
@@ -89,7 +91,7 @@ class Actor:
             self.unmade[act.replica] = act.version, table.cleanings
         return found
 
-    def ahead(self, act: acts.Ahead) -> None:
+    def ahead(self, act: effects.Ahead) -> None:
         self.reach(act.replica)
         table = self.world.table(act.replica)
         wanted = [version for version in sorted(table.log) if version > max(act.since, table.checkpoint)]
@@ -101,7 +103,7 @@ class Actor:
         unmade, cleanings = self.unmade.get(replica, (0, -1))
         return version >= unmade and self.world.table(replica).cleanings == cleanings
 
-    def checkpoint(self, act: acts.Checkpoint) -> int:
+    def checkpoint(self, act: effects.Checkpoint) -> int:
         self.reach(act.replica)
         table, about = self.world.table(act.replica), act.about
         sure = about is not None and (
@@ -114,22 +116,22 @@ class Actor:
         self.unmade[act.replica] = max(table.last, table.checkpoint) + 1, table.cleanings
         return table.checkpoint
 
-    def supply(self, act: acts.Supply) -> None:
+    def supply(self, act: effects.Supply) -> None:
         self.reach(act.replica)
         if act.source is not None:
             self.reach(act.source)
         self.world.supply(act.replica, act.content, act.source, partly=act.partly)  # type: ignore[arg-type]
 
-    def end(self, act: acts.End) -> int:
+    def end(self, act: effects.End) -> int:
         self.reach(act.replica)
         return self.world.table(act.replica).last
 
-    def load(self, act: acts.Load) -> View | None:
+    def load(self, act: effects.Load) -> View | None:
         self.reach(act.replica)
         state = self.world.table(act.replica).state
         return None if state is None else state.view
 
-    def look_at_controller(self, _act: acts.LookAtController) -> Registration:
+    def look_at_controller(self, _act: effects.LookAtController) -> Registration:
         self.reach_controller()
         self.note_epoch(self.world.registered.epoch)
         return self.world.registered
@@ -142,45 +144,45 @@ class Actor:
             self.surely_put.clear()
             self.proven.clear()
 
-    def register(self, act: acts.Register) -> bool:
+    def register(self, act: effects.Register) -> bool:
         self.reach_controller()
         done = self.world.register(act.before, act.after)
         if self.world.faulty and self.world.random() < self.world.faults.lost:
             raise ControllerError
         return done
 
-    def make_checkpoint(self, act: acts.MakeCheckpoint) -> None:
+    def make_checkpoint(self, act: effects.MakeCheckpoint) -> None:
         self.reach(act.replica)
         self.world.make_checkpoint(act.replica, act.version)
 
-    def copy_checkpoint(self, act: acts.CopyCheckpoint) -> int:
+    def copy_checkpoint(self, act: effects.CopyCheckpoint) -> int:
         self.reach(act.replica)
         self.reach(act.source)
         return self.world.copy_checkpoint(act.source, act.replica, partly=act.partly)
 
-    def counts(self, act: acts.Counts) -> bool:
+    def counts(self, act: effects.Counts) -> bool:
         if self.is_sure(act.replica, act.version) or act.version in self.proven.get(act.replica, ()):
             return True
         self.reach(act.replica)
         return self.world.table(act.replica).counts(act.version)
 
-    def discard(self, act: acts.Discard) -> None:
+    def discard(self, act: effects.Discard) -> None:
         self.reach(act.replica)
         self.world.discard(act.replica, act.below)
 
-    def new_seal(self, act: acts.NewSeal) -> Content:
+    def new_seal(self, act: effects.NewSeal) -> Content:
         return Content(f"s{act.registration.epoch}", act.registration.configuration, removed=act.lost)
 
-    def missing(self, act: acts.Missing) -> tuple[str, ...]:
+    def missing(self, act: effects.Missing) -> tuple[str, ...]:
         self.reach(act.replica)
         return self.world.missing(act.replica)
 
-    def fill(self, act: acts.Fill) -> None:
+    def fill(self, act: effects.Fill) -> None:
         self.reach(act.replica)
         self.reach(act.source)
         self.world.fill(act.replica, act.source)
 
-    def new_life(self, _act: acts.NewLife) -> int:
+    def new_life(self, _act: effects.NewLife) -> int:
         self.world.lives += 1
         return self.world.lives
 
@@ -208,7 +210,7 @@ class Actor:
                 return
             raise ControllerError
 
-    def put(self, act: acts.Put) -> bool:
+    def put(self, act: effects.Put) -> bool:
         world = self.world
         self.reach(act.replica)
         if world.faulty and world.random() < world.faults.lost:
@@ -232,23 +234,23 @@ class Call(NamedTuple):
 
 
 CARRIED_OUT: dict[type, Callable[[Actor, Any], Any]] = {
-    acts.Read: Actor.read,
-    acts.Ahead: Actor.ahead,
-    acts.Put: Actor.put,
-    acts.Checkpoint: Actor.checkpoint,
-    acts.Supply: Actor.supply,
-    acts.End: Actor.end,
-    acts.Load: Actor.load,
-    acts.LookAtController: Actor.look_at_controller,
-    acts.Register: Actor.register,
-    acts.MakeCheckpoint: Actor.make_checkpoint,
-    acts.CopyCheckpoint: Actor.copy_checkpoint,
-    acts.Counts: Actor.counts,
-    acts.Discard: Actor.discard,
-    acts.NewSeal: Actor.new_seal,
-    acts.Missing: Actor.missing,
-    acts.Fill: Actor.fill,
-    acts.NewLife: Actor.new_life,
+    effects.Read: Actor.read,
+    effects.Ahead: Actor.ahead,
+    effects.Put: Actor.put,
+    effects.Checkpoint: Actor.checkpoint,
+    effects.Supply: Actor.supply,
+    effects.End: Actor.end,
+    effects.Load: Actor.load,
+    effects.LookAtController: Actor.look_at_controller,
+    effects.Register: Actor.register,
+    effects.MakeCheckpoint: Actor.make_checkpoint,
+    effects.CopyCheckpoint: Actor.copy_checkpoint,
+    effects.Counts: Actor.counts,
+    effects.Discard: Actor.discard,
+    effects.NewSeal: Actor.new_seal,
+    effects.Missing: Actor.missing,
+    effects.Fill: Actor.fill,
+    effects.NewLife: Actor.new_life,
     Call: lambda _actor, act: act.work(),
 }
 
@@ -259,7 +261,7 @@ CARRIED_OUT: dict[type, Callable[[Actor, Any], Any]] = {
 def opening(world: Roots, *, repair: bool = True) -> Steps:
     """Load the table; all versions, as what a checkpoint says is kept here."""
     seen: dict[int, Any] = {}
-    view, loaded, source = yield from course.opening(seen, repair=repair)
+    view, loaded, source = yield from protocol.opening(seen, repair=repair)
     known: list[Content] = []
     if loaded is not None:
         known += world.table(source).state.contents[: loaded.end + 1]  # type: ignore[union-attr]
@@ -271,9 +273,9 @@ def looked(world: Roots, view: View, known: list[Content]) -> Steps:
     """What is published beyond a view, with a failed leader replaced."""
     seen: dict[int, Any] = {}
     try:
-        view = yield from course.following(view, seen)
+        view = yield from protocol.following(view, seen)
     except ReplicaError as failed:
-        view = yield from course.mending(view, failed, seen)
+        view = yield from protocol.mending(view, failed, seen)
     take(world, known, seen)
     return view
 
@@ -321,7 +323,7 @@ def writer(world: Roots, actor: Actor) -> Steps:  # noqa: C901
                     content = plan(world, append_id, known)
                 before = len(known)
                 seen: dict[int, Any] = {}
-                view, done = yield from course.appending(view, content, seen)
+                view, done = yield from protocol.appending(view, content, seen)
                 take(world, known, seen)
                 done = done or any(c.append_id == append_id for c in known[before:])
                 if any(c.fence for c in known[before:]):
@@ -367,7 +369,7 @@ def helper(world: Roots, actor: Actor) -> Steps:
 def helped(world: Roots, actor: Actor) -> Steps:
     view, known = yield from opening(world)
     view = yield from looked(world, view, known)
-    registered = yield acts.LookAtController()
+    registered = yield effects.LookAtController()
     if registered.joining is None:
         if len(registered.chain) >= world.factor:
             return
@@ -386,18 +388,18 @@ def joined(
         found = yield from isr_changes.joining(broker, registered, view, seen, **how)
     except ReplicaError as failed:
         if registered.joining is None or failed.replica != registered.joining:
-            found = yield acts.LookAtController()
+            found = yield effects.LookAtController()
             if found.joining is not None and found.joining == failed.replica:
                 registered = found
         if registered.joining == failed.replica:
-            yield from course.mending(view._replace(configuration=registered.configuration), failed, {})
+            yield from protocol.mending(view._replace(configuration=registered.configuration), failed, {})
         return
     if found is None:
         # The log must go on, for instance past what only that replica has.
         world.files += 1
         view, known = yield from opening(world)
         view = yield from looked(world, view, known)
-        yield from course.appending(view, Content(f"e{world.files}"), {})
+        yield from protocol.appending(view, Content(f"e{world.files}"), {})
     else:
         world.counts["join"] += 1
 
@@ -427,7 +429,7 @@ def reader(world: Roots, actor: Actor) -> Steps:
             while True:
                 before = len(known)
                 seen: dict[int, Any] = {}
-                view = yield from course.following(view, seen)
+                view = yield from protocol.following(view, seen)
                 take(world, known, seen)
                 tell(world, view, known, before)
                 found = world.lineages[life_of(view)]
@@ -454,19 +456,19 @@ def late_reader(world: Roots, actor: Actor) -> Steps:
                 yield from helped(world, actor)
             view, known = yield from opening(world, repair=False)
             tell(world, view, known, 0)
-            registered = yield acts.LookAtController()
+            registered = yield effects.LookAtController()
             while world.faulty:
                 for _ in range(int(world.random() * 20)):
                     yield Call(lambda: None)
                 if world.random() < 0.5:
-                    registered = yield acts.LookAtController()
+                    registered = yield effects.LookAtController()
                 if view.configuration.epoch < registered.lineage:
                     break
-                view = yield from course.following(view, {}, registered)
+                view = yield from protocol.following(view, {}, registered)
                 # A table of this process that is that far.
                 for version in range(int(world.random() * (view.end + 1)), view.end + 1):
                     actor.note_epoch(max(registered.epoch, view.configuration.epoch))
-                    content = yield from course.looking_up(version, view, registered)
+                    content = yield from protocol.looking_up(version, view, registered)
                     if content is None:
                         asked = {*registered.in_sync, view.configuration.leader}
                         assert any(world.table(r).checkpoint >= version for r in asked), (version, "is nowhere")
@@ -483,7 +485,7 @@ def mover(world: Roots, actor: Actor) -> Steps:
         try:
             view, known = yield from opening(world)
             view = yield from looked(world, view, known)
-            registered = yield acts.LookAtController()
+            registered = yield effects.LookAtController()
             if registered.joining is None and len(registered.chain) > 1:
                 target = registered.chain[int(world.random() * (len(registered.chain) - 1))]
                 left = yield from isr_changes.leaving(target, registered, view, {})
@@ -491,7 +493,7 @@ def mover(world: Roots, actor: Actor) -> Steps:
                     world.counts["move"] += 1
                     view, known = yield from opening(world)
                     view = yield from looked(world, view, known)
-                    registered = yield acts.LookAtController()
+                    registered = yield effects.LookAtController()
                     if all(r.broker != target.broker for r in registered.chain):
                         yield from joined(world, actor, target.broker, registered, view, known, leads=True)
         except (FellBehindError, ReplicaError, ControllerError, NoReplicaLeftError):
@@ -509,12 +511,12 @@ def vacuum(world: Roots, actor: Actor) -> Steps:
             # By the view, not by what the controller says meanwhile: that may be about another log.
             chain = view.configuration.chain
             replica = chain[int(world.random() * len(chain))]
-            yield acts.Checkpoint(replica)
+            yield effects.Checkpoint(replica)
             files = world.table(replica).files
             there = yield Call(files.copy)
             yield from fenced(world, view, known)
             for file in sorted(there - live_files(known)):
-                yield acts.Checkpoint(replica)
+                yield effects.Checkpoint(replica)
                 yield Call(partial(files.discard, file))
             world.counts["vacuum"] += 1
         except (FellBehindError, ReplicaError, ControllerError, NoReplicaLeftError):
@@ -527,15 +529,15 @@ def emptier(world: Roots, actor: Actor) -> Steps:
     """Remove the data files of replicas that are out, and will not come back under their names."""
     while world.faulty:
         try:
-            registered = yield acts.LookAtController()
+            registered = yield effects.LookAtController()
             out = [r for r in world.tables if all(m.broker != r.broker for m in registered.chain)]
             if out:
                 chosen = out[int(world.random() * len(out))]
                 yield from given_up(world, chosen)
-                registered = yield acts.LookAtController()
+                registered = yield effects.LookAtController()
                 for file in sorted(world.table(chosen).files):
                     if may_be_emptied(registered, chosen):
-                        yield acts.End(chosen)
+                        yield effects.End(chosen)
                         yield Call(partial(world.table(chosen).files.discard, file))
         except (FellBehindError, ReplicaError, ControllerError):
             pass
@@ -560,7 +562,7 @@ def fenced(world: Roots, view: View, known: list[Content]) -> Steps:
     while not ours:
         world.files += 1
         seen: dict[int, Any] = {}
-        view, ours = yield from course.appending(view, Content(f"x{world.files}", fence=True), seen)
+        view, ours = yield from protocol.appending(view, Content(f"x{world.files}", fence=True), seen)
         take(world, known, seen)
 
 
@@ -568,14 +570,14 @@ def elector(world: Roots, actor: Actor) -> Steps:
     """Choose an unclean leader where nobody in sync can be reached, and now and then where that only seems so."""
     while world.faulty:
         try:
-            registered = yield acts.LookAtController()
+            registered = yield effects.LookAtController()
             out = [r for r in world.tables if all(m.broker != r.broker for m in registered.chain)]
             out = [r for r in out if r == registered.name(r.broker)]
             gone = all(r.broker in world.dead for r in registered.in_sync)
             if out and (gone or world.random() < 0.5):
                 ends = {}
                 for replica in out:
-                    ends[replica] = yield acts.End(replica)
+                    ends[replica] = yield effects.End(replica)
                 chosen = max(ends, key=lambda r: (ends[r], r))
                 if ends[chosen] >= 0:
                     yield from isr_changes.choosing_unclean(chosen)
@@ -591,11 +593,11 @@ def healer(world: Roots, actor: Actor) -> Steps:
         try:
             view, known = yield from opening(world)
             view = yield from looked(world, view, known)
-            registered = yield acts.LookAtController()
+            registered = yield effects.LookAtController()
             for replica in registered.chain:
                 if replica.broker in world.dead:
-                    view = yield from course.mending(view, UnreachableError(replica), {})
-            registered = yield acts.LookAtController()
+                    view = yield from protocol.mending(view, UnreachableError(replica), {})
+            registered = yield effects.LookAtController()
             alive = [b for b in world.brokers if b not in world.dead]
             absent = [b for b in alive if all(r.broker != b for r in registered.chain)]
             if registered.joining is not None:
@@ -606,7 +608,7 @@ def healer(world: Roots, actor: Actor) -> Steps:
                 view = yield from looked(world, view, known)
                 world.files += 1
                 seen: dict[int, Any] = {}
-                view, ours = yield from course.appending(view, Content(f"h{world.files}"), seen)
+                view, ours = yield from protocol.appending(view, Content(f"h{world.files}"), seen)
                 take(world, known, seen)
                 if ours:
                     tell(world, view, known, 0)

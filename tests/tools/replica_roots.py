@@ -10,7 +10,7 @@ from collections.abc import Generator
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from kafkalike.model.replication import acts
+from kafkalike.model.replication import replica_effects as effects
 from kafkalike.model.replication.log_spans import Span, begun, compared, counts, holding
 from kafkalike.model.replication.registration import Configuration, Registration, Replica, UnreachableError, View
 
@@ -135,7 +135,7 @@ class Roots:
         self.tick = 0
         self.late: list[tuple[Replica, int, Content]] = []
         """Puts whose answer was lost, and which have not happened yet."""
-        self.late_registers: list[acts.Register] = []
+        self.late_registers: list[effects.Register] = []
         # The book.
         self.truth: dict[int, Content] = {0: first}
         """What was published, by version."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafkalike.model.replication import acts, course, isr_changes
+from kafkalike.model.replication import isr_changes
+from kafkalike.model.replication import replica_effects as effects
 from tests.tools.histories import played
 from tests.tools.replica_actors import (
     Actor,
@@ -136,11 +137,11 @@ class World(Roots):
 
 def play(seed: int, steps: int) -> World:
     """One history, to its end. So few versions are read ahead that it comes past them."""
-    most = acts.AHEAD
+    most = effects.AHEAD
     try:
-        for module in (course, isr_changes):
+        for module in (protocol, isr_changes):
             vars(module)["AHEAD"] = FEW
         return played(World(seed), seed, steps)
     finally:
-        for module in (course, isr_changes):
+        for module in (protocol, isr_changes):
             vars(module)["AHEAD"] = most

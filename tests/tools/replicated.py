@@ -19,7 +19,8 @@ from kafkalike.delta.commit_file import CommitFile, creation
 from kafkalike.delta.layout import delta_schema
 from kafkalike.delta.version_file import VersionFile, seal
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.replication import course, isr_changes
+from kafkalike.model.replication import isr_changes
+from kafkalike.model.replication import replica_protocol as protocol
 from kafkalike.model.replication.registration import (
     Configuration,
     FellBehindError,
@@ -147,8 +148,8 @@ class Client:
             seen: dict[int, Any] = {}
             try:
                 if self.view is None:
-                    self.view, _, _ = self.roots.carry_out(course.opening(seen, repair=True))
-                self.view, done = self.roots.carry_out(course.appending(self.view, content, seen))
+                    self.view, _, _ = self.roots.carry_out(protocol.opening(seen, repair=True))
+                self.view, done = self.roots.carry_out(protocol.appending(self.view, content, seen))
             except FellBehindError:
                 self.view = None
                 continue
@@ -183,17 +184,17 @@ class Client:
             except FellBehindError:
                 continue
             except ReplicaError as failed:
-                self.roots.carry_out(course.mending(view, failed, seen))
+                self.roots.carry_out(protocol.mending(view, failed, seen))
                 continue
             self.view = None
             if joined is None:
                 # The log must go on, past what only that replica has.
-                self.roots.carry_out(course.appending(view, self.empty(), {}))
+                self.roots.carry_out(protocol.appending(view, self.empty(), {}))
 
     def opened(self) -> View:
         while True:
             try:
-                return self.roots.carry_out(course.opening({}, repair=True))[0]
+                return self.roots.carry_out(protocol.opening({}, repair=True))[0]
             except FellBehindError:
                 continue
 

@@ -32,7 +32,9 @@ from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.maintenance.control_rows import kept_group_rows
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions import acts, course, roll_forward, upkeep
+from kafkalike.model.transactions import roll_forward, upkeep
+from kafkalike.model.transactions import transaction_effects as effects
+from kafkalike.model.transactions import transaction_protocol as protocol
 from kafkalike.model.transactions.group_claims import GroupClaim
 from kafkalike.model.transactions.rules import CommitRequest
 from kafkalike.model.transactions.transaction_views import TopicCut
@@ -233,7 +235,7 @@ class World:
 
     # --- acts --------------------------------------------------------------------------------------
 
-    def carry_out(self, todo: acts.Course) -> Steps:
+    def carry_out(self, todo: effects.Course) -> Steps:
         """Carry out a course; every `yield` is a place where others go on, or where this one stops for ever."""
         answer: Any = None
         error: KafkaError | None = None
@@ -249,18 +251,18 @@ class World:
             except KafkaError as cause:
                 error = cause
 
-    def _act(self, act: acts.Act) -> Steps:  # noqa: C901, PLR0911, PLR0912 - one branch for each act
+    def _act(self, act: effects.Act) -> Steps:  # noqa: C901, PLR0911, PLR0912 - one branch for each act
         fate = self.chance.random() if self.faulty else 1.0
-        if fate < 0.02 and not isinstance(act, acts.Beside | acts.Remove):
+        if fate < 0.02 and not isinstance(act, effects.Beside | effects.Remove):
             raise KafkaStorageError("refused")
         match act:
-            case acts.LookAtGroups():
+            case effects.LookAtGroups():
                 return self.state
-            case acts.LookAtTopics():
+            case effects.LookAtTopics():
                 return dict(self.names)
-            case acts.Write(plan, _):
+            case effects.Write(plan, _):
                 return self._write(plan, fate)
-            case acts.LookAtTopic(topic, fresh):
+            case effects.LookAtTopic(topic, fresh):
                 table = self.table(topic)
                 if table is None:
                     return None
@@ -268,30 +270,30 @@ class World:
                 if not fresh and table.versions and self.chance.random() < 0.5:
                     seen = self.chance.choice(table.versions)[0] - 1
                 return seen
-            case acts.Apply(committed, part):
+            case effects.Apply(committed, part):
                 return (yield from self._apply(committed, part, fate))
-            case acts.Find(committed, part):
+            case effects.Find(committed, part):
                 table = self.table(part.topic)
                 if table is None:
                     return Appended(version=0, ranges={}, append_time_ms=0)
                 assert any(a == committed.attempt for _, a, _ in table.versions), (committed, "is to be found")
                 return Appended(version=0, ranges={}, append_time_ms=0, duplicate=True)
-            case acts.CutAt(topic, seq):
+            case effects.CutAt(topic, seq):
                 table = self.table(topic)
                 if table is None:
                     return None
                 later = [v for v, (s, _, _) in enumerate(table.versions) if s > seq]
                 return TopicCut(topic_id=topic.topic_id, version=min(later, default=len(table.versions)), ends={})
-            case acts.Beside(courses):
+            case effects.Beside(courses):
                 return (yield from self._beside(courses))
-            case acts.Remove(producer_id, epoch, number):
+            case effects.Remove(producer_id, epoch, number):
                 if fate < 0.1:
                     return None
                 for attempt in [a for a in self.staged if a[:2] == (producer_id, epoch) and number in {None, a.number}]:
                     self._remove(attempt)
                     yield
                 return None
-            case acts.ListFolders():
+            case effects.ListFolders():
                 return [
                     StagedFolder(
                         attempt, self.now - staged.since, tuple({t.topic_id for t, _ in staged.files.values()})
@@ -299,7 +301,7 @@ class World:
                     for attempt, staged in self.staged.items()
                 ]
 
-    def _write(self, plan: acts.Plan, fate: float) -> GroupsState:
+    def _write(self, plan: effects.Plan, fate: float) -> GroupsState:
         if self.faulty and self.chance.random() < 0.2:
             # Somebody else was faster: what was planned on the state before is planned again.
             try:
@@ -345,7 +347,7 @@ class World:
             raise UnknownOutcomeError("landed", "")
         return Appended(version=len(table.versions) - 1, ranges={}, append_time_ms=0)
 
-    def _beside(self, courses: Sequence[acts.Course]) -> Steps:
+    def _beside(self, courses: Sequence[effects.Course]) -> Steps:
         running = {n: self.carry_out(c) for n, c in enumerate(courses)}
         results: list[Any] = [None] * len(running)
         while running:
@@ -469,7 +471,7 @@ class Actor:
             return False
         return True
 
-    def _try(self, make: Callable[[], acts.Course]) -> Steps:
+    def _try(self, make: Callable[[], effects.Course]) -> Steps:
         """Until it works, or is refused for good."""
         while True:
             try:
@@ -481,7 +483,7 @@ class Actor:
         world = self.world
         name = world.chance.choice(NAMES)
         standing: TransactionalIdState = yield from self._try(
-            lambda: course.beginning(name, timeout_ms=TIMEOUT_MS, client_id="c")
+            lambda: protocol.beginning(name, timeout_ms=TIMEOUT_MS, client_id="c")
         )
         settled = 0
         for number in range(1, 100):
@@ -527,11 +529,11 @@ class Actor:
         while True:
             try:
                 if commit:
-                    committed, _ = yield from world.carry_out(course.committing(wanted))
+                    committed, _ = yield from world.carry_out(protocol.committing(wanted))
                     world.tell(attempt, "commit")
                     return int(committed.seq)
                 yield from world.carry_out(
-                    course.aborting(wanted.transactional_id, attempt, settled=wanted.settled, in_doubt=True)
+                    protocol.aborting(wanted.transactional_id, attempt, settled=wanted.settled, in_doubt=True)
                 )
             except (ProducerFencedError, InvalidProducerEpochError) as error:
                 if "nothing was committed" in str(error):
@@ -574,7 +576,7 @@ class Actor:
             yield
         name = self.world.chance.choice(NAMES)
         try:
-            yield from self._try(lambda: course.fencing(name, Why.ADMIN))
+            yield from self._try(lambda: protocol.fencing(name, Why.ADMIN))
         except KafkaError:
             return
 

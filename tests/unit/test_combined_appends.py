@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
-from kafkalike.model.group_commit import course, waiting_appends
-from kafkalike.model.group_commit.acts import (
+from kafkalike.model.group_commit import commit_protocol as protocol
+from kafkalike.model.group_commit import waiting_appends
+from kafkalike.model.group_commit.commit_effects import (
     BUSY,
     LOST,
     AskRoom,
@@ -250,7 +251,7 @@ def _gives_up_without_a_word(patch: pytest.MonkeyPatch) -> None:
         return None
         yield
 
-    patch.setattr(course, "withdrawing", nothing)
+    patch.setattr(protocol, "withdrawing", nothing)
 
 
 def _does_not_wait_for_the_version_in_hand(patch: pytest.MonkeyPatch) -> None:
@@ -356,7 +357,7 @@ def _nobody_waits_for_the_leader(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nobody_puts_anything_beside_the_table(patch: pytest.MonkeyPatch) -> None:
-    honest = course.appending
+    honest = protocol.appending
     patch.setattr(combine_world, "appending", lambda *made, **given: honest(*made, **{**given, "storable": False}))
 
 
@@ -468,7 +469,7 @@ def test_runs_follow_each_other() -> None:
 
 def test_what_cannot_wait_goes_on_racing_until_its_time_is_over() -> None:
     """A DataFrame's files, or records that are too many for one."""
-    steps = course.appending(
+    steps = protocol.appending(
         lambda _: pytest.fail("it was put beside the table"),
         lambda base, seconds: Room(base, "a", int(seconds * 1000)),
         alone=False,
@@ -497,7 +498,7 @@ def test_what_cannot_wait_goes_on_racing_until_its_time_is_over() -> None:
 def test_whose_process_has_the_turn_waits_before_it_looks_again() -> None:
     """Its latest version leads, so each look would be followed by an attempt at once."""
     part = WaitingAppend(4, "a", 1)
-    steps = course.appending(
+    steps = protocol.appending(
         lambda _: part,
         lambda base, _: pytest.fail(f"room was asked for above {base}"),
         alone=False,
@@ -520,7 +521,7 @@ def test_an_append_that_nothing_tells_of_is_kept_from_landing() -> None:
     """By the word, and the one version that may be in hand."""
     part = WaitingAppend(1, "a", 1)
 
-    steps = course.sealing(part)
+    steps = protocol.sealing(part)
     acts = [next(steps), steps.send(None), steps.send(Seen(9, TakenAppends(8), 0.0))]
 
     assert acts == [Withdraw(part), Look(), MoveOn(9)]
@@ -536,7 +537,7 @@ def test_dead_appends_take_nobodys_place() -> None:
 
 
 def test_a_withdrawal_that_gets_no_answer_is_no_refusal() -> None:
-    steps = course.withdrawing(WaitingAppend(1, "a", 1))
+    steps = protocol.withdrawing(WaitingAppend(1, "a", 1))
     next(steps)
 
     with pytest.raises(UnknownOutcomeError, match=r"\bappend beside others\b.*a-1"):
@@ -546,7 +547,7 @@ def test_a_withdrawal_that_gets_no_answer_is_no_refusal() -> None:
 def test_a_withdrawal_that_comes_too_late_is_none() -> None:
     """A version that is there has it: nothing more is asked or made."""
     part, placed = WaitingAppend(1, "a", 1), Placed(1, 3, {})
-    steps = course.withdrawing(part)
+    steps = protocol.withdrawing(part)
     acts = [next(steps), steps.send(None)]
 
     with pytest.raises(StopIteration) as end:
@@ -558,7 +559,7 @@ def test_a_withdrawal_that_comes_too_late_is_none() -> None:
 
 def test_a_withdrawal_ends_with_the_version_that_may_have_it() -> None:
     part = WaitingAppend(1, "a", 1)
-    steps = course.withdrawing(part)
+    steps = protocol.withdrawing(part)
     next(steps)
     steps.send(None)
     moving = steps.send(Seen(4, TakenAppends(0), 0.0))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
-from kafkalike.model.group_commit import course
-from kafkalike.model.group_commit.acts import (
+from kafkalike.model.group_commit import commit_protocol as protocol
+from kafkalike.model.group_commit.commit_effects import (
     BUSY,
     GIVES_WAY,
     LOST,
@@ -39,7 +39,7 @@ def begun(
     *, alone: bool = False, leading: bool = False, storable: bool = True, pace: CommitTimings = PACE
 ) -> Appending:
     """An append of which nothing was done yet."""
-    return course.appending(
+    return protocol.appending(
         lambda _: PART,
         lambda base, seconds: Room(base, "a", int(seconds * 1000)),
         alone=alone,
@@ -162,7 +162,7 @@ def test_a_new_version_is_a_new_chance_to_be_taken() -> None:
 
 def test_after_so_many_versions_that_did_not_take_it_a_writer_makes_one() -> None:
     """Counted from the last that it made or tried to make."""
-    enough = 4 + course.PASSED_OVER
+    enough = 4 + protocol.PASSED_OVER
 
     assert isinstance(waiting().send(seen(enough - 1)), Pause)
     steps = waiting()

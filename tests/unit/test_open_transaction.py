@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
+from kafkalike.log.transactions.effect_runner import HeldTransaction
 from kafkalike.log.transactions.open_transaction import OpenTransaction, Staged
-from kafkalike.log.transactions.transaction_effects import HeldTransaction
 from kafkalike.model.transactions.transactional_id import StagedFile, TopicLife, TransactionAttempt
 from tests.tools.instructions import interrupted_at
 

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkalike.model.replication import acts, course, isr_changes
+from kafkalike.model.replication import isr_changes
+from kafkalike.model.replication import replica_effects as effects
+from kafkalike.model.replication import replica_protocol as protocol
 from kafkalike.model.replication.registration import (
     UNSEEN,
     Configuration,
@@ -72,39 +74,39 @@ class Roots:
 
     def answer(self, act: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one for each kind
         match act:
-            case acts.Read(replica, version):
+            case effects.Read(replica, version):
                 return self.versions.setdefault(replica, {}).get(version)
-            case acts.Put(replica, version, content):
+            case effects.Put(replica, version, content):
                 if version in self.versions.setdefault(replica, {}):
                     return False
                 assert self.last(replica) == version - 1, "there would be a hole"
                 self.versions[replica][version] = content
                 return True
-            case acts.Checkpoint(replica):
+            case effects.Checkpoint(replica):
                 return self.checkpoints.get(replica, -1)
-            case acts.End(replica):
+            case effects.End(replica):
                 return self.last(replica)
-            case acts.Load(replica):
+            case effects.Load(replica):
                 at = self.checkpoints.get(replica)
                 return None if at is None else View(Configuration(1, (ONE, TWO)), at)
-            case acts.MakeCheckpoint(replica, version):
+            case effects.MakeCheckpoint(replica, version):
                 self.checkpoints[replica] = version
-            case acts.CopyCheckpoint(source, replica):
+            case effects.CopyCheckpoint(source, replica):
                 found = self.checkpoints.get(source, -1)
                 self.checkpoints[replica] = max(found, self.checkpoints.get(replica, -1))
                 return found
-            case acts.Missing():
+            case effects.Missing():
                 return self.missing
-            case acts.LookAtController():
+            case effects.LookAtController():
                 return self.registered
-            case acts.Register(before, after):
+            case effects.Register(before, after):
                 if self.registered != before:
                     return False
                 self.registered = after
                 return True
-            case acts.NewSeal(registration):
+            case effects.NewSeal(registration):
                 return Content("S", registration.configuration)
-            case acts.NewLife():
+            case effects.NewLife():
                 return 77
         return None
 
@@ -192,9 +194,9 @@ def test_a_replica_is_chosen_uncleanly_under_a_name_of_its_own() -> None:
     assert roots.log(renamed) == "abcS"
     assert roots.versions[renamed][3] == Content("S", Configuration(7, (renamed,)))
     assert roots.log(THREE) == "abc"
-    assert roots.asked(acts.Missing) == [acts.Missing(renamed)]
-    assert roots.asked(acts.NewSeal) == [acts.NewSeal(chosen, ("f1", "f2"))]
-    assert roots.asked(acts.Supply) == [acts.Supply(renamed, Content(x), THREE, partly=True) for x in "abc"]
+    assert roots.asked(effects.Missing) == [effects.Missing(renamed)]
+    assert roots.asked(effects.NewSeal) == [effects.NewSeal(chosen, ("f1", "f2"))]
+    assert roots.asked(effects.Supply) == [effects.Supply(renamed, Content(x), THREE, partly=True) for x in "abc"]
 
 
 def test_an_unclean_choice_copies_a_checkpoint_without_what_was_lost() -> None:
@@ -206,7 +208,7 @@ def test_an_unclean_choice_copies_a_checkpoint_without_what_was_lost() -> None:
     chosen = roots.play(isr_changes.choosing_unclean(THREE))
 
     assert chosen.losses[-1].kept == 4
-    assert roots.asked(acts.CopyCheckpoint) == [acts.CopyCheckpoint(THREE, renamed, partly=True)]
+    assert roots.asked(effects.CopyCheckpoint) == [effects.CopyCheckpoint(THREE, renamed, partly=True)]
     assert sorted(roots.versions[renamed]) == [4, 5]
 
 
@@ -215,7 +217,7 @@ def test_of_two_unclean_choices_the_first_counts() -> None:
     other = Registration(7, (ONE,))
 
     def faster(act: Any) -> None:
-        if isinstance(act, acts.NewSeal):
+        if isinstance(act, effects.NewSeal):
             roots.registered = other
 
     roots.before = faster
@@ -238,7 +240,7 @@ def test_a_replica_joins_when_it_has_all_that_is_published(*, leads: bool) -> No
     assert roots.registered == Registration(2, chain)
     assert joined == View(Configuration(2, chain), 3)
     assert {roots.log(replica) for replica in chain} == {"abcS"}
-    assert roots.asked(acts.Supply)[:2] == [acts.Supply(FOUR, Content(x), THREE) for x in "bc"]
+    assert roots.asked(effects.Supply)[:2] == [effects.Supply(FOUR, Content(x), THREE) for x in "bc"]
 
 
 def test_a_replica_does_not_lead_unless_that_is_asked_for() -> None:
@@ -254,7 +256,7 @@ def test_who_would_join_while_the_controller_says_something_else_does_not() -> N
 
     assert roots.play(isr_changes.joining(4, CHAIN, view(0), {})) is None
     assert roots.registered == Registration(2, (ONE, TWO))
-    assert roots.asked(acts.NewSeal) == []
+    assert roots.asked(effects.NewSeal) == []
 
 
 def test_a_replica_that_joins_has_the_files_of_its_log_before_it_is_registered() -> None:
@@ -263,8 +265,8 @@ def test_a_replica_that_joins_has_the_files_of_its_log_before_it_is_registered()
     roots.play(isr_changes.joining(4, CHAIN, view(0), {}))
 
     kinds = [type(act) for act in roots.acts]
-    assert roots.asked(acts.Fill) == [acts.Fill(FOUR, THREE)]
-    assert kinds.index(acts.Fill) < kinds.index(acts.Register)
+    assert roots.asked(effects.Fill) == [effects.Fill(FOUR, THREE)]
+    assert kinds.index(effects.Fill) < kinds.index(effects.Register)
 
 
 def test_a_replica_that_was_given_up_joins_under_another_name() -> None:
@@ -301,12 +303,12 @@ def test_a_replica_catches_up_version_by_version() -> None:
 
     assert roots.play(isr_changes.catching_up(FOUR, THREE, view(2))) is True
     assert roots.log(FOUR) == "abc"
-    puts = [act for act in roots.acts if isinstance(act, acts.Put | acts.Supply)]
+    puts = [act for act in roots.acts if isinstance(act, effects.Put | effects.Supply)]
     assert puts == [
-        acts.Supply(FOUR, Content("b"), THREE),
-        acts.Put(FOUR, 1, Content("b")),
-        acts.Supply(FOUR, Content("c"), THREE),
-        acts.Put(FOUR, 2, Content("c")),
+        effects.Supply(FOUR, Content("b"), THREE),
+        effects.Put(FOUR, 1, Content("b")),
+        effects.Supply(FOUR, Content("c"), THREE),
+        effects.Put(FOUR, 2, Content("c")),
     ]
 
 
@@ -317,8 +319,8 @@ def test_a_replica_that_catches_up_has_logs_listed_twice(published: str) -> None
 
     assert roots.play(isr_changes.catching_up(FOUR, THREE, view(len(published) - 1))) is True
 
-    assert [act for act in roots.asked(acts.Checkpoint) if act.about is None] == [acts.Checkpoint(FOUR)] * 2
-    assert roots.asked(acts.Ahead) == [acts.Ahead(THREE, 0, acts.AHEAD)]
+    assert [act for act in roots.asked(effects.Checkpoint) if act.about is None] == [effects.Checkpoint(FOUR)] * 2
+    assert roots.asked(effects.Ahead) == [effects.Ahead(THREE, 0, effects.AHEAD)]
 
 
 @pytest.mark.parametrize("log", ["", "x", "abx", "ax"])
@@ -328,23 +330,23 @@ def test_what_a_replica_has_in_the_place_of_a_version_is_put_below_a_checkpoint(
 
     assert roots.play(isr_changes.catching_up(FOUR, THREE, view(3))) is True
     assert roots.last(FOUR) == 3
-    made = roots.asked(acts.MakeCheckpoint)
-    assert made == ([acts.MakeCheckpoint(THREE, 3)] if log else [])
+    made = roots.asked(effects.MakeCheckpoint)
+    assert made == ([effects.MakeCheckpoint(THREE, 3)] if log else [])
 
 
 def test_what_a_late_helper_puts_meanwhile_is_looked_at() -> None:
     """The same content is as good as one's own; another one is put below a checkpoint."""
-    for found, checkpoints in (("b", []), ("x", [acts.MakeCheckpoint(THREE, 2)])):
+    for found, checkpoints in (("b", []), ("x", [effects.MakeCheckpoint(THREE, 2)])):
         roots = Roots(CHAIN, r3="abc", r4="a")
 
         def late(act: Any, roots: Roots = roots, found: str = found) -> None:
-            if isinstance(act, acts.Supply):
+            if isinstance(act, effects.Supply):
                 roots.versions[FOUR].setdefault(1, Content(found))
 
         roots.before = late
 
         assert roots.play(isr_changes.catching_up(FOUR, THREE, view(2))) is True
-        assert roots.asked(acts.MakeCheckpoint) == checkpoints
+        assert roots.asked(effects.MakeCheckpoint) == checkpoints
         assert roots.last(FOUR) == 2
 
 
@@ -352,7 +354,7 @@ def test_a_version_that_was_cleaned_up_while_it_was_read_is_not_believed() -> No
     roots = Roots(CHAIN, r3="abc", r4="a")
 
     def clean(act: Any) -> None:
-        if isinstance(act, acts.Read) and act == acts.Read(THREE, 1):
+        if isinstance(act, effects.Read) and act == effects.Read(THREE, 1):
             roots.versions[THREE][1] = Content("?")
             roots.checkpoints[THREE] = 2
 
@@ -373,36 +375,36 @@ def test_a_replica_that_has_more_than_the_leader_has_not_caught_up() -> None:
 
 def test_a_version_is_decided_at_the_head_and_published_at_the_leader() -> None:
     roots = Roots(CHAIN, r1="a", r2="a", r3="a")
-    seen: course.Seen = {}
+    seen: protocol.Seen = {}
 
-    found, mine = roots.play(course.appending(view(0), Content("b"), seen))
+    found, mine = roots.play(protocol.appending(view(0), Content("b"), seen))
 
     assert (found, mine, seen) == (view(1), True, {1: Content("b")})
-    assert [act.replica for act in roots.asked(acts.Put)] == [ONE, TWO, THREE]
-    assert [act.replica for act in roots.asked(acts.Supply)] == [ONE, TWO, THREE]
+    assert [act.replica for act in roots.asked(effects.Put)] == [ONE, TWO, THREE]
+    assert [act.replica for act in roots.asked(effects.Supply)] == [ONE, TWO, THREE]
 
 
 def test_what_the_head_has_is_published_first() -> None:
     """Whoever made it is not acknowledged with another content."""
     roots = Roots(CHAIN, r1="ax", r2="a", r3="a")
 
-    found, mine = roots.play(course.appending(view(0), Content("b"), {}))
+    found, mine = roots.play(protocol.appending(view(0), Content("b"), {}))
 
     assert (found, mine) == (view(1), False)
     assert {roots.log(replica) for replica in CHAIN.chain} == {"ax"}
-    assert roots.asked(acts.Supply) == []
+    assert roots.asked(effects.Supply) == []
 
 
 def test_who_is_faster_at_the_head_decides() -> None:
     roots = Roots(CHAIN, r1="a", r2="a", r3="a")
 
     def faster(act: Any) -> None:
-        if isinstance(act, acts.Put) and act.replica == ONE:
+        if isinstance(act, effects.Put) and act.replica == ONE:
             roots.versions[ONE].setdefault(1, Content("x"))
 
     roots.before = faster
 
-    assert roots.play(course.appending(view(0), Content("b"), {})) == (view(1), False)
+    assert roots.play(protocol.appending(view(0), Content("b"), {})) == (view(1), False)
     assert {roots.log(replica) for replica in CHAIN.chain} == {"ax"}
 
 
@@ -412,7 +414,7 @@ def test_a_replica_that_fails_is_taken_out_and_the_version_comes_after_the_seal(
     roots.lost = {lost}
     left = tuple(replica for replica in CHAIN.chain if replica != lost)
 
-    roots.play(course.appending(view(0), Content("b"), {}))
+    roots.play(protocol.appending(view(0), Content("b"), {}))
 
     assert roots.registered == Registration(2, left)
     assert len({roots.log(replica) for replica in left}) == 1
@@ -425,12 +427,12 @@ def test_two_that_fail_one_after_the_other_are_both_taken_out() -> None:
     roots.lost = {TWO}
 
     def second(act: Any) -> None:
-        if isinstance(act, acts.NewSeal):
+        if isinstance(act, effects.NewSeal):
             roots.lost = {TWO, ONE}
 
     roots.before = second
 
-    roots.play(course.appending(view(0), Content("b"), {}))
+    roots.play(protocol.appending(view(0), Content("b"), {}))
 
     assert roots.registered == Registration(3, (THREE,))
 
@@ -441,12 +443,12 @@ def test_a_controller_that_was_changed_meanwhile_is_asked_again() -> None:
     roots.lost = {TWO}
 
     def other(act: Any) -> None:
-        if isinstance(act, acts.Register) and roots.registered == CHAIN:
+        if isinstance(act, effects.Register) and roots.registered == CHAIN:
             roots.registered = Registration(2, (ONE, THREE))
 
     roots.before = other
 
-    roots.play(course.appending(view(0), Content("b"), {}))
+    roots.play(protocol.appending(view(0), Content("b"), {}))
 
     assert roots.registered == Registration(2, (ONE, THREE))
     assert roots.log(ONE) == roots.log(THREE)
@@ -459,15 +461,15 @@ def test_a_log_that_knows_a_newer_seal_than_the_controller_did_has_it_asked_agai
         roots.versions[replica] |= {1: seal("S", 2, ONE, TWO), 2: seal("T", 3, ONE, TWO)}
 
     def later(act: Any) -> None:
-        if isinstance(act, acts.LookAtController) and roots.asked(acts.LookAtController):
+        if isinstance(act, effects.LookAtController) and roots.asked(effects.LookAtController):
             roots.registered = Registration(3, (ONE, TWO))
 
     roots.before = later
 
-    found = roots.play(course.mending(view(0, ONE, TWO), course.StaleError(ONE), {}))
+    found = roots.play(protocol.mending(view(0, ONE, TWO), protocol.StaleError(ONE), {}))
 
     assert found == View(Configuration(3, (ONE, TWO)), 2)
-    assert roots.asked(acts.Register) == []
+    assert roots.asked(effects.Register) == []
 
 
 def test_a_seal_that_somebody_else_has_put_is_taken_to_the_others() -> None:
@@ -476,10 +478,10 @@ def test_a_seal_that_somebody_else_has_put_is_taken_to_the_others() -> None:
     roots = Roots(registered, r1="a", r2="a", r3="a")
     roots.versions[ONE][1] = seal("S", 2, ONE, TWO)
 
-    found = roots.play(course.sealing(view(0), registered, {}))
+    found = roots.play(protocol.sealing(view(0), registered, {}))
 
     assert (found, roots.log(TWO)) == (View(registered.configuration, 1), "aS")
-    assert roots.asked(acts.NewSeal) == []
+    assert roots.asked(effects.NewSeal) == []
 
 
 def test_a_writer_that_meets_a_newer_seal_goes_on_in_that_configuration() -> None:
@@ -487,7 +489,7 @@ def test_a_writer_that_meets_a_newer_seal_goes_on_in_that_configuration() -> Non
     roots = Roots(registered, r1="a", r2="a", r3="a")
     roots.versions[ONE][1] = seal("S", 2, ONE, TWO)
 
-    found, mine = roots.play(course.appending(view(0), Content("b"), {}))
+    found, mine = roots.play(protocol.appending(view(0), Content("b"), {}))
 
     assert (found, mine) == (View(registered.configuration, 1), False)
     assert (roots.log(TWO), roots.log(THREE)) == ("aS", "a")
@@ -499,24 +501,24 @@ def test_a_process_whose_log_was_given_up_is_late() -> None:
     roots = Roots(registered, r3="a")
 
     with pytest.raises(FellBehindError):
-        roots.play(course.sealing(view(0, ONE, epoch=4), registered, {}))
+        roots.play(protocol.sealing(view(0, ONE, epoch=4), registered, {}))
     one = registered._replace(losses=losses[1:])
     with pytest.raises(FellBehindError):
-        roots.play(course.sealing(view(0, ONE, epoch=4), one, {}))
+        roots.play(protocol.sealing(view(0, ONE, epoch=4), one, {}))
 
 
 def test_clean_up_that_passed_a_place_makes_what_is_found_there_worth_nothing() -> None:
     """It is asked about that place, and the checkpoint may end with it."""
     roots = Roots(CHAIN, r1="abc")
-    assert roots.play(course.reading(ONE, 2)) == Content("c")
-    assert roots.acts == [acts.Read(ONE, 2), acts.Checkpoint(ONE, 2)]
+    assert roots.play(protocol.reading(ONE, 2)) == Content("c")
+    assert roots.acts == [effects.Read(ONE, 2), effects.Checkpoint(ONE, 2)]
 
     for at in (2, 3):
         roots.checkpoints[ONE] = at
         with pytest.raises(FellBehindError):
-            roots.play(course.reading(ONE, 2))
+            roots.play(protocol.reading(ONE, 2))
     roots.checkpoints[ONE] = 1
-    assert roots.play(course.reading(ONE, 2)) == Content("c")
+    assert roots.play(protocol.reading(ONE, 2)) == Content("c")
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -532,17 +534,17 @@ def test_a_seal_is_published_when_its_leader_has_it() -> None:
     mark = seal("S", 2, TWO, ONE)
     roots = Roots(Registration(2, (TWO, ONE)), r1="a", r2="a")
     roots.versions[TWO][1] = mark
-    assert roots.play(course.following(known, {})) == known
+    assert roots.play(protocol.following(known, {})) == known
 
     roots.versions[ONE][1] = Content("x")
-    assert roots.play(course.following(known, {})) == known
+    assert roots.play(protocol.following(known, {})) == known
     roots.versions[ONE][1] = mark
-    assert roots.play(course.following(known, {})) == View(Configuration(2, (TWO, ONE)), 1)
+    assert roots.play(protocol.following(known, {})) == View(Configuration(2, (TWO, ONE)), 1)
     del roots.versions[ONE][1]
     roots.checkpoints[ONE] = 0
-    assert roots.play(course.following(known, {})) == known
+    assert roots.play(protocol.following(known, {})) == known
     roots.checkpoints[ONE] = 1
-    assert roots.play(course.following(known, {})) == View(Configuration(2, (TWO, ONE)), 1)
+    assert roots.play(protocol.following(known, {})) == View(Configuration(2, (TWO, ONE)), 1)
 
 
 def test_what_is_read_in_a_configuration_is_what_its_last_member_has() -> None:
@@ -550,7 +552,7 @@ def test_what_is_read_in_a_configuration_is_what_its_last_member_has() -> None:
     registered = Registration(1, (ONE, TWO), TWO)
     roots = Roots(registered, r1="ab", r2="a")
 
-    assert roots.play(course.following(view(-1, ONE, TWO), {}, registered)) == view(0, ONE, TWO)
+    assert roots.play(protocol.following(view(-1, ONE, TWO), {}, registered)) == view(0, ONE, TWO)
 
 
 def test_versions_before_the_newest_seal_are_read_from_who_leads_now() -> None:
@@ -559,9 +561,9 @@ def test_versions_before_the_newest_seal_are_read_from_who_leads_now() -> None:
     roots = Roots(registered)
     roots.lost = {ONE}
     roots.versions[THREE] = {0: Content("a"), 1: seal("S", 2, TWO, ONE), 2: seal("T", 3, TWO, THREE), 3: Content("b")}
-    seen: course.Seen = {}
+    seen: protocol.Seen = {}
 
-    found = roots.play(course.following(view(-1, ONE), seen, registered))
+    found = roots.play(protocol.following(view(-1, ONE), seen, registered))
 
     assert found == View(registered.configuration, 3)
     assert "".join(seen[version].append_id for version in sorted(seen)) == "aSTb"
@@ -571,17 +573,17 @@ def test_a_log_is_opened_from_its_leaders_checkpoint() -> None:
     registered = Registration(1, (ONE, TWO))
     roots = Roots(registered, r1="abc", r2="abc")
     roots.checkpoints[TWO] = 1
-    seen: course.Seen = {}
+    seen: protocol.Seen = {}
 
-    found = roots.play(course.opening(seen, repair=False))
+    found = roots.play(protocol.opening(seen, repair=False))
 
     assert found == (view(2, ONE, TWO), view(1, ONE, TWO), TWO)
     assert seen == {2: Content("c")}
-    assert roots.asked(acts.Register) == []
+    assert roots.asked(effects.Register) == []
 
 
-@pytest.mark.parametrize("when", [acts.Load, acts.Read])
-def test_a_leader_that_does_not_answer_is_replaced_by_those_who_write(when: type[acts.Load | acts.Read]) -> None:
+@pytest.mark.parametrize("when", [effects.Load, effects.Read])
+def test_a_leader_that_does_not_answer_is_replaced_by_those_who_write(when: type[effects.Load | effects.Read]) -> None:
     """Who only reads says so."""
     registered = Registration(1, (ONE, TWO))
     for repair in (False, True):
@@ -595,24 +597,24 @@ def test_a_leader_that_does_not_answer_is_replaced_by_those_who_write(when: type
         roots.before = fail
         if not repair:
             with pytest.raises(UnreachableError):
-                roots.play(course.opening({}, repair=False))
+                roots.play(protocol.opening({}, repair=False))
             assert roots.registered == registered
         else:
-            found, _, source = roots.play(course.opening({}, repair=True))
+            found, _, source = roots.play(protocol.opening({}, repair=True))
             assert (found.configuration, source) == (Configuration(2, (ONE,)), ONE)
             assert roots.registered == Registration(2, (ONE,))
-            assert {act.before for act in roots.asked(acts.Register)} == {registered}
+            assert {act.before for act in roots.asked(effects.Register)} == {registered}
 
 
 def test_a_log_without_versions_is_opened() -> None:
     roots = Roots(Registration(1, (ONE, TWO)))
     roots.versions = {replica: {0: seal("S", 1, ONE, TWO)} for replica in (ONE, TWO)}
 
-    found, loaded, source = roots.play(course.opening({}, repair=False))
+    found, loaded, source = roots.play(protocol.opening({}, repair=False))
 
     assert (found, loaded, source) == (view(0, ONE, TWO), None, TWO)
     empty = Roots(Registration(1, (ONE, TWO)))
-    assert empty.play(course.opening({}, repair=False))[0] == UNSEEN
+    assert empty.play(protocol.opening({}, repair=False))[0] == UNSEEN
 
 
 def test_the_newest_checkpoint_is_that_of_who_is_joining_last_once_writers_go_by_it() -> None:
@@ -623,11 +625,11 @@ def test_the_newest_checkpoint_is_that_of_who_is_joining_last_once_writers_go_by
         if checkpoint is not None:
             roots.checkpoints[TWO] = checkpoint
 
-        assert roots.play(course.finding(repair=False))[2] == source
+        assert roots.play(protocol.finding(repair=False))[2] == source
     older = Registration(2, (ONE, TWO), TWO)
     roots = Roots(older, r1="a", r2="a")
     roots.checkpoints[TWO] = 0
-    assert roots.play(course.finding(repair=False))[2] == ONE
+    assert roots.play(protocol.finding(repair=False))[2] == ONE
 
 
 # --- bringing ------------------------------------------------------------------------------------
@@ -636,10 +638,10 @@ def test_the_newest_checkpoint_is_that_of_who_is_joining_last_once_writers_go_by
 def test_who_is_joining_is_brought_what_it_lacks_from_who_has_it() -> None:
     roots = Roots(CHAIN, r1="abcd", r4="ab")
 
-    roots.play(course.bringing(FOUR, ONE, 3))
+    roots.play(protocol.bringing(FOUR, ONE, 3))
 
     assert roots.log(FOUR) == "abcd"
-    assert roots.asked(acts.Supply) == [acts.Supply(FOUR, Content(x), ONE) for x in "cd"]
+    assert roots.asked(effects.Supply) == [effects.Supply(FOUR, Content(x), ONE) for x in "cd"]
 
 
 @pytest.mark.parametrize("end", [0, 1, 2])
@@ -649,7 +651,7 @@ def test_who_is_joining_gets_a_checkpoint_where_versions_are_gone(end: int) -> N
     roots.versions[ONE] = {2: Content("c"), 3: Content("d")}
     roots.checkpoints[ONE] = 2
 
-    roots.play(course.bringing(FOUR, ONE, 3))
+    roots.play(protocol.bringing(FOUR, ONE, 3))
 
     assert (roots.checkpoints[FOUR], roots.last(FOUR)) == (2, 3)
 
@@ -658,4 +660,4 @@ def test_who_has_something_else_is_not_brought_anything() -> None:
     roots = Roots(CHAIN, r1="abcd", r4="ax")
 
     with pytest.raises(OtherBytesError):
-        roots.play(course.bringing(FOUR, ONE, 3))
+        roots.play(protocol.bringing(FOUR, ONE, 3))

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkalike.model.replication import acts, course, isr_changes
+from kafkalike.model.replication import isr_changes
+from kafkalike.model.replication import replica_effects as effects
+from kafkalike.model.replication import replica_protocol as protocol
 from kafkalike.model.replication.registration import (
     Configuration,
     FellBehindError,
@@ -27,7 +29,7 @@ class Content(NamedTuple):
     configuration: Configuration | None = None
 
 
-def answered(steps: Generator[acts.Act, Any, Any], *answers: Any) -> Any:
+def answered(steps: Generator[effects.Act, Any, Any], *answers: Any) -> Any:
     """Carry a course out with these answers, in order; what it returns."""
     steps.send(None)
     try:
@@ -42,7 +44,7 @@ def test_a_version_that_refused_a_put_and_is_gone_means_that_this_process_is_lat
     created = False
 
     with pytest.raises(FellBehindError):
-        answered(course.deciding(ONE, 5, Content("a")), created, None, -1)
+        answered(protocol.deciding(ONE, 5, Content("a")), created, None, -1)
 
 
 def test_a_version_that_the_source_lacks_means_that_this_process_is_late() -> None:
@@ -50,7 +52,7 @@ def test_a_version_that_the_source_lacks_means_that_this_process_is_late() -> No
     last_is_right = (-1, fourth, fourth, -1)
 
     with pytest.raises(FellBehindError):
-        answered(course.bringing(TWO, ONE, 5), 4, -1, -1, *last_is_right, None, -1)
+        answered(protocol.bringing(TWO, ONE, 5), 4, -1, -1, *last_is_right, None, -1)
 
 
 def test_the_log_of_a_replica_that_lacks_the_last_version_is_not_cleaned_up() -> None:
@@ -104,7 +106,7 @@ def test_a_newer_seal_that_is_met_does_not_count_before_it_is_published() -> Non
     registered = Registration(1, (ONE, TWO))
 
     # At the leader the log ends; the decider has the seal.
-    assert answered(course.sealing(view, registered, {}), None, -1, newer, -1) == view
+    assert answered(protocol.sealing(view, registered, {}), None, -1, newer, -1) == view
 
 
 # --- versions that are looked up ------------------------------------------------------------------
@@ -115,9 +117,9 @@ ANOTHER = Content("a")
 COUNTS, NOT = True, False
 
 
-def asked(steps: Generator[acts.Act, Any, Any], *answers: Any) -> tuple[list[acts.Act], Any]:
+def asked(steps: Generator[effects.Act, Any, Any], *answers: Any) -> tuple[list[effects.Act], Any]:
     """What a course asks for with these answers, of which errors are raised, and what it returns."""
-    found: list[acts.Act] = [steps.send(None)]
+    found: list[effects.Act] = [steps.send(None)]
     try:
         for answer in answers:
             act = steps.throw(answer) if isinstance(answer, Exception) else steps.send(answer)
@@ -128,16 +130,16 @@ def asked(steps: Generator[acts.Act, Any, Any], *answers: Any) -> tuple[list[act
 
 
 def test_a_version_is_read_at_the_leader_and_then_asked_whether_it_counts() -> None:
-    found, content = asked(course.looking_up(4, VIEW, TWO_IN_SYNC), ANOTHER, COUNTS)
+    found, content = asked(protocol.looking_up(4, VIEW, TWO_IN_SYNC), ANOTHER, COUNTS)
 
-    assert found == [acts.Read(TWO, 4), acts.Counts(TWO, 4)]
+    assert found == [effects.Read(TWO, 4), effects.Counts(TWO, 4)]
     assert content == ANOTHER
 
 
 def test_where_it_does_not_count_the_next_one_is_asked() -> None:
-    found, content = asked(course.looking_up(4, VIEW, TWO_IN_SYNC), Content("own"), NOT, ANOTHER, COUNTS)
+    found, content = asked(protocol.looking_up(4, VIEW, TWO_IN_SYNC), Content("own"), NOT, ANOTHER, COUNTS)
 
-    assert found[2:] == [acts.Read(ONE, 4), acts.Counts(ONE, 4)]
+    assert found[2:] == [effects.Read(ONE, 4), effects.Counts(ONE, 4)]
     assert content == ANOTHER
 
 
@@ -145,10 +147,10 @@ def test_nobody_has_it_any_more() -> None:
     """Also where one gives no answer: the other one has a checkpoint above."""
     lost = UnreachableError(ONE)
 
-    assert asked(course.looking_up(4, VIEW, TWO_IN_SYNC), Content("own"), NOT, None, NOT)[1] is None
-    assert asked(course.looking_up(4, VIEW, TWO_IN_SYNC), Content("own"), NOT, lost)[1] is None
+    assert asked(protocol.looking_up(4, VIEW, TWO_IN_SYNC), Content("own"), NOT, None, NOT)[1] is None
+    assert asked(protocol.looking_up(4, VIEW, TWO_IN_SYNC), Content("own"), NOT, lost)[1] is None
     with pytest.raises(UnreachableError):
-        asked(course.looking_up(4, VIEW, TWO_IN_SYNC), UnreachableError(TWO), lost)
+        asked(protocol.looking_up(4, VIEW, TWO_IN_SYNC), UnreachableError(TWO), lost)
 
 
 def test_where_the_log_knows_a_later_configuration_its_leader_is_asked() -> None:
@@ -156,9 +158,9 @@ def test_where_the_log_knows_a_later_configuration_its_leader_is_asked() -> None
     three = Replica(3)
     later = View(Configuration(4, (TWO, three)), 9)
 
-    found, content = asked(course.looking_up(4, later, TWO_IN_SYNC), ANOTHER, COUNTS)
+    found, content = asked(protocol.looking_up(4, later, TWO_IN_SYNC), ANOTHER, COUNTS)
 
-    assert found == [acts.Read(three, 4), acts.Counts(three, 4)]
+    assert found == [effects.Read(three, 4), effects.Counts(three, 4)]
     assert content == ANOTHER
 
 
@@ -166,7 +168,7 @@ def test_a_log_that_was_given_up_is_not_read_on() -> None:
     given_up = TWO_IN_SYNC._replace(epoch=6, losses=(UncleanElection(6, TWO, 3, (ONE,)),))
 
     with pytest.raises(FellBehindError):
-        asked(course.looking_up(4, VIEW, given_up))
+        asked(protocol.looking_up(4, VIEW, given_up))
 
 
 # --- versions of other engines --------------------------------------------------------------------
@@ -175,7 +177,7 @@ FOREIGN = Content("")
 CHAIN = Configuration(0, (ONE, TWO))
 
 
-def acts_of(steps: Generator[acts.Act, Any, Any], *answers: Any) -> list[acts.Act]:
+def acts_of(steps: Generator[effects.Act, Any, Any], *answers: Any) -> list[effects.Act]:
     """What a course asks until it has had these answers, and one act more if there is one."""
     asked = [steps.send(None)]
     for answer in answers:
@@ -189,18 +191,18 @@ def acts_of(steps: Generator[acts.Act, Any, Any], *answers: Any) -> list[acts.Ac
 def test_files_of_another_engines_version_go_down_the_chain_before_it() -> None:
     view, created = View(CHAIN, 5), True
 
-    asked = acts_of(course.publishing(view, Content("a"), {}), FOREIGN, -1, None, created, -1)
+    asked = acts_of(protocol.publishing(view, Content("a"), {}), FOREIGN, -1, None, created, -1)
 
-    assert asked[2:4] == [acts.Supply(TWO, FOREIGN, ONE, partly=True), acts.Put(TWO, 6, FOREIGN)]
+    assert asked[2:4] == [effects.Supply(TWO, FOREIGN, ONE, partly=True), effects.Put(TWO, 6, FOREIGN)]
 
 
 def test_files_of_our_own_version_are_everywhere_already() -> None:
     created = True
 
-    asked = acts_of(course.publishing(View(CHAIN, 5), Content("a"), {}), Content("b"), -1, created, -1)
+    asked = acts_of(protocol.publishing(View(CHAIN, 5), Content("a"), {}), Content("b"), -1, created, -1)
 
-    assert acts.Put(TWO, 6, Content("b")) in asked
-    assert not any(isinstance(act, acts.Supply) for act in asked)
+    assert effects.Put(TWO, 6, Content("b")) in asked
+    assert not any(isinstance(act, effects.Supply) for act in asked)
 
 
 @pytest.mark.parametrize(("source_answers", "blamed"), [(True, TWO), (False, ONE)], ids=["target", "source"])
@@ -208,9 +210,9 @@ def test_replica_that_gives_no_answer_is_blamed_when_files_are_passed_on(
     source_answers: bool,  # noqa: FBT001
     blamed: Replica,
 ) -> None:
-    steps = course.passing_on(TWO, 6, FOREIGN, ONE)
+    steps = protocol.passing_on(TWO, 6, FOREIGN, ONE)
     steps.send(None)
-    assert steps.throw(UnreachableError(TWO)) == acts.Checkpoint(ONE)
+    assert steps.throw(UnreachableError(TWO)) == effects.Checkpoint(ONE)
 
     with pytest.raises(UnreachableError) as failed:
         _ = steps.send(-1) if source_answers else steps.throw(UnreachableError(ONE))
@@ -228,26 +230,26 @@ def test_leader_with_another_engines_version_that_the_head_lacks_is_taken_out(
     registered: Registration | None, known: Configuration, there: Content | None
 ) -> None:
     with pytest.raises(OtherBytesError) as failed:
-        answered(course.check_passed_on(TWO, 6, FOREIGN, known, registered), there, 5)
+        answered(protocol.check_passed_on(TWO, 6, FOREIGN, known, registered), there, 5)
 
     assert failed.value.replica == TWO
 
 
 @pytest.mark.parametrize("answers", [(FOREIGN,), (None, 6)], ids=["it has it", "it was cleaned up"])
 def test_another_engines_version_that_the_head_had_is_published(answers: tuple[Any, ...]) -> None:
-    assert answered(course.check_passed_on(TWO, 6, FOREIGN, CHAIN, None), *answers) is None
+    assert answered(protocol.check_passed_on(TWO, 6, FOREIGN, CHAIN, None), *answers) is None
 
 
 @pytest.mark.parametrize(
     "known", [Configuration(-1, ()), Configuration(0, (TWO,))], ids=["before the first seal", "one replica"]
 )
 def test_nobody_else_is_asked_about_another_engines_version_of_one_replica(known: Configuration) -> None:
-    assert list(course.check_passed_on(TWO, 6, FOREIGN, known, None)) == []
+    assert list(protocol.check_passed_on(TWO, 6, FOREIGN, known, None)) == []
 
 
 def test_reader_asks_the_head_about_versions_of_other_engines_alone() -> None:
-    ours = acts_of(course.following(View(CHAIN, 5), {}), Content("a"), -1, None, -1)
-    foreign = acts_of(course.following(View(CHAIN, 5), {}), FOREIGN, -1, FOREIGN, None, -1)
+    ours = acts_of(protocol.following(View(CHAIN, 5), {}), Content("a"), -1, None, -1)
+    foreign = acts_of(protocol.following(View(CHAIN, 5), {}), FOREIGN, -1, FOREIGN, None, -1)
 
-    assert [act.replica for act in ours if isinstance(act, acts.Read)] == [TWO, TWO]
-    assert [act.replica for act in foreign if isinstance(act, acts.Read)] == [TWO, ONE, TWO]
+    assert [act.replica for act in ours if isinstance(act, effects.Read)] == [TWO, TWO]
+    assert [act.replica for act in foreign if isinstance(act, effects.Read)] == [TWO, ONE, TWO]

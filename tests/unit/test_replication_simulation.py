@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from kafkalike.model.replication import acts, course, isr_changes, registration
+from kafkalike.model.replication import isr_changes, registration
+from kafkalike.model.replication import replica_effects as effects
+from kafkalike.model.replication import replica_protocol as protocol
 from kafkalike.model.replication.registration import (
     Configuration,
     FellBehindError,
@@ -99,7 +101,7 @@ def mutant(make: Patch) -> Patch:
 
 def patched(patch: pytest.MonkeyPatch, name: str, value: Any) -> None:
     """Replace a function wherever it was imported."""
-    for module in (course, isr_changes, registration, replica_actors):
+    for module in (protocol, isr_changes, registration, replica_actors):
         if hasattr(module, name):
             patch.setattr(module, name, value)
 
@@ -112,16 +114,16 @@ def nobody_seals(patch: pytest.MonkeyPatch) -> None:
         decider = registered.decider
         ahead: dict[int, Any] = {}
         while True:
-            content = yield from course.reading(decider, view.end + len(ahead) + 1)
+            content = yield from protocol.reading(decider, view.end + len(ahead) + 1)
             if content is None:
                 break
             ahead[view.end + len(ahead) + 1] = content
         for replica in registered.chain:
             if replica == registered.joining:
-                yield from course.bringing(replica, decider, view.end + len(ahead))
+                yield from protocol.bringing(replica, decider, view.end + len(ahead))
             elif replica != decider:
                 for version, content in ahead.items():
-                    yield from course.putting(replica, version, content)
+                    yield from protocol.putting(replica, version, content)
         seen |= ahead
         return View(registered.configuration, view.end + len(ahead))
 
@@ -143,11 +145,11 @@ def any_successor_leads(patch: pytest.MonkeyPatch) -> None:
 def a_writer_shrinks_the_chain_by_itself(patch: pytest.MonkeyPatch) -> None:
     def mending(view: View, failed: Any, seen: Any) -> Steps:
         known = view.configuration
-        if isinstance(failed, course.StaleError) or failed.replica not in known.chain or len(known.chain) == 1:
-            registered = yield acts.LookAtController()
+        if isinstance(failed, protocol.StaleError) or failed.replica not in known.chain or len(known.chain) == 1:
+            registered = yield effects.LookAtController()
         else:
             registered = registration.without(Registration(known.epoch, known.chain), failed.replica)
-        return (yield from course.sealing(view, registered, seen))
+        return (yield from protocol.sealing(view, registered, seen))
 
     patched(patch, "mending", mending)
 
@@ -156,15 +158,15 @@ def a_writer_shrinks_the_chain_by_itself(patch: pytest.MonkeyPatch) -> None:
 def the_head_acknowledges(patch: pytest.MonkeyPatch) -> None:
     def publishing(view: View, content: Any, seen: Any) -> Steps:
         chain, version = view.configuration.chain, view.end + 1
-        decided = yield from course.reading(chain[0], version)
+        decided = yield from protocol.reading(chain[0], version)
         if decided is None:
             for replica in chain:
-                yield acts.Supply(replica, content, None)
-            decided = yield from course.deciding(chain[0], version, content)
+                yield effects.Supply(replica, content, None)
+            decided = yield from protocol.deciding(chain[0], version, content)
             seen[version] = decided
             return view.after(decided)
         for replica in chain[1:]:
-            yield from course.putting(replica, version, decided)
+            yield from protocol.putting(replica, version, decided)
         seen[version] = decided
         return view.after(decided)
 
@@ -179,7 +181,7 @@ def the_leader_comes_first(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def data_are_copied_after_the_commit(patch: pytest.MonkeyPatch) -> None:
-    real = course.publishing
+    real = protocol.publishing
 
     def publishing(view: View, content: Any, seen: Any) -> Steps:
         after: list[Any] = []
@@ -193,7 +195,7 @@ def data_are_copied_after_the_commit(patch: pytest.MonkeyPatch) -> None:
                 yield from after
                 return done.value
             failed, sent = None, None
-            if isinstance(act, acts.Supply) and act.replica != view.configuration.head:
+            if isinstance(act, effects.Supply) and act.replica != view.configuration.head:
                 after.append(act)
                 continue
             try:
@@ -215,15 +217,15 @@ def clean_up_has_no_fence(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def the_fence_is_looked_at_only_before(patch: pytest.MonkeyPatch) -> None:
     def putting(replica: Replica, version: int, content: Any) -> Steps:
-        yield from course.check_not_cleaned(replica, version)
-        if not (yield acts.Put(replica, version, content)) and (yield acts.Read(replica, version)) != content:
+        yield from protocol.check_not_cleaned(replica, version)
+        if not (yield effects.Put(replica, version, content)) and (yield effects.Read(replica, version)) != content:
             raise OtherBytesError(replica)
 
     def deciding(replica: Replica, version: int, content: Any) -> Steps:
-        yield from course.check_not_cleaned(replica, version)
-        if (yield acts.Put(replica, version, content)):
+        yield from protocol.check_not_cleaned(replica, version)
+        if (yield effects.Put(replica, version, content)):
             return content
-        found = yield acts.Read(replica, version)
+        found = yield effects.Read(replica, version)
         if found is None:
             raise FellBehindError
         return found
@@ -240,11 +242,11 @@ def one_who_joins_counts_at_once(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def one_who_joins_counts_before_it_has_the_seal(patch: pytest.MonkeyPatch) -> None:
-    real = course.sealing
+    real = protocol.sealing
 
     def sealing(view: View, registered: Registration, seen: Any) -> Steps:
         if registered.joining is not None:
-            yield acts.Register(registered, registration.confirmed(registered))
+            yield effects.Register(registered, registration.confirmed(registered))
         return (yield from real(view, registered, seen))
 
     patch.setattr(isr_changes, "sealing", sealing)
@@ -290,7 +292,7 @@ def a_seal_counts_before_its_leader_has_it(patch: pytest.MonkeyPatch) -> None:
         while True:
             known = view.configuration
             behind = registered is not None and known.epoch < registered.epoch
-            content = yield from course.reading(registered.leader if behind else known.leader, view.end + 1)
+            content = yield from protocol.reading(registered.leader if behind else known.leader, view.end + 1)
             if content is None:
                 return view
             view = view.after(content)
@@ -302,11 +304,11 @@ def a_seal_counts_before_its_leader_has_it(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def a_writer_begins_without_the_seal(patch: pytest.MonkeyPatch) -> None:
     """The first protocol did: it read the new leader, and wrote by the old chain."""
-    real = course.mending
+    real = protocol.mending
 
     def mending(view: View, failed: Any, seen: Any) -> Steps:
-        if isinstance(failed, course.StaleError):
-            yield acts.LookAtController()
+        if isinstance(failed, protocol.StaleError):
+            yield effects.LookAtController()
             return view
         return (yield from real(view, failed, seen))
 
@@ -318,13 +320,13 @@ def an_unclean_leader_keeps_its_name(patch: pytest.MonkeyPatch) -> None:
     """The first protocol did: helpers of the log that is given up still reach it."""
 
     def choosing(replica: Replica) -> Steps:
-        registered = yield acts.LookAtController()
+        registered = yield effects.LookAtController()
         if any(replica.broker == member.broker for member in registered.chain):
             return None
-        kept = yield acts.End(replica)
+        kept = yield effects.End(replica)
         chosen = registration.chosen_unclean(registered, replica, kept)
-        yield acts.Put(replica, kept + 1, (yield acts.NewSeal(chosen)))
-        return chosen if (yield acts.Register(registered, chosen)) else None
+        yield effects.Put(replica, kept + 1, (yield effects.NewSeal(chosen)))
+        return chosen if (yield effects.Register(registered, chosen)) else None
 
     patch.setattr(isr_changes, "choosing_unclean", choosing)
 
@@ -338,7 +340,7 @@ def an_unclean_election_is_not_written_down(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def an_unclean_leader_names_files_that_nobody_has(patch: pytest.MonkeyPatch) -> None:
     """The first protocol did: they were removed where the log went on while the replica joined."""
-    patch.setitem(replica_actors.CARRIED_OUT, acts.Missing, lambda _actor, _act: ())
+    patch.setitem(replica_actors.CARRIED_OUT, effects.Missing, lambda _actor, _act: ())
 
 
 @mutant
@@ -372,7 +374,7 @@ def who_joins_does_not_ask_for_its_name(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def what_a_former_head_has_counts(patch: pytest.MonkeyPatch) -> None:
     """The protocol did until a trial of roots that hang showed it: versions were read wherever they stand."""
-    patch.setitem(replica_actors.CARRIED_OUT, acts.Counts, lambda _actor, _act: True)
+    patch.setitem(replica_actors.CARRIED_OUT, effects.Counts, lambda _actor, _act: True)
 
 
 RARE = {"an_unclean_leader_names_files_that_nobody_has": (40_113_583,)}

@@ -14,7 +14,9 @@ import pytest
 from kafkalike.errors import KafkaStorageError, LogCorruptError, ProducerFencedError, UnknownTopicOrPartitionError
 from kafkalike.model.group_state import GroupsState, transaction_rows
 from kafkalike.model.record_batch import Appended
-from kafkalike.model.transactions.acts import (
+from kafkalike.model.transactions.roll_forward import cutting, finishing, helping, looking, rolling
+from kafkalike.model.transactions.rules import CommitRequest, UnsettledError
+from kafkalike.model.transactions.transaction_effects import (
     Act,
     Apply,
     Beside,
@@ -28,9 +30,7 @@ from kafkalike.model.transactions.acts import (
     Remove,
     Write,
 )
-from kafkalike.model.transactions.course import aborting, beginning, committing, fencing, forgetting
-from kafkalike.model.transactions.roll_forward import cutting, finishing, helping, looking, rolling
-from kafkalike.model.transactions.rules import CommitRequest, UnsettledError
+from kafkalike.model.transactions.transaction_protocol import aborting, beginning, committing, fencing, forgetting
 from kafkalike.model.transactions.transaction_views import LostPart, Past, TopicCut, whole_versions
 from kafkalike.model.transactions.transactional_id import (
     CommittedTransaction,

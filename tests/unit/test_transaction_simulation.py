@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.model.transactions import acts, course, group_claims, roll_forward, rules, upkeep
+from kafkalike.model.transactions import group_claims, roll_forward, rules, upkeep
+from kafkalike.model.transactions import transaction_effects as effects
+from kafkalike.model.transactions import transaction_protocol as protocol
 from kafkalike.model.transactions.transactional_id import TransactionalIdState, Why
 from tests.tools.effort import examples
 from tests.tools.transaction_world import Broken, World
@@ -115,7 +117,7 @@ def an_aborted_number_is_decided(patch: pytest.MonkeyPatch) -> None:
             groups = _Seen(groups, standings)
         return real(groups, wanted, topics, now_ms)
 
-    patch.setattr(course, "plan_commit", plan)
+    patch.setattr(protocol, "plan_commit", plan)
 
 
 class _Seen:
@@ -145,26 +147,26 @@ def a_topic_gets_decisions_in_any_order(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def files_go_before_the_row_of_an_abort(patch: pytest.MonkeyPatch) -> None:
-    real = course.aborting
+    real = protocol.aborting
 
     def aborting(name: str, attempt: Any, **rest: Any) -> Generator[Any, Any, None]:
-        yield acts.Remove(*attempt)
+        yield effects.Remove(*attempt)
         yield from real(name, attempt, **rest)
 
-    patch.setattr(course, "aborting", aborting)
+    patch.setattr(protocol, "aborting", aborting)
 
 
 @mutant
 def files_go_before_the_row_of_a_new_epoch(patch: pytest.MonkeyPatch) -> None:
-    real = course._taking_over
+    real = protocol._taking_over
 
     def taking_over(name: str, plan: Any, step: str) -> Generator[Any, Any, Any]:
-        known = (yield acts.LookAtGroups()).transactions.get(name)
+        known = (yield effects.LookAtGroups()).transactions.get(name)
         if known is not None:
-            yield acts.Remove(known.producer_id, known.epoch)
+            yield effects.Remove(known.producer_id, known.epoch)
         return (yield from real(name, plan, step))
 
-    patch.setattr(course, "_taking_over", taking_over)
+    patch.setattr(protocol, "_taking_over", taking_over)
 
 
 @mutant
@@ -172,7 +174,7 @@ def files_go_before_all_topics_have_them(patch: pytest.MonkeyPatch) -> None:
     real = roll_forward.settling
 
     def settle(known: Any, committed: Any) -> Generator[Any, Any, Any]:
-        yield acts.Remove(*committed.attempt)
+        yield effects.Remove(*committed.attempt)
         return (yield from real(known, committed))
 
     patch.setattr(roll_forward, "settling", settle)
@@ -190,8 +192,8 @@ def maintenance_looks_at_the_files_last(patch: pytest.MonkeyPatch) -> None:
     def maintaining(*args: int) -> Generator[Any, Any, Any]:
         whole = real(*args)
         next(whole)  # wants the files
-        known = yield acts.LookAtGroups()
-        folders = yield acts.ListFolders()
+        known = yield effects.LookAtGroups()
+        folders = yield effects.ListFolders()
         whole.send(folders)  # wants the table
         answer = known
         while True:
@@ -219,13 +221,13 @@ def an_id_is_forgotten_with_its_decision(patch: pytest.MonkeyPatch) -> None:
         return real(groups, name, settled=settled if unsettled is None else unsettled.seq, **rest)
 
     def forgetting(name: str, _standing: Any, _settled: Any, expiration_ms: int) -> Generator[Any, Any, None]:
-        yield acts.Write(
+        yield effects.Write(
             lambda groups, now_ms: plan(groups, name, settled=0, expiration_ms=expiration_ms, now_ms=now_ms),
             "forget",
         )
 
     def settling_all(known: Any, _problems: Any) -> Generator[Any, Any, dict[int, bool]]:
-        yield acts.LookAtGroups()
+        yield effects.LookAtGroups()
         return {s.unsettled.seq: False for s in known.transactions.values() if s.unsettled is not None}
 
     patch.setattr(upkeep, "_forgetting", forgetting)
@@ -243,7 +245,7 @@ def a_forgotten_id_gets_its_producer_id_again(patch: pytest.MonkeyPatch) -> None
             made = replace(made, standing=replace(standing, producer_id=1 + len(name)))
         return made
 
-    patch.setattr(course, "plan_init", plan)
+    patch.setattr(protocol, "plan_init", plan)
 
 
 @mutant
@@ -274,14 +276,14 @@ def a_committed_transaction_is_aborted(patch: pytest.MonkeyPatch) -> None:
             groups = _Seen(groups, {**groups.transactions, name: changed})
         return real(groups, name, attempt, **rest)
 
-    patch.setattr(course, "plan_abort", plan)
+    patch.setattr(protocol, "plan_abort", plan)
 
 
 @mutant
 def a_cut_takes_the_newest_versions(patch: pytest.MonkeyPatch) -> None:
     def cutting(topic: Any, known: Any) -> Generator[Any, Any, Any]:
         yield from roll_forward.rolling(topic, known, known.seq)
-        return (yield acts.CutAt(topic, 10**9))
+        return (yield effects.CutAt(topic, 10**9))
 
     patch.setattr(roll_forward, "_cutting", cutting)
 
@@ -289,7 +291,7 @@ def a_cut_takes_the_newest_versions(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def a_cut_brings_nothing_forward(patch: pytest.MonkeyPatch) -> None:
     def cutting(topic: Any, known: Any) -> Generator[Any, Any, Any]:
-        return (yield acts.CutAt(topic, known.seq))
+        return (yield effects.CutAt(topic, known.seq))
 
     patch.setattr(roll_forward, "_cutting", cutting)
 
@@ -327,10 +329,10 @@ def what_a_full_disk_keeps_out_is_aborted(patch: pytest.MonkeyPatch) -> None:
         try:
             return (yield from real(known, committed))
         except KafkaStorageError:
-            yield acts.Remove(*committed.attempt)
+            yield effects.Remove(*committed.attempt)
             raise
 
-    patch.setattr(course, "finishing", finishing)
+    patch.setattr(protocol, "finishing", finishing)
 
 
 @mutant

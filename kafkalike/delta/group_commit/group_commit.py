@@ -1,8 +1,8 @@
 """Group commit: one table commit for the appends of many writers, where every machine may write.
 
-`kafkalike.model.group_commit.course` says what is done in which order; here it is done. An append that waits is staged
-in a folder of the table that no reader of Delta looks into. `Table.change` makes the versions, as for every change.
-"""
+`kafkalike.model.group_commit.commit_protocol` says what is done in which order; here it is done. An append that
+waits is staged in a folder of the table that no reader of Delta looks into. `Table.change` makes the versions, as for
+every change.
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kafkalike.errors import (
 )
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.group_commit.acts import (
+from kafkalike.model.group_commit.commit_effects import (
     BUSY,
     GIVES_WAY,
     LOST,
@@ -44,8 +44,8 @@ from kafkalike.model.group_commit.acts import (
     Seen,
     Withdraw,
 )
+from kafkalike.model.group_commit.commit_protocol import appending, sealing, withdrawing
 from kafkalike.model.group_commit.contention import RIVALS_SECONDS, Contention
-from kafkalike.model.group_commit.course import appending, sealing, withdrawing
 from kafkalike.model.group_commit.waiting_appends import Placed, Room, WaitingAppend
 
 GRACE_MS: Final = 10_000.0

@@ -13,7 +13,7 @@ from kafkalike.delta.damage import storage_errors
 from kafkalike.delta.log_files import READ_BESIDE
 from kafkalike.errors import KafkaStorageError, LogCorruptError, UnknownOutcomeError
 from kafkalike.model.clock import Clock
-from kafkalike.model.group_commit.acts import GIVES_WAY, ForgottenError, Lost
+from kafkalike.model.group_commit.commit_effects import GIVES_WAY, ForgottenError, Lost
 from kafkalike.model.group_commit.waiting_appends import (
     Placed,
     Room,

@@ -219,7 +219,7 @@ class Cluster:
     def transactions(self) -> Transactions:
         """Transactions over several topics and groups."""
         from kafkalike.log.topic.transaction_append import DeltaDecided
-        from kafkalike.log.transactions.transaction_effects import TransactionContext
+        from kafkalike.log.transactions.effect_runner import TransactionContext
         from kafkalike.log.transactions.transaction_files import Staging
         from kafkalike.log.transactions.transactions import Transactions
 

@@ -160,7 +160,7 @@ def name_of(seq: int, also: WriteName | None = None) -> TxnId:
 
 
 class DeltaDecided:
-    """Decisions in the table of a topic. See `kafkalike.log.transactions.transaction_effects.DecidedLog`.
+    """Decisions in the table of a topic. See `kafkalike.log.transactions.effect_runner.DecidedLog`.
 
     Args:
         log: the topic.

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final
 
 from kafkalike.log.topic.staged_append import Loose
-from kafkalike.log.transactions.transaction_effects import HeldTransaction
+from kafkalike.log.transactions.effect_runner import HeldTransaction
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.transactions.group_claims import Groups
 from kafkalike.model.transactions.transactional_id import (

@@ -18,13 +18,13 @@ from kafkalike.errors import (
 )
 from kafkalike.log.topic.record_rules import check_batch, codec_for
 from kafkalike.log.topic.transaction_append import DecidedRecords
+from kafkalike.log.transactions.effect_runner import Driver, HeldTransaction
 from kafkalike.log.transactions.open_transaction import OpenTransaction, Staged, TransactionOutcome
-from kafkalike.log.transactions.transaction_effects import Driver, HeldTransaction
 from kafkalike.log.transactions.transaction_files import TRIES, FilesToStage, Staging
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.record_batch import Appended, RecordBatch
-from kafkalike.model.transactions import course
+from kafkalike.model.transactions import transaction_protocol as protocol
 from kafkalike.model.transactions.group_claims import GroupOffsets
 from kafkalike.model.transactions.roll_forward import finishing
 from kafkalike.model.transactions.rules import CommitRequest
@@ -257,7 +257,7 @@ class TransactionSession:
                 name=name,
             )
             current.maybe = True
-            current.decision = driver.run(course.deciding(wanted))
+            current.decision = driver.run(protocol.deciding(wanted))
             current.outcome = TransactionOutcome.DECIDED
         known, committed = current.decision
         places = driver.run(finishing(known, committed))
@@ -298,7 +298,7 @@ class TransactionSession:
             driver = self._drive(deadline, self._held(current))
             try:
                 driver.run(
-                    course.aborting(self.transactional_id, current.attempt, settled=self._settled, in_doubt=was_maybe)
+                    protocol.aborting(self.transactional_id, current.attempt, settled=self._settled, in_doubt=was_maybe)
                 )
             except (ProducerFencedError, InvalidProducerEpochError):
                 current.outcome = TransactionOutcome.ABORTED
@@ -313,7 +313,7 @@ class TransactionSession:
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; maintenance does it later.
         """
         self._check_process()
-        self._drive(deadline, HeldTransaction()).run(course.forgetting(self.transactional_id, self._settled))
+        self._drive(deadline, HeldTransaction()).run(protocol.forgetting(self.transactional_id, self._settled))
 
     def _held(self, current: OpenTransaction) -> HeldTransaction:
         with self._lock:

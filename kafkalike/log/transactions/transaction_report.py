@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kafkalike.log.topic.transaction_append import StagedFileError
-from kafkalike.log.transactions.transaction_effects import Driver, TransactionContext
+from kafkalike.log.transactions.effect_runner import Driver, TransactionContext
 from kafkalike.log.transactions.transaction_files import check_part, staged_counts
 from kafkalike.model.clock import Deadline
 from kafkalike.model.transactions.pending_decisions import PendingDecision

@@ -15,13 +15,14 @@ from kafkalike.errors import (
     KafkaError,
 )
 from kafkalike.log.cluster.call_view import CallView
+from kafkalike.log.transactions.effect_runner import Driver, HeldTransaction, TransactionContext
 from kafkalike.log.transactions.session import TransactionSession
-from kafkalike.log.transactions.transaction_effects import Driver, HeldTransaction, TransactionContext
 from kafkalike.log.transactions.transaction_report import describe, lost_parts
 from kafkalike.model.clock import Deadline
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name, check_transactional_id, is_storable
-from kafkalike.model.transactions import course, roll_forward, upkeep
+from kafkalike.model.transactions import roll_forward, upkeep
+from kafkalike.model.transactions import transaction_protocol as protocol
 from kafkalike.model.transactions.pending_decisions import PendingDecision
 from kafkalike.model.transactions.transaction_views import (
     Cut,
@@ -107,7 +108,7 @@ class Transactions:
                 f"transaction_timeout_ms={timeout_ms} is not from 1 to {most}, the longest that is allowed"
             )
         standing: TransactionalIdState = self._driver(deadline).run(
-            course.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id)
+            protocol.beginning(transactional_id, timeout_ms=timeout_ms, client_id=client_id)
         )
         return TransactionSession(transactional_id, standing, self._staging, self._driver, self._cluster.clock)
 
@@ -254,7 +255,7 @@ class Transactions:
         # A number above all others: whatever is open in this epoch.
         attempt = None if only is None else TransactionAttempt(only.producer_id, only.epoch, sys.maxsize)
         standing: TransactionalIdState | None = self._driver(deadline).run(
-            course.fencing(transactional_id, Why.ADMIN, attempt)
+            protocol.fencing(transactional_id, Why.ADMIN, attempt)
         )
         if standing is None:
             raise InvalidProducerEpochError(

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from kafkalike.model.replication.acts import (
+from kafkalike.model.replication.registration import (
+    Registration,
+    Replica,
+    View,
+    chosen_unclean,
+    confirmed,
+    named_anew,
+    with_joining,
+    without,
+)
+from kafkalike.model.replication.replica_effects import (
     AHEAD,
     Act,
     Ahead,
@@ -28,17 +38,7 @@ from kafkalike.model.replication.acts import (
     Register,
     Supply,
 )
-from kafkalike.model.replication.course import Seen, check_not_cleaned, following, is_right, sealing
-from kafkalike.model.replication.registration import (
-    Registration,
-    Replica,
-    View,
-    chosen_unclean,
-    confirmed,
-    named_anew,
-    with_joining,
-    without,
-)
+from kafkalike.model.replication.replica_protocol import Seen, check_not_cleaned, following, is_right, sealing
 
 
 def catching_up(replica: Replica, leader: Replica, view: View, *, partly: bool = False) -> Generator[Act, Any, bool]:

@@ -10,9 +10,18 @@ from typing import Any
 
 from kafkalike.errors import KafkaError, LogCorruptError, UnknownTopicOrPartitionError
 from kafkalike.model.record_batch import Appended
-from kafkalike.model.transactions.acts import Act, Apply, Beside, CutAt, Find, LookAtGroups, LookAtTopic, Remove
 from kafkalike.model.transactions.group_claims import Groups
 from kafkalike.model.transactions.pending_decisions import PendingDecision, due_in
+from kafkalike.model.transactions.transaction_effects import (
+    Act,
+    Apply,
+    Beside,
+    CutAt,
+    Find,
+    LookAtGroups,
+    LookAtTopic,
+    Remove,
+)
 from kafkalike.model.transactions.transaction_views import TopicCut
 from kafkalike.model.transactions.transactional_id import CommittedTransaction, TopicLife, TransactionPart
 

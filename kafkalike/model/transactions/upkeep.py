@@ -9,11 +9,19 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from kafkalike.errors import KafkaError
-from kafkalike.model.transactions.acts import Act, Beside, Course, ListFolders, LookAtGroups, Remove, Write
-from kafkalike.model.transactions.course import fencing
 from kafkalike.model.transactions.group_claims import Groups
 from kafkalike.model.transactions.roll_forward import rolling
 from kafkalike.model.transactions.rules import UnsettledError, expired, is_open, plan_drop, plan_forget
+from kafkalike.model.transactions.transaction_effects import (
+    Act,
+    Beside,
+    Course,
+    ListFolders,
+    LookAtGroups,
+    Remove,
+    Write,
+)
+from kafkalike.model.transactions.transaction_protocol import fencing
 from kafkalike.model.transactions.transaction_views import LostPart
 from kafkalike.model.transactions.transactional_id import (
     Entries,

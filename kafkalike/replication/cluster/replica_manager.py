@@ -20,8 +20,6 @@ from kafkalike.errors import (
     KafkaStorageError,
 )
 from kafkalike.model.replication import isr_changes
-from kafkalike.model.replication.acts import Act, End, NewLife
-from kafkalike.model.replication.course import Seen, appending
 from kafkalike.model.replication.registration import (
     FellBehindError,
     NoReplicaLeftError,
@@ -31,6 +29,8 @@ from kafkalike.model.replication.registration import (
     UnreachableError,
     View,
 )
+from kafkalike.model.replication.replica_effects import Act, End, NewLife
+from kafkalike.model.replication.replica_protocol import Seen, appending
 from kafkalike.replication.cluster.epoch_marker import configuration_in
 from kafkalike.replication.cluster.roots import replica_in
 

@@ -20,7 +20,7 @@ from kafkalike.delta.version_file import LostFile, VersionFile, newest_configura
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock
-from kafkalike.model.replication import acts
+from kafkalike.model.replication import replica_effects as effects
 from kafkalike.model.replication.registration import Replica, UnreachableError, View
 from kafkalike.replication.tables.data_file_copier import DataFileCopier, txns_of
 from kafkalike.replication.tables.replica_logs import ReplicaLogs
@@ -87,19 +87,19 @@ class ProtocolRunner:
         self._down_since: dict[Replica, int] = {}
         """Since when, ms, a replica has given no answer."""
         self._carriers: Mapping[type, Callable[[Any], Any]] = {
-            acts.Read: self._read,
-            acts.Ahead: self._ahead,
-            acts.Put: self._put,
-            acts.Checkpoint: self._checkpoint,
-            acts.End: self._end,
-            acts.Load: self._load,
-            acts.Supply: self._supply,
-            acts.MakeCheckpoint: self._make_checkpoint,
-            acts.CopyCheckpoint: self._copy_checkpoint,
-            acts.Counts: lambda act: self.logs.counts(act.replica, act.version),
-            acts.Missing: self._missing,
-            acts.Fill: self._fill,
-            acts.Discard: self._discard,
+            effects.Read: self._read,
+            effects.Ahead: self._ahead,
+            effects.Put: self._put,
+            effects.Checkpoint: self._checkpoint,
+            effects.End: self._end,
+            effects.Load: self._load,
+            effects.Supply: self._supply,
+            effects.MakeCheckpoint: self._make_checkpoint,
+            effects.CopyCheckpoint: self._copy_checkpoint,
+            effects.Counts: lambda act: self.logs.counts(act.replica, act.version),
+            effects.Missing: self._missing,
+            effects.Fill: self._fill,
+            effects.Discard: self._discard,
         }
 
     def make_replica(self, replica: Replica) -> None:
@@ -115,7 +115,7 @@ class ProtocolRunner:
         since = self._down_since.get(replica)
         return 0 if since is None else max(1, self._clock.now_ms() - since)
 
-    def carry_out(self, course: Generator[acts.Act, Any, T], landing: Landing | None = None) -> T:
+    def carry_out(self, course: Generator[effects.Act, Any, T], landing: Landing | None = None) -> T:
         """Carry a course out, to its end.
 
         Args:
@@ -137,7 +137,7 @@ class ProtocolRunner:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    def read_out(self, course: Generator[acts.Act, Any, T]) -> T:
+    def read_out(self, course: Generator[effects.Act, Any, T]) -> T:
         """Carry a course out that only reads: no replica is asked twice.
 
         Args:
@@ -166,7 +166,7 @@ class ProtocolRunner:
             self._seen_epoch = epoch
         self.logs.note_epoch(epoch)
 
-    def do(self, act: acts.End) -> Any:  # noqa: ANN401 - what an act comes to
+    def do(self, act: effects.End) -> Any:  # noqa: ANN401 - what an act comes to
         """Do one act, once.
 
         Raises:
@@ -174,21 +174,21 @@ class ProtocolRunner:
         """
         return self._whole(act.replica, act)
 
-    def _done(self, act: acts.Act, landing: Landing | None) -> Any:  # noqa: ANN401 - what an act comes to
-        if isinstance(act, acts.LookAtController):
+    def _done(self, act: effects.Act, landing: Landing | None) -> Any:  # noqa: ANN401 - what an act comes to
+        if isinstance(act, effects.LookAtController):
             registered = self._controller.look()
             self.note_epoch(registered.epoch)
             return registered
-        if isinstance(act, acts.Register):
+        if isinstance(act, effects.Register):
             return self._controller.change(act.before, act.after)
-        if isinstance(act, acts.NewSeal):
+        if isinstance(act, effects.NewSeal):
             return seal(act.registration.configuration, self._clock.now_ms(), act.lost)
-        if isinstance(act, acts.NewLife):
+        if isinstance(act, effects.NewLife):
             return secrets.randbits(62) + 1
-        watched = landing if isinstance(act, acts.Put) and landing and act.content is landing.content else None
-        return self._asked(act.source if isinstance(act, acts.CopyCheckpoint) else act.replica, act, watched)
+        watched = landing if isinstance(act, effects.Put) and landing and act.content is landing.content else None
+        return self._asked(act.source if isinstance(act, effects.CopyCheckpoint) else act.replica, act, watched)
 
-    def _asked(self, replica: Replica, act: acts.Act, landing: Landing | None) -> Any:  # noqa: ANN401
+    def _asked(self, replica: Replica, act: effects.Act, landing: Landing | None) -> Any:  # noqa: ANN401
         """Ask a replica, again and again for as long as it may lag."""
         wait = FIRST_WAIT_SECONDS
         while True:
@@ -230,7 +230,7 @@ class ProtocolRunner:
             return registered.epoch > self._seen_epoch and replica not in registered.chain
         return False
 
-    def _whole(self, replica: Replica, act: acts.Act) -> Any:  # noqa: ANN401 - what an act comes to
+    def _whole(self, replica: Replica, act: effects.Act) -> Any:  # noqa: ANN401 - what an act comes to
         """Do an act. A log that lacks something is damaged only where the replica is there still."""
         try:
             return self._carriers[type(act)](act)
@@ -238,25 +238,25 @@ class ProtocolRunner:
             self.logs.there(replica)
             raise
 
-    def _read(self, act: acts.Read) -> VersionFile | None:
+    def _read(self, act: effects.Read) -> VersionFile | None:
         found = self.logs.look(act.replica, act.version)
         return None if found is None else VersionFile(found)
 
-    def _ahead(self, act: acts.Ahead) -> None:
+    def _ahead(self, act: effects.Ahead) -> None:
         self.logs.prefetch(act.replica, act.since, act.most)
 
-    def _put(self, act: acts.Put) -> bool:
+    def _put(self, act: effects.Put) -> bool:
         assert isinstance(act.content, VersionFile)
         faults.point("replicas.before_put")
         return self.logs.put(act.replica, act.version, act.content.data, durable=self.durable)
 
-    def _checkpoint(self, act: acts.Checkpoint) -> int:
+    def _checkpoint(self, act: effects.Checkpoint) -> int:
         return self.logs.checkpoint(act.replica, act.about)
 
-    def _end(self, act: acts.End) -> int:
+    def _end(self, act: effects.End) -> int:
         return self.logs.end(act.replica)
 
-    def _load(self, act: acts.Load) -> View | None:
+    def _load(self, act: effects.Load) -> View | None:
         version = self.logs.checkpoint(act.replica)
         if version < 0:
             return None
@@ -279,7 +279,7 @@ class ProtocolRunner:
                     return txns_of(self.logs.there(other), names)
         raise cause
 
-    def _supply(self, act: acts.Supply) -> None:
+    def _supply(self, act: effects.Supply) -> None:
         assert isinstance(act.content, VersionFile)
         faults.point("replicas.before_supply")
         adds = act.content.commit.adds
@@ -287,25 +287,25 @@ class ProtocolRunner:
             return
         self.supplies.supply(act.replica, adds, act.source, partly=act.partly, durable=self.durable)
 
-    def _missing(self, act: acts.Missing) -> tuple[LostFile, ...]:
+    def _missing(self, act: effects.Missing) -> tuple[LostFile, ...]:
         return self.supplies.missing(act.replica)
 
-    def _fill(self, act: acts.Fill) -> None:
+    def _fill(self, act: effects.Fill) -> None:
         self.supplies.fill(act.replica, act.source, durable=self.durable)
 
-    def _make_checkpoint(self, act: acts.MakeCheckpoint) -> None:
+    def _make_checkpoint(self, act: effects.MakeCheckpoint) -> None:
         store = self.logs.there(act.replica)
         if self.logs.checkpoint(act.replica) < act.version:
             make_checkpoint(store, load_snapshot(store, act.version), self._clock.now_ms())
 
-    def _copy_checkpoint(self, act: acts.CopyCheckpoint) -> int:
+    def _copy_checkpoint(self, act: effects.CopyCheckpoint) -> int:
         newest = self.logs.checkpoint(act.source)
         known = self.logs.checkpoint(act.replica)
         if known >= newest:
             return known
         return self.supplies.copy_checkpoint(act.source, act.replica, partly=act.partly, durable=self.durable)
 
-    def _discard(self, act: acts.Discard) -> None:
+    def _discard(self, act: effects.Discard) -> None:
         store = self.logs.there(act.replica)
         note_cleaned(store, act.below)
         for version in LogFiles.listed(store).present:

@@ -17,8 +17,6 @@ from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.version_file import APPLICATION, VersionFile, is_whole
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.replication.acts import AHEAD
-from kafkalike.model.replication.course import Seen, StaleError, following, looking_up, mending, opening
 from kafkalike.model.replication.registration import (
     FellBehindError,
     NoReplicaLeftError,
@@ -29,6 +27,8 @@ from kafkalike.model.replication.registration import (
     UnreachableError,
     View,
 )
+from kafkalike.model.replication.replica_effects import AHEAD
+from kafkalike.model.replication.replica_protocol import Seen, StaleError, following, looking_up, mending, opening
 from kafkalike.replication.tables.protocol_runner import ProtocolRunner
 from kafkalike.replication.tables.replica_registry import ReplicaRegistry
 from kafkalike.storage.port import NOW, NotStoredError, Pace

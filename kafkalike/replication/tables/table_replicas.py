@@ -12,7 +12,6 @@ from kafkalike.delta.actions import log_name
 from kafkalike.delta.version_file import VersionFile
 from kafkalike.errors import KafkaError, UnknownOutcomeError
 from kafkalike.model.clock import Clock
-from kafkalike.model.replication.course import Seen, appending
 from kafkalike.model.replication.registration import (
     FellBehindError,
     NoReplicaLeftError,
@@ -21,6 +20,7 @@ from kafkalike.model.replication.registration import (
     View,
     without,
 )
+from kafkalike.model.replication.replica_protocol import Seen, appending
 from kafkalike.replication.tables.protocol_runner import FIRST_WAIT_SECONDS, Landing, ProtocolRunner
 from kafkalike.replication.tables.published_log import PublishedLog
 from kafkalike.replication.tables.replica_registry import ReplicaRegistry, TableController

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownOutcomeError
-from kafkalike.model.group_commit.acts import (
+from kafkalike.model.group_commit.commit_effects import (
     BUSY,
     LOST,
     Act,

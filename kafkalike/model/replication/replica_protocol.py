@@ -14,7 +14,20 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from kafkalike.model.replication.acts import (
+from kafkalike.model.replication.registration import (
+    UNSEEN,
+    Configuration,
+    FellBehindError,
+    OtherBytesError,
+    Registration,
+    Replica,
+    ReplicaError,
+    TableVersion,
+    UnreachableError,
+    View,
+    without,
+)
+from kafkalike.model.replication.replica_effects import (
     AHEAD,
     Act,
     Ahead,
@@ -29,19 +42,6 @@ from kafkalike.model.replication.acts import (
     Read,
     Register,
     Supply,
-)
-from kafkalike.model.replication.registration import (
-    UNSEEN,
-    Configuration,
-    FellBehindError,
-    OtherBytesError,
-    Registration,
-    Replica,
-    ReplicaError,
-    TableVersion,
-    UnreachableError,
-    View,
-    without,
 )
 
 Seen = dict[int, TableVersion]

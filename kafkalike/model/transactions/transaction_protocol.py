@@ -18,7 +18,6 @@ from typing import Any
 
 from kafkalike.errors import InvalidProducerEpochError, ProducerFencedError
 from kafkalike.model.record_batch import Appended
-from kafkalike.model.transactions.acts import Act, LookAtGroups, LookAtTopic, LookAtTopics, Plan, Remove, Write
 from kafkalike.model.transactions.group_claims import Groups
 from kafkalike.model.transactions.roll_forward import check_not_behind, finishing
 from kafkalike.model.transactions.rules import (
@@ -30,6 +29,15 @@ from kafkalike.model.transactions.rules import (
     plan_fence,
     plan_forget,
     plan_init,
+)
+from kafkalike.model.transactions.transaction_effects import (
+    Act,
+    LookAtGroups,
+    LookAtTopic,
+    LookAtTopics,
+    Plan,
+    Remove,
+    Write,
 )
 from kafkalike.model.transactions.transactional_id import (
     CommittedTransaction,

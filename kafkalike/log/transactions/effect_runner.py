@@ -16,7 +16,7 @@ from kafkalike.model.clock import Deadline
 from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.topic import TopicInfo
-from kafkalike.model.transactions import acts
+from kafkalike.model.transactions import transaction_effects as effects
 from kafkalike.model.transactions.group_claims import GroupOffsets, check_partitions
 from kafkalike.model.transactions.transactional_id import (
     CommittedTransaction,
@@ -104,7 +104,7 @@ class Driver:
             # Somebody may have added it just now.
             check_partitions(offsets, metadata.refresh().topics)
 
-    def run(self, todo: acts.Course) -> Any:  # noqa: ANN401 - what the course returns
+    def run(self, todo: effects.Course) -> Any:  # noqa: ANN401 - what the course returns
         """Carry out a course to its end.
 
         Raises:
@@ -123,34 +123,34 @@ class Driver:
             except KafkaError as cause:
                 error = cause
 
-    def _done(self, act: acts.Act) -> Any:  # noqa: ANN401, PLR0911 - a line for each act
+    def _done(self, act: effects.Act) -> Any:  # noqa: ANN401, PLR0911 - a line for each act
         match act:
-            case acts.LookAtGroups():
+            case effects.LookAtGroups():
                 version, state = self._look_at_groups()
                 self.versions[state.seq] = version
                 return state
-            case acts.LookAtTopics():
+            case effects.LookAtTopics():
                 return _Ids(self._cluster.metadata.refresh().topics)
-            case acts.Write(plan, step):
+            case effects.Write(plan, step):
                 return self._write(plan, step)
-            case acts.Beside(courses):
+            case effects.Beside(courses):
                 return self._beside(courses)
-            case acts.Remove(producer_id, epoch, number):
+            case effects.Remove(producer_id, epoch, number):
                 return self._remove(producer_id, epoch, number)
-            case acts.ListFolders():
+            case effects.ListFolders():
                 return self._staging.folders()
             case _:
                 return self._at_topic(act)
 
-    def _at_topic(self, act: acts.LookAtTopic | acts.Apply | acts.Find | acts.CutAt) -> Any:  # noqa: ANN401
+    def _at_topic(self, act: effects.LookAtTopic | effects.Apply | effects.Find | effects.CutAt) -> Any:  # noqa: ANN401
         match act:
-            case acts.LookAtTopic(topic, fresh):
+            case effects.LookAtTopic(topic, fresh):
                 return self._asked(topic, lambda log: log.look() if fresh else log.last)
-            case acts.Apply(committed, part):
+            case effects.Apply(committed, part):
                 return self._asked(part.topic, lambda log: self._apply(log, committed, part))
-            case acts.Find(committed, part):
+            case effects.Find(committed, part):
                 return self._asked(part.topic, lambda log: log.where(committed.seq))
-            case acts.CutAt(topic, seq):
+            case effects.CutAt(topic, seq):
                 return self._asked(topic, lambda log: self._cut(log, topic, seq))
 
     def _remove(self, producer_id: int, epoch: int, number: int | None) -> None:
@@ -159,7 +159,7 @@ class Driver:
         self._staging.remove(producer_id, epoch, number, self._held.names if mine else None)
         faults.point("transaction.after_remove")
 
-    def _write(self, plan: acts.Plan, step: str) -> GroupsState:
+    def _write(self, plan: effects.Plan, step: str) -> GroupsState:
         groups, last = self._cluster.groups, 0
 
         def rows(state: GroupsState) -> Sequence[GroupRow]:
@@ -222,7 +222,7 @@ class Driver:
             raise KafkaTimeoutError(f"{topic.name}: its log has lost the commits after transaction {seq}; try again")
         return found
 
-    def _beside(self, courses: Sequence[acts.Course]) -> list[Any]:
+    def _beside(self, courses: Sequence[effects.Course]) -> list[Any]:
         if len(courses) < 2 or not self._staging.far:  # noqa: PLR2004 - nothing to be beside
             return [self._tried(one) for one in courses]
         executor = ThreadPoolExecutor(min(len(courses), SIDE_BY_SIDE), "kafkalike-transaction")
@@ -232,7 +232,7 @@ class Driver:
             # Interrupted, what is under way goes on: anybody may do it.
             executor.shutdown(wait=False, cancel_futures=True)
 
-    def _tried(self, todo: acts.Course) -> Any:  # noqa: ANN401
+    def _tried(self, todo: effects.Course) -> Any:  # noqa: ANN401
         try:
             return self.run(todo)
         except KafkaError as error:
