@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalike.model.replication import isr_changes
+from kafkalike.model.replication import replica_protocol as protocol
 from kafkalike.replication.tables import published_log
 from kafkalike.storage.local import LocalStorage
 from tests.tools.clusters import on_three_disks

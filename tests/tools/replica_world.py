@@ -11,6 +11,7 @@ from typing import Final
 
 from kafkalike.model.replication import isr_changes
 from kafkalike.model.replication import replica_effects as effects
+from kafkalike.model.replication import replica_protocol as protocol
 from tests.tools.histories import played
 from tests.tools.replica_actors import (
     Actor,

@@ -3,6 +3,7 @@
 `kafkalike.model.group_commit.commit_protocol` says what is done in which order; here it is done. An append that
 waits is staged in a folder of the table that no reader of Delta looks into. `Table.change` makes the versions, as for
 every change.
+"""
 
 from __future__ import annotations
 
