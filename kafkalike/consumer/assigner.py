@@ -16,7 +16,7 @@ from kafkalike.consumer.start_positions import StartPositions
 from kafkalike.consumer.subscription import Mode
 from kafkalike.consumer.thread_guard import Running
 from kafkalike.errors import FencedInstanceIdError, IllegalStateError, KafkaError, TopicDeletedError
-from kafkalike.log.cluster.call_view import CallView
+from kafkalike.log.call_view import CallView
 from kafkalike.log.group.heartbeat import HeartbeatThread
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import KnownTopics

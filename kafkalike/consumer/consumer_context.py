@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafkalike.consumer.subscription import Subscription, check_partition
 from kafkalike.errors import IllegalArgumentError, TopicDeletedError, UnknownTopicOrPartitionError
-from kafkalike.log.cluster.call_view import CallView
+from kafkalike.log.call_view import CallView
 from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
 from kafkalike.log.dead_letters.dead_letter_transaction import DeadLetterTransactions
 from kafkalike.log.group.assignors import DEFAULT_STRATEGY, schemes_of

@@ -17,7 +17,7 @@ from kafkalike.errors import (
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.call_view import CallView
+    from kafkalike.log.call_view import CallView
     from kafkalike.log.topic.chunk import Chunk
     from kafkalike.log.topic.topic_log import TopicLog
 

@@ -15,7 +15,7 @@ from kafkalike.errors import (
     TopicDeletedError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.cluster.call_view import CallView
+from kafkalike.log.call_view import CallView
 from kafkalike.log.dead_letters.dead_letter_buffer import plain
 from kafkalike.log.group.group_offsets import check_position
 from kafkalike.log.group.membership import Membership

@@ -28,7 +28,7 @@ from kafkalike.errors import (
     LogCorruptError,
     RecordDeserializationError,
 )
-from kafkalike.log.cluster.call_view import CallView
+from kafkalike.log.call_view import CallView
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 from kafkalike.schemas.serialization import DeserializeFunction

@@ -11,7 +11,7 @@ from kafkalike.consumer.poll_loop import PollLoop
 from kafkalike.consumer.subscription import Mode, PartitionState, Reset, Subscription
 from kafkalike.consumer.thread_guard import ThreadGuard, guarded
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, UnknownTopicOrPartitionError
-from kafkalike.log.cluster.call_view import CallView
+from kafkalike.log.call_view import CallView
 from kafkalike.log.group.group_offsets import check_offset
 from kafkalike.model.structs import TopicPartition
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from kafkalike.consumer.consumer_context import ConsumerContext
 from kafkalike.consumer.subscription import PartitionState, Reset
 from kafkalike.errors import NoOffsetForPartitionError, TopicDeletedError
-from kafkalike.log.cluster.call_view import CallView
+from kafkalike.log.call_view import CallView
 from kafkalike.model.structs import TopicPartition
 
 log = logging.getLogger(__name__)

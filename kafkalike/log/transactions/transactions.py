@@ -14,7 +14,7 @@ from kafkalike.errors import (
     InvalidTransactionTimeoutError,
     KafkaError,
 )
-from kafkalike.log.cluster.call_view import CallView
+from kafkalike.log.call_view import CallView
 from kafkalike.log.transactions.effect_runner import Driver, HeldTransaction, TransactionContext
 from kafkalike.log.transactions.session import TransactionSession
 from kafkalike.log.transactions.transaction_report import describe, lost_parts

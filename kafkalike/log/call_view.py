@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.delta.control_log import ControlLog
     from kafkalike.model.cluster_state import ClusterState
-    from kafkalike.model.group_state import GroupsState
+    from kafkalike.model.group_state import GroupRow, GroupsState
+    from kafkalike.model.metadata_rows import MetadataRow
+    from kafkalike.storage.port import Storage
+
+
+class ControlTables(Protocol):
+    """The tables that a call looks at: those of a cluster, which stands above this module."""
+
+    @property
+    def store(self) -> Storage:
+        """The cluster's files."""
+        ...
+
+    @property
+    def metadata(self) -> ControlLog[ClusterState, MetadataRow]:
+        """The topics."""
+        ...
+
+    @property
+    def groups(self) -> ControlLog[GroupsState, GroupRow]:
+        """Committed offsets and group membership."""
+        ...
 
 
 class CallView:
@@ -27,7 +48,7 @@ class CallView:
 
     __slots__ = ("_cluster", "_metadata", "_metadata_waited", "logs_since", "now", "seen_groups", "since", "topics")
 
-    def __init__(self, cluster: Cluster, now: float, *, just: float = 0.0) -> None:
+    def __init__(self, cluster: ControlTables, now: float, *, just: float = 0.0) -> None:
         self.now = now
         self.since = SYSTEM_CLOCK.monotonic() - just if just else math.inf
         """Time of the machine's monotonic clock from which on answers of the storage about the metadata will do."""
