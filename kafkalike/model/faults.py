@@ -1,9 +1,9 @@
 """Fault points: named places where a test can stop, slow or kill the process.
 
-`point(name)` does nothing unless the environment variable `KAFKALIKE_FAULT` names it, as in
-`KAFKALIKE_FAULT=append.before_commit:kill` or `…:delay:150` or `…:raise`; a trailing `@3` fires at the third
-visit only, and a forked child counts its own. The tests of crashes and races use it in child processes; it costs one
-dictionary look-up otherwise.
+Only pytest arms them: a process that pytest has not started ignores the environment variable `KAFKALIKE_FAULT`. In a
+test session `point(name)` does nothing unless the variable names it, as in `KAFKALIKE_FAULT=append.before_commit:kill`
+or `…:delay:150` or `…:raise`; a trailing `@3` fires at the third visit only, and a forked child counts its own. The
+tests of crashes and races use it in child processes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import time
 from typing import Final
 
 _VARIABLE: Final = "KAFKALIKE_FAULT"
+_ARMED: Final = "PYTEST_VERSION" in os.environ
+"""pytest sets `PYTEST_VERSION` for its session, and its children inherit it."""
 _visits: dict[str, int] = {}
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_visits.clear)
@@ -32,7 +34,7 @@ def point(name: str) -> None:
     Raises:
         InjectedFaultError: when the variable asks for it.
     """
-    order = os.environ.get(_VARIABLE)
+    order = os.environ.get(_VARIABLE) if _ARMED else None
     if not order:
         return
     place, _, action = order.partition(":")
