@@ -41,8 +41,8 @@ class Mirror:
         topics: which ones; all by default. A topic that exists at the target and is no mirror is left alone, and said.
         groups: whose committed offsets, of the mirrored topics, are copied; all by default, `()` for none. A group that
             has members at the target, or offsets of its own there, keeps what it has.
-        source_options: of the source's object store.
-        target_options: of the target's.
+        source_storage_options: of the source's object store.
+        target_storage_options: of the target's.
 
     Raises:
         KafkaConfigurationError, KafkaConnectionError, UnsafeStorageError: see `kafkalike.connect.connect`.
@@ -56,12 +56,12 @@ class Mirror:
         topics: Names = ".*",
         groups: Names = ".*",
         *,
-        source_options: StorageOptionsLike | None = None,
-        target_options: StorageOptionsLike | None = None,
+        source_storage_options: StorageOptionsLike | None = None,
+        target_storage_options: StorageOptionsLike | None = None,
     ) -> None:
         self._mirroring = MirrorSync(
-            open_named(source, source_options),
-            _writable(target, target_options),
+            open_named(source, source_storage_options),
+            _writable(target, target_storage_options),
             _filter(topics),
             _filter(groups),
         )
@@ -82,7 +82,7 @@ class Mirror:
 
 
 def promote(
-    target: Address,
+    bootstrap_servers: Address | None,
     topics: Names,
     *,
     force: bool = False,
@@ -94,7 +94,7 @@ def promote(
     more, also by mirrors that wake up late. One that was cut off may be made again.
 
     Args:
-        target: root of the cluster with the mirrors.
+        bootstrap_servers: root of the cluster with the mirrors; see `kafkalike.connect.connect`.
         topics: a regular expression, or names; they are promoted together.
         force: also one that somebody has written to, so that it cannot be brought to a moment of its source.
         storage_options: of an object store.
@@ -106,7 +106,7 @@ def promote(
         UnknownTopicOrPartitionError: there is no such mirror.
         MirrorError: a topic is no mirror; or cannot be brought to a moment of its source, and `force` is not set.
     """
-    cluster = _writable(target, storage_options)
+    cluster = _writable(bootstrap_servers, storage_options)
     if isinstance(topics, str):
         wanted = _filter(topics)
         names = [name for name, info in sorted(cluster.topics().items()) if info.mirror is not None and wanted(name)]
@@ -118,27 +118,27 @@ def promote(
 
 
 def describe(
-    target: Address,
+    bootstrap_servers: Address | None = None,
     topics: Names = ".*",
     *,
     source: Address | None = None,
-    source_options: StorageOptionsLike | None = None,
-    target_options: StorageOptionsLike | None = None,
+    source_storage_options: StorageOptionsLike | None = None,
+    storage_options: StorageOptionsLike | None = None,
 ) -> list[MirrorLag]:
     """How mirrors stand.
 
     Args:
-        target: root of the cluster with the mirrors.
+        bootstrap_servers: root of the cluster with the mirrors; see `kafkalike.connect.connect`.
         topics: which ones.
         source: root of their source, to be asked how far it is; None asks none: then lags are not known.
-        source_options: of the source's object store.
-        target_options: of the target's.
+        source_storage_options: of the source's object store.
+        storage_options: of the object store with the mirrors.
     """
-    theirs = None if source is None else open_named(source, source_options)
-    return mirror_lags(connect(target, target_options), theirs, _filter(topics))
+    theirs = None if source is None else open_named(source, source_storage_options)
+    return mirror_lags(connect(bootstrap_servers, storage_options), theirs, _filter(topics))
 
 
-def _writable(target: Address, options: StorageOptionsLike | None) -> Cluster:
+def _writable(target: Address | None, options: StorageOptionsLike | None) -> Cluster:
     cluster = connect(target, options)
     cluster.store.coordination.check_writable()
     return cluster

@@ -139,7 +139,7 @@ class DeadLetters:
         *,
         to: str | None = None,
         group: str = GROUP,
-        execute: bool = False,
+        dry_run: bool = True,
         change: Callable[[StoredLetter], StoredLetter | None] | None = None,
         timeout_ms: float = 120_000,
     ) -> Replay:
@@ -155,7 +155,7 @@ class DeadLetters:
             which: only these; the others can be replayed later.
             to: another topic for all of them; partitions then follow from the keys.
             group: a consumer group, whose offsets say what was replayed. It must have no members.
-            execute: False only says what would be done.
+            dry_run: only say what would be done; on by default, as records that were sent cannot be taken back.
             change: makes another letter of one, with a value that can be read, for instance; None leaves it where it
                 is, not replayed.
             timeout_ms: how long each step waits for other writers.
@@ -182,7 +182,7 @@ class DeadLetters:
             change=change,
             timeout_ms=timeout_ms,
         )
-        return replaying.run(Filter() if which is None else which, execute=execute)
+        return replaying.run(Filter() if which is None else which, dry_run=dry_run)
 
     def _log(self, topic: str) -> TopicLog:
         return self._cluster.log(check_topic_name(topic))

@@ -103,19 +103,19 @@ class Replaying:
     _session: TransactionSession | None = None
     _number: int = 0
 
-    def run(self, which: Filter, *, execute: bool) -> Replay:
+    def run(self, which: Filter, *, dry_run: bool) -> Replay:
         """Replay the letters that are meant, or only count them."""
         check_group_id(self.group)
         name = self.source.info.name
         if self.to is not None and check_topic_name(self.to) == name:
             raise IllegalArgumentError(f"letters of {name!r} cannot be replayed to it")
         partitions = which.partitions_of(self.source.info)
-        if execute:
+        if not dry_run:
             # First: whoever replays for the group as well is fenced, and what it has decided is done.
             self._begin()
         ends = {partition: self.source.log_end(partition) for partition in partitions}
         done = self._progress(ends)
-        told = Replay(execute)
+        told = Replay(not dry_run)
         batch = _Batch()
         for partition, end in ends.items():
             seen = done[partition].below
@@ -131,11 +131,11 @@ class Replaying:
                     told.left += 1
                     continue
                 told.add(letter, self._put(batch, letter, changed))
-                if batch.full and execute:
+                if batch.full and not dry_run:
                     self._commit(batch, done, told)
                     batch = _Batch()
             batch.passed(partition, range(seen, end))
-        if execute:
+        if not dry_run:
             if batch.count:
                 self._commit(batch, done, told)
             self._close()

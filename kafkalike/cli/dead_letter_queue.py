@@ -162,7 +162,7 @@ def replay(
     if execute and dry_run:
         raise click.UsageError("--execute and --dry-run exclude each other")
     letters = _letters(context, bootstrap_server, command_config)
-    done = letters.replay(topic, _filter(**filters), to=to, group=group, execute=execute)
+    done = letters.replay(topic, _filter(**filters), to=to, group=group, dry_run=not execute)
     if as_json:
         click.echo(json.dumps(_replay_json(done)))
         return

@@ -57,7 +57,7 @@ def metrics(
         check_there(cluster)
         click.echo(json.dumps(snapshot(admin, Lags(cluster), environment.clock.now_ms())))
         return
-    registry = exposition(cluster, environment.clock)
+    registry = exposition(cluster, clock=environment.clock)
     if port is None:
         click.echo(generate_latest(registry).decode(), nl=False)
         check_there(cluster)

@@ -67,7 +67,7 @@ def ui(environment: Environment, options: _Options) -> None:
         raise click.UsageError("--read-only and --spark exclude each other: statements are work for Spark")
     tls = certificate(options.tls_cert_file, options.tls_key_file)
     cluster = environment.existing(options.bootstrap_server, options.command_config)
-    registry = exposition(cluster, environment.clock)
+    registry = exposition(cluster, clock=environment.clock)
     with Interrupt() as interrupt:
         server = ConsoleServer(
             cluster,

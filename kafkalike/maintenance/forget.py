@@ -40,7 +40,7 @@ def forget(
     bootstrap_servers: Address | None = None,
     *,
     keys: bytes | str | Iterable[bytes | str],
-    execute: bool = False,
+    dry_run: bool = True,
     all_partitions: bool = False,
     tombstone: bool = False,
     dead_letters: Iterable[str] | None = None,
@@ -53,7 +53,7 @@ def forget(
     storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ForgetReport:
-    """Take all records of some keys out of a topic, and out of its dead letters. A dry run unless `execute`.
+    """Take all records of some keys out of a topic, and out of its dead letters. A dry run by default.
 
     The offsets of all other records stay: what goes leaves holes, as compaction does. Producers, consumers, groups and
     streams go on meanwhile. The files that held the records are removed by maintenance when
@@ -65,7 +65,7 @@ def forget(
         topic: its topic.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         keys: one key or several, as bytes or text, whose UTF-8 is taken.
-        execute: do it.
+        dry_run: only say what would go; on by default, as what goes cannot be brought back.
         all_partitions: look at all partitions. By default only at those that murmur2 names, now and for the numbers of
             partitions that the cluster's metadata still name; a record that was sent to a partition of its sender's
             choice, or by another partitioner, may be elsewhere.
@@ -101,19 +101,19 @@ def forget(
         KafkaStorageError, UnknownOutcomeError: the storage refused, or gave no answer. Run it again.
     """
     wanted = _checked(keys)
-    cluster = opened(bootstrap_servers, storage_options, writes=execute)
+    cluster = opened(bootstrap_servers, storage_options, writes=not dry_run)
     known = cluster.topics()
     names = [check_topic_name(topic), *_letter_topics(topic, known, dead_letters)]
     for name in names:
         if name not in known:
             raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
-    if execute:
+    if not dry_run:
         check_in_sync(cluster, names)
-    if execute and wait_ms:
+    if wait_ms and not dry_run:
         wait_for_open(cluster, names, Deadline(clock, wait_ms), clock)
     paper = (
         open_certificate_file(cluster, certificate, keys=wanted, topic=topic, reason=reason, clock=clock)
-        if execute
+        if not dry_run
         else None
     )
     run = _Run(

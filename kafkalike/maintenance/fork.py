@@ -45,7 +45,7 @@ def fork(
     new: str,
     bootstrap_servers: Address | None = None,
     *,
-    as_of: int | datetime | None = None,
+    at: int | datetime | None = None,
     groups: Iterable[str] = (),
     storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -62,7 +62,7 @@ def fork(
         topic: its topic.
         new: name of the new one.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        as_of: None for now; a version of the topic's table as `kafkalike history` lists them; or a time, with a zone.
+        at: None for now; a version of the topic's table as `kafkalike history` lists them; or a time, with a zone.
         groups: ids of groups whose committed offsets in the topic they shall have in the new one too; a group with
             members is refused. Offsets above the new topic's end become its end.
         storage_options: who asks an object store; see `kafkalike.connect.connect`.
@@ -87,15 +87,15 @@ def fork(
     info = cluster.topic(check_topic_name(topic))
     version: int | None
     at_ms: int | None = None
-    if isinstance(as_of, datetime):
-        if as_of.tzinfo is None:
-            raise IllegalArgumentError(f"the time {as_of} needs a zone")
-        at_ms = int(as_of.timestamp() * 1000)
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise IllegalArgumentError(f"the time {at} needs a zone")
+        at_ms = int(at.timestamp() * 1000)
         version = cut_at(cluster, [info], at_ms).topics[info.name].version
-    elif as_of is not None and (type(as_of) is not int or as_of < 0):
-        raise IllegalArgumentError(f"as_of must be a version or a time, not {as_of!r}")
+    elif at is not None and (type(at) is not int or at < 0):
+        raise IllegalArgumentError(f"at must be a version or a time, not {at!r}")
     else:
-        version = as_of
+        version = at
     run = uuid.uuid4().hex
     copied = copy_topic(cluster, info.name, check_topic_name(new), run, version=version, at_ms=at_ms, work="fork")
     log = cluster.log(new)

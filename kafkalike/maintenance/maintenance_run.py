@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.maintenance.control_maintenance import maintain_control
 from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks
@@ -28,12 +29,13 @@ from kafkalike.maintenance.maintenance_report import (
     TopicReport,
 )
 from kafkalike.maintenance.topic_maintenance import RunSettings, TopicMaintenance
-from kafkalike.model.clock import Clock, Deadline
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 
 
 __all__ = ["WORKS", "MaintenanceReport", "TopicReport", "maintain"]
@@ -47,47 +49,52 @@ Progress = Callable[[str, str], None]
 
 
 def maintain(
-    cluster: Cluster,
-    topics: Iterable[str] | None = None,
+    bootstrap_servers: Address | None = None,
+    topics: str | Iterable[str] | None = None,
     *,
-    clock: Clock,
     works: Iterable[str] = WORKS,
     dry_run: bool = False,
-    max_minutes: float | None = None,
+    timeout_ms: float | None = None,
     buffer_bytes: int | None = None,
     spark: SparkSession | None = None,
     run: str | None = None,
     progress: Progress = lambda _topic, _what: None,
+    storage_options: StorageOptionsLike | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> MaintenanceReport:
     """Bring topics into the shape that their settings ask for.
 
     Safe at any time, beside producers, consumers and streams, twice at once, and after a run that was killed.
 
     Args:
-        cluster: where the topics are.
-        topics: names; None takes all.
-        clock: the time that ages count from, and time and waiting.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        topics: a name, or names; None takes all.
         works: some of `WORKS`.
-        dry_run: say what is due, change nothing.
-        max_minutes: begin nothing new after so many minutes; None goes on to the end.
+        dry_run: say what is due, change nothing. Off by default, as a run does what the settings of topics ask for;
+            calls that take records out at a person's word (`forget`, `undo`) are dry runs by default.
+        timeout_ms: begin nothing new after so long, ms; None goes on to the end.
         buffer_bytes: memory for the keys of one compaction pass; None takes the server's
             `log.cleaner.dedupe.buffer.size`. With `spark`, each task has as much.
         spark: compaction and merging read and write data files in tasks of this session, several partitions at a time;
             table versions are made by this process all the same. None does all of it here, one after another.
         run: id of the run; a random one by default.
         progress: called with the topic and the piece of work that begins.
+        storage_options: of an object store; see `kafkalike.connect.connect`.
+        clock: the time that ages count from, and time and waiting.
 
     Returns:
         What was done, topic by topic. A topic that fails does not keep the others back.
 
     Raises:
         UnsafeStorageError: `spark` with a root that can only be read.
-        IllegalArgumentError: an unknown kind of work, `max_minutes` that is not above 0, or a session of Spark Connect.
+        IllegalArgumentError: an unknown kind of work, `timeout_ms` that is not above 0, or a session of Spark Connect.
         UnknownTopicOrPartitionError: a topic that is named does not exist; nothing was done.
     """
-    wanted = _checked(works, max_minutes)
+    wanted = _checked(works, timeout_ms)
+    cluster = connect(bootstrap_servers, storage_options)
     known = cluster.topics()
-    names = sorted(known) if topics is None else list(dict.fromkeys(topics))
+    named = [topics] if isinstance(topics, str) else topics
+    names = sorted(known) if named is None else list(dict.fromkeys(named))
     for name in names:
         if name not in known:
             raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
@@ -95,7 +102,7 @@ def maintain(
     report = MaintenanceReport(
         run=run or uuid.uuid4().hex, root=cluster.root, started_ms=clock.now_ms(), dry_run=dry_run
     )
-    budget = Deadline(clock, None if max_minutes is None else max_minutes * 60_000)
+    budget = Deadline(clock, timeout_ms)
     settings = RunSettings(
         run=report.run,
         works=wanted,
@@ -169,13 +176,13 @@ def _is_gone(cluster: Cluster, topic: str, topic_id: str) -> bool:
     return now is None or now.topic_id != topic_id
 
 
-def _checked(works: Iterable[str], max_minutes: float | None) -> frozenset[str]:
+def _checked(works: Iterable[str], timeout_ms: float | None) -> frozenset[str]:
     wanted = frozenset(works)
     unknown = sorted(wanted - set(WORKS))
     if unknown or not wanted:
         raise IllegalArgumentError(
             f"unknown kind of maintenance {', '.join(map(repr, unknown))}; known are {', '.join(WORKS)}"
         )
-    if max_minutes is not None and not max_minutes > 0:
-        raise IllegalArgumentError(f"max_minutes must be above 0, not {max_minutes}")
+    if timeout_ms is not None and not timeout_ms > 0:
+        raise IllegalArgumentError(f"timeout_ms must be above 0, not {timeout_ms}")
     return wanted

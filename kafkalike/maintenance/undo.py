@@ -35,14 +35,14 @@ def undo(
     append: str,
     bootstrap_servers: Address | None = None,
     *,
-    execute: bool = False,
+    dry_run: bool = True,
     reason: str = "",
     timeout_ms: float | None = None,
     spark: SparkSession | None = None,
     storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> UndoReport:
-    """Take the records of one append out again. A dry run unless `execute`.
+    """Take the records of one append out again. A dry run by default.
 
     Offsets of all other records stay: what goes leaves holes, as compaction does. All of a topic's records go by one
     table version. Groups that have read them are named, and stay where they are. Offsets of groups that were committed
@@ -52,7 +52,7 @@ def undo(
         topics: the topic, or all topics that the append's transaction has written to.
         append: its id, as `kafkalike history` and `kafkalike dump-log` show it.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        execute: do it.
+        dry_run: only say what would go; on by default, as what goes cannot be brought back.
         reason: why, for the table's history.
         timeout_ms: begin nothing new after so long, ms; None goes on to the end.
         spark: files are read and written in tasks of this session; None does it here.
@@ -78,14 +78,14 @@ def undo(
     ]
     if not names:
         raise IllegalArgumentError("at least one topic is needed")
-    cluster = opened(bootstrap_servers, storage_options, writes=execute)
+    cluster = opened(bootstrap_servers, storage_options, writes=not dry_run)
     known = cluster.topics()
     for name in names:
         if name not in known:
             raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
     run = _Run(
         cluster=cluster,
-        execute=execute,
+        dry_run=dry_run,
         reason=reason,
         budget=Deadline(clock, timeout_ms),
         spark=spark,
@@ -99,7 +99,7 @@ class _Run:
     """One run."""
 
     cluster: Cluster
-    execute: bool
+    dry_run: bool
     reason: str
     budget: Deadline
     spark: SparkSession | None
@@ -111,7 +111,7 @@ class _Run:
     def go(self, names: list[str]) -> UndoReport:
         """All topics."""
         logs = {name: self.cluster.log(name) for name in names}
-        if self.execute:
+        if not self.dry_run:
             for log in logs.values():
                 ready_to_remove(log)
         found, number = self._found(logs)
@@ -131,7 +131,7 @@ class _Run:
         return UndoReport(
             append=self.append,
             run=self.id,
-            executed=self.execute,
+            executed=not self.dry_run,
             transaction=number,
             parts=self.parts.all(),
             below_start=below,
@@ -205,7 +205,7 @@ class _Run:
                 log = self.cluster.log(name)
                 log.refresh()
                 late += [name] if log.last_transaction < number else []
-        if late and not self.execute:
+        if late and self.dry_run:
             raise KafkaTimeoutError(f"transaction {number} is being brought into {', '.join(late)}: try again")
         if late:
             self.cluster.transactions.cut(late, Deadline(self.cluster.clock, COMMIT_TIMEOUT_MS))
@@ -241,7 +241,7 @@ class _Run:
         if self.reason:
             facts["reason"] = self.reason
         remover = Remover(log, self.id, work="undo", facts=facts, budget=self.budget, tasks=tasks_of(self.spark))
-        if not self.execute:
+        if self.dry_run:
             for piece in remover.found(takings):
                 self.parts.count(log.info.name, piece)
             return

@@ -69,7 +69,7 @@ def held_records(roots: list[Path], topic: str = "t") -> list[tuple[int, bytes |
 
 
 def test_forgotten_records_are_on_no_root(roots: list[Path], named: list[str]) -> None:
-    report = forget("t", named, keys=KEY, execute=True, now=True)
+    report = forget("t", named, keys=KEY, dry_run=False, now=True)
 
     assert keys(roots) == [b"a", b"a"]
     assert kinds(roots, report.certificate) == []
@@ -83,22 +83,22 @@ def test_nothing_is_forgotten_while_a_root_is_away_that_would_keep_it(roots: lis
     """Neither while it is in sync still, nor when it was taken out, nor before it has caught up."""
     away(roots[2])
     with pytest.raises(BrokerNotAvailableError, match=r"t: broker 3 gives no answer .*nothing was done"):
-        forget("t", named, keys=KEY, execute=True)
+        forget("t", named, keys=KEY, dry_run=False)
     opened(roots).log("t").append(one(b"b"))
     back(roots[2])
     with pytest.raises(BrokerNotAvailableError, match="broker 3"):
-        forget("t", named, keys=KEY, execute=True)
+        forget("t", named, keys=KEY, dry_run=False)
     assert forget("t", named, keys=KEY).records == 2
     assert not opened(roots).replication.replicate().failed
 
-    report = forget("t", named, keys=KEY, execute=True, now=True)
+    report = forget("t", named, keys=KEY, dry_run=False, now=True)
 
     assert report.records == 2
     assert kinds(roots, report.certificate) == []
 
 
 def test_a_certificate_says_which_root_was_not_looked_at(roots: list[Path], named: list[str]) -> None:
-    report = forget("t", named, keys=KEY, execute=True, now=True)
+    report = forget("t", named, keys=KEY, dry_run=False, now=True)
     away(roots[1])
 
     (said,) = kinds(roots, report.certificate)
@@ -107,7 +107,7 @@ def test_a_certificate_says_which_root_was_not_looked_at(roots: list[Path], name
 
 
 def test_a_certificate_holds_when_the_cluster_has_got_another_root(roots: list[Path], named: list[str]) -> None:
-    report = forget("t", named, keys=KEY, execute=True, now=True)
+    report = forget("t", named, keys=KEY, dry_run=False, now=True)
     opened(roots).replication.add_broker(str(roots[0].parent / "4"))
 
     assert kinds(roots, report.certificate) == []
@@ -116,7 +116,7 @@ def test_a_certificate_holds_when_the_cluster_has_got_another_root(roots: list[P
 def test_an_append_is_undone_on_all_roots(roots: list[Path], named: list[str]) -> None:
     ids = [one for event in topic_history(opened(roots), "t") for one in event.appends]
 
-    report = undo("t", ids[0], named, execute=True)
+    report = undo("t", ids[0], named, dry_run=False)
 
     assert report.records == 2
     assert [offset for offset, _ in held_records(roots)] == [2, 3]
@@ -164,7 +164,7 @@ def one(key: bytes) -> RecordBatch:
 @pytest.fixture
 def strayed(roots: list[Path], named: list[str]) -> Certificate:
     """A certificate, and a file with the key that has found its way to the third root since."""
-    certificate = forget("t", named, keys=KEY, execute=True, now=True).certificate
+    certificate = forget("t", named, keys=KEY, dry_run=False, now=True).certificate
     assert certificate is not None
     cluster = opened(roots)
     cluster.create_topic("u", 1, {})

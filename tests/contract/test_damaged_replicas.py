@@ -50,7 +50,7 @@ def leaders(roots: list[Path]) -> Path:
 
 
 def mended(roots: list[Path]) -> list[str]:
-    return list(repair_replicas(opened(roots[0].parent), lambda _: True, execute=True))
+    return list(repair_replicas(opened(roots[0].parent), lambda _: True, dry_run=False))
 
 
 @pytest.mark.slow

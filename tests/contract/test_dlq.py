@@ -112,7 +112,7 @@ def test_a_topic_of_letters_is_read_again_when_it_or_the_group_has_changed(order
     (first,) = held.topics()
 
     assert held.topics()[0] is first
-    held.replay("orders.dlq", Filter(error_class="JSONDecodeError"), execute=True)
+    held.replay("orders.dlq", Filter(error_class="JSONDecodeError"), dry_run=False)
     assert held.topics()[0].waiting == first.waiting - 1
     fill(orders, "orders.dlq", b"more")
     assert held.topics()[0].letters == first.letters + 1
@@ -195,8 +195,8 @@ def test_a_replay_is_tried_and_then_done_once(orders: Cluster) -> None:
 def test_what_a_filter_leaves_out_is_replayed_later(orders: Cluster) -> None:
     letters = DeadLetters(orders)
 
-    first = letters.replay("orders.dlq", Filter(error_class="JSONDecodeError"), execute=True)
-    rest = letters.replay("orders.dlq", execute=True)
+    first = letters.replay("orders.dlq", Filter(error_class="JSONDecodeError"), dry_run=False)
+    rest = letters.replay("orders.dlq", dry_run=False)
 
     assert (first.letters, first.left, first.skipped) == (1, 2, 0)
     assert (rest.letters, rest.left, rest.skipped) == (2, 0, 1)
@@ -208,7 +208,7 @@ def test_what_a_filter_leaves_out_is_replayed_later(orders: Cluster) -> None:
 def test_a_letter_that_fails_again_is_a_letter_again(orders: Cluster) -> None:
     """Of the record's new place; the replay leaves it for the next one."""
     letters = DeadLetters(orders)
-    letters.replay("orders.dlq", execute=True)
+    letters.replay("orders.dlq", dry_run=False)
     consumed(orders, "orders")
     assert lettered(orders) == [(0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (1, 2)]
 
@@ -219,7 +219,7 @@ def test_letters_may_be_mended_on_their_way(orders: Cluster) -> None:
     def mended(letter: StoredLetter) -> StoredLetter | None:
         return replace(letter, value=b"2") if letter.value == b"two" else None
 
-    done = DeadLetters(orders).replay("orders.dlq", change=mended, execute=True)
+    done = DeadLetters(orders).replay("orders.dlq", change=mended, dry_run=False)
 
     assert (done.letters, done.left) == (1, 2)
     assert consumed(orders, "orders") == [2]
@@ -228,10 +228,10 @@ def test_letters_may_be_mended_on_their_way(orders: Cluster) -> None:
 def test_a_replay_goes_in_transactions_of_some_letters(orders: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replaying, "MOST_LETTERS", 1)
 
-    done = DeadLetters(orders).replay("orders.dlq", execute=True)
+    done = DeadLetters(orders).replay("orders.dlq", dry_run=False)
 
     assert done.letters == 3
-    assert DeadLetters(orders).replay("orders.dlq", execute=True).letters == 0
+    assert DeadLetters(orders).replay("orders.dlq", dry_run=False).letters == 0
 
 
 def test_a_record_that_its_topic_refuses_stops_the_replay_and_nothing_of_it_is_written(orders: Cluster) -> None:
@@ -239,10 +239,10 @@ def test_a_record_that_its_topic_refuses_stops_the_replay_and_nothing_of_it_is_w
     letters = DeadLetters(orders)
 
     with pytest.raises(InvalidRecordError):
-        letters.replay("orders.dlq", execute=True)
+        letters.replay("orders.dlq", dry_run=False)
     orders.set_configs("orders", {})
 
-    assert letters.replay("orders.dlq", execute=True).letters == 3
+    assert letters.replay("orders.dlq", dry_run=False).letters == 3
 
 
 def test_a_letter_that_does_not_say_where_it_comes_from_needs_a_target(orders: Cluster) -> None:
@@ -251,8 +251,8 @@ def test_a_letter_that_does_not_say_where_it_comes_from_needs_a_target(orders: C
     letters = DeadLetters(orders)
 
     with pytest.raises(IllegalArgumentError, match="does not say where it comes from"):
-        letters.replay("orders.dlq", execute=True)
-    done = letters.replay("orders.dlq", to="other", execute=True)
+        letters.replay("orders.dlq", dry_run=False)
+    done = letters.replay("orders.dlq", to="other", dry_run=False)
 
     assert done.targets == {"other": 4}
     assert count(orders, "other") == 4
@@ -262,14 +262,14 @@ def test_a_topic_that_is_gone_is_named(orders: Cluster) -> None:
     orders.delete_topic("orders")
 
     with pytest.raises(UnknownTopicOrPartitionError, match="orders"):
-        DeadLetters(orders).replay("orders.dlq", execute=True)
+        DeadLetters(orders).replay("orders.dlq", dry_run=False)
 
 
 def test_a_group_with_members_cannot_keep_what_was_replayed(orders: Cluster) -> None:
     with KafkaConsumer("orders", bootstrap_servers=orders, group_id="mine") as member:
         member.poll()
         with pytest.raises(CommitFailedError):
-            DeadLetters(orders).replay("orders.dlq", group="mine", execute=True)
+            DeadLetters(orders).replay("orders.dlq", group="mine", dry_run=False)
 
     assert count(orders, "orders") == 5
 
@@ -280,11 +280,11 @@ def test_two_replays_at_once_replay_each_letter_once(orders: Cluster) -> None:
 
     def other(letter: StoredLetter) -> StoredLetter:
         if letter.value == b"two":
-            assert letters.replay("orders.dlq", execute=True).letters == 3
+            assert letters.replay("orders.dlq", dry_run=False).letters == 3
         return letter
 
     with pytest.raises(ProducerFencedError):
-        letters.replay("orders.dlq", change=other, execute=True)
+        letters.replay("orders.dlq", change=other, dry_run=False)
 
     assert count(orders, "orders") == 8
 
@@ -297,6 +297,6 @@ def test_a_filter_that_leaves_too_many_gaps_is_refused_and_another_group_may_tak
     letters = DeadLetters(orders)
 
     with pytest.raises(IllegalArgumentError, match="too scattered"):
-        letters.replay("orders.dlq", Filter(error_class="JSONDecodeError"), execute=True)
+        letters.replay("orders.dlq", Filter(error_class="JSONDecodeError"), dry_run=False)
 
-    assert letters.replay("orders.dlq", Filter(offsets=range(300)), execute=True).letters == 300
+    assert letters.replay("orders.dlq", Filter(offsets=range(300)), dry_run=False).letters == 300

@@ -116,7 +116,7 @@ def test_records_of_the_key_go_and_all_others_stay_at_their_offsets(root: str, p
     log = filled(root, partitions)
     before = rows(log)
 
-    report = forget("t", root, keys=[KEY, KEY.decode("latin-1").encode("latin-1")], execute=True)
+    report = forget("t", root, keys=[KEY, KEY.decode("latin-1").encode("latin-1")], dry_run=False)
 
     assert report.records == 4
     assert report.keys == 1
@@ -131,8 +131,8 @@ def test_several_keys_go_by_one_run_and_a_second_run_finds_nothing(root: str) ->
     log = filled(root, 3)
     before = rows(log)
 
-    first = forget("t", root, keys=[KEY, "a", b"missing"], execute=True)
-    second = forget("t", root, keys=[KEY, "a", b"missing"], execute=True)
+    first = forget("t", root, keys=[KEY, "a", b"missing"], dry_run=False)
+    second = forget("t", root, keys=[KEY, "a", b"missing"], dry_run=False)
 
     assert (first.keys, first.records, second.records, second.versions) == (3, 8, 0, {})
     assert rows(log) == without(before, KEY, b"a")
@@ -145,8 +145,8 @@ def test_a_record_in_a_partition_of_its_senders_choice_is_found_where_all_are_lo
     made.add(other, KEY, b"elsewhere", NOW)
     log.append(made)
 
-    named = forget("t", root, keys=KEY, execute=True)
-    everywhere = forget("t", root, keys=KEY, execute=True, all_partitions=True)
+    named = forget("t", root, keys=KEY, dry_run=False)
+    everywhere = forget("t", root, keys=KEY, dry_run=False, all_partitions=True)
 
     assert (named.records, named.not_looked_at != ()) == (4, True)
     assert [(part.partition, part.records) for part in everywhere.parts] == [(other, 1)]
@@ -158,7 +158,7 @@ def test_partitions_that_were_named_before_the_topic_got_more_are_looked_at(root
     filled(root, 1)
     open_cluster(root).add_partitions("t", 8)
 
-    report = forget("t", root, keys=KEY, execute=True)
+    report = forget("t", root, keys=KEY, dry_run=False)
 
     assert report.records == 4
     assert set(report.looked_at["t"]) == {0, partition_for_key(KEY, 8)}
@@ -189,7 +189,7 @@ def test_any_records_of_any_keys_go_as_the_rule_says(
     before = rows(log)
     takings = {p: Taking(below=log.log_end(p), keys=frozenset(chosen)) for p in range(2)}
 
-    forget("t", root, keys=chosen, execute=True, all_partitions=True)
+    forget("t", root, keys=chosen, dry_run=False, all_partitions=True)
 
     assert rows(log) == {at: row for at, row in before.items() if not takings[at[0]].takes(at[1], row[0])}
     assert errors_of(root) == []
@@ -231,7 +231,7 @@ def test_a_partition_that_loses_all_of_its_records_goes_on_where_it_was(root: st
     log = topic(root, "t", 1, {})
     log.append(keyed(("k", "1"), ("k", "2"), at_ms=NOW))
 
-    forget("t", root, keys="k", execute=True)
+    forget("t", root, keys="k", dry_run=False)
 
     fresh = open_cluster(root).log("t")
     assert (fresh.log_start(0), fresh.log_end(0), all_records(root)) == (0, 2, {0: []})
@@ -252,7 +252,7 @@ def test_the_log_end_outlives_records_that_a_foreign_writer_has_appended(root: s
     log.refresh()
     assert log.log_end(0) == 8
 
-    forget("t", root, keys=KEY, execute=True)
+    forget("t", root, keys=KEY, dry_run=False)
 
     # As if the history were gone: from the newest checkpoint alone.
     DeltaTable(f"{root}/t").create_checkpoint()
@@ -270,7 +270,7 @@ def test_a_consumer_in_the_middle_and_its_group_go_on(root: str) -> None:
     with KafkaConsumer("t", bootstrap_servers=root, group_id="g", auto_offset_reset="earliest") as consumer:
         first = consumer.poll(timeout_ms=5000, max_records=3)[TopicPartition("t", 0)]
 
-        forget("t", root, keys=KEY, execute=True, now=True)
+        forget("t", root, keys=KEY, dry_run=False, now=True)
 
         rest: list[Any] = []
         while consumer.position(TopicPartition("t", 0)) < 20:
@@ -288,7 +288,7 @@ def test_the_last_record_may_go_and_a_reader_comes_to_the_end(root: str) -> None
     """Its lag is 0 then, as when it had read the record."""
     log = topic(root, "t", 1, {})
     log.append(keyed(("a", "1"), ("k", "2"), at_ms=NOW))
-    forget("t", root, keys="k", execute=True)
+    forget("t", root, keys="k", dry_run=False)
 
     with KafkaConsumer("t", bootstrap_servers=root, group_id="g", auto_offset_reset="earliest") as consumer:
         found = consumer.poll(timeout_ms=2000)
@@ -313,7 +313,7 @@ def test_what_is_appended_meanwhile_stays_and_is_no_part_of_the_certificate(
 
     monkeypatch.setattr("kafkalike.maintenance.deletion.publish_or_discard", late)
 
-    report = forget("t", root, keys=KEY, execute=True)
+    report = forget("t", root, keys=KEY, dry_run=False)
 
     assert report.certificate is not None
     assert report.certificate.topics[0].looked_at == {0: end}
@@ -339,7 +339,7 @@ def test_files_that_another_run_replaces_meanwhile_cost_a_second_look(
 
     monkeypatch.setattr("kafkalike.maintenance.deletion.publish_or_discard", beside)
 
-    report = forget("t", root, keys=KEY, execute=True)
+    report = forget("t", root, keys=KEY, dry_run=False)
 
     assert (report.records, len(calls)) == (6, 2)
     assert rows(log) == without(before, KEY)
@@ -357,7 +357,7 @@ def test_a_compacted_topic_forgets_and_goes_on_compacting(root: str) -> None:
         log.append(keyed((key, str(number)), at_ms=NOW + 10 * number))
     upkeep(root)
 
-    forget("t", root, keys="k", execute=True)
+    forget("t", root, keys="k", dry_run=False)
     log.append(keyed(("a", "9"), at_ms=NOW + 100))
     log.append(keyed(("b", "10"), at_ms=NOW + 200))
     upkeep(root)
@@ -370,8 +370,8 @@ def test_a_tombstone_tells_readers_and_is_written_once(root: str) -> None:
     log = filled(root, 1)
 
     planned = forget("t", root, keys=[KEY, b"missing"], tombstone=True)
-    first = forget("t", root, keys=[KEY, b"missing"], tombstone=True, execute=True)
-    again = forget("t", root, keys=[KEY, b"missing"], tombstone=True, execute=True)
+    first = forget("t", root, keys=[KEY, b"missing"], tombstone=True, dry_run=False)
+    again = forget("t", root, keys=[KEY, b"missing"], tombstone=True, dry_run=False)
 
     told = {at: row[1] for at, row in rows(log).items() if row[0] == KEY}
     assert told == {(0, 20): None}
@@ -391,7 +391,7 @@ def test_dead_letters_of_the_topic_are_forgotten_and_those_of_others_stay(root: 
         made.add(partition, b"other", b"bad", NOW, headers)
     cluster.log("t.dlq").append(made)
 
-    report = forget("t", root, keys=KEY, execute=True)
+    report = forget("t", root, keys=KEY, dry_run=False)
 
     assert [(part.topic, part.partition, part.records) for part in report.parts] == [("t", 0, 4), ("t.dlq", 0, 1)]
     left = rows(open_cluster(root).log("t.dlq"))
@@ -408,7 +408,7 @@ def test_dead_letters_of_the_topic_are_forgotten_and_those_of_others_stay(root: 
 def test_the_history_says_who_and_why_and_not_which_key(root: str) -> None:
     filled(root, 1)
 
-    report = forget("t", root, keys=KEY, execute=True, reason="ticket 4711")
+    report = forget("t", root, keys=KEY, dry_run=False, reason="ticket 4711")
 
     (event,) = [event for event in topic_history(open_cluster(root), "t") if event.kind == "forget"]
     assert event.who
@@ -430,7 +430,7 @@ def test_no_byte_of_the_key_is_left_below_the_root_when_the_delay_is_over(root: 
         log.append(made, codec=codec)
     paper = tmp_path / "certificate.json"
 
-    report = forget("t", root, keys=key, execute=True, certificate=paper)
+    report = forget("t", root, keys=key, dry_run=False, certificate=paper)
     early = findings(root, report.certificate, key)
     clock = ShiftedClock()
     clock.ahead_ms = 23 * 3_600_000
@@ -461,7 +461,7 @@ def with_bytes(root: str, key: bytes) -> list[str]:
 def test_files_may_go_at_once(root: str) -> None:
     filled(root, 1)
 
-    report = forget("t", root, keys=KEY, execute=True, now=True)
+    report = forget("t", root, keys=KEY, dry_run=False, now=True)
 
     assert report.files_removed == 4
     assert findings(root, report.certificate, KEY) == set()
@@ -471,7 +471,7 @@ def test_files_may_go_at_once(root: str) -> None:
 def test_a_certificate_notices_records_files_and_keys_that_are_back(root: str) -> None:
     log = filled(root, 1)
     files = {s.path: log.files.read(s.path) for s in log.segments(0)}
-    report = forget("t", root, keys=KEY, execute=True, now=True)
+    report = forget("t", root, keys=KEY, dry_run=False, now=True)
     certificate = report.certificate
     assert certificate is not None
     (made,) = certificate.topics[0].versions
@@ -493,7 +493,7 @@ def test_a_certificate_notices_records_files_and_keys_that_are_back(root: str) -
 
 def test_a_certificate_of_other_keys_or_another_root_is_refused(root: str) -> None:
     filled(root, 1)
-    certificate = forget("t", root, keys=KEY, execute=True).certificate
+    certificate = forget("t", root, keys=KEY, dry_run=False).certificate
     assert certificate is not None
 
     with pytest.raises(IllegalArgumentError, match="not the keys"):
@@ -504,7 +504,7 @@ def test_a_certificate_of_other_keys_or_another_root_is_refused(root: str) -> No
 
 def test_a_topic_that_is_deleted_since_leaves_nothing_to_find(root: str) -> None:
     filled(root, 1)
-    certificate = forget("t", root, keys=KEY, execute=True, now=True).certificate
+    certificate = forget("t", root, keys=KEY, dry_run=False, now=True).certificate
     open_cluster(root).delete_topic("t")
 
     assert findings(root, certificate) == set()
@@ -528,15 +528,15 @@ def test_an_unfinished_run_is_gone_on_with_and_its_certificate_has_all(
 
     monkeypatch.setattr(CertificateFile, "put", cut_off)
     with pytest.raises(KeyboardInterrupt):
-        forget("t", root, keys=[KEY, b"a"], execute=True, certificate=paper)
+        forget("t", root, keys=[KEY, b"a"], dry_run=False, certificate=paper)
     monkeypatch.undo()
     cut = parse_certificate(paper.read_text())
     assert not cut.finished
     assert "certificate-unfinished" in findings(root, cut)
 
     with pytest.raises(IllegalArgumentError, match="another run, with other keys"):
-        forget("t", root, keys=KEY, execute=True, certificate=paper)
-    report = forget("t", root, keys=[KEY, b"a"], execute=True, certificate=paper)
+        forget("t", root, keys=KEY, dry_run=False, certificate=paper)
+    report = forget("t", root, keys=[KEY, b"a"], dry_run=False, certificate=paper)
 
     assert report.run == cut.run
     assert report.certificate is not None
@@ -544,7 +544,7 @@ def test_an_unfinished_run_is_gone_on_with_and_its_certificate_has_all(
     gone = {(p, o) for v in report.certificate.topics[0].versions for p in [v.partition] for r in v.offsets for o in r}
     assert gone == before.keys() - without(before, KEY, b"a").keys()
     with pytest.raises(IllegalArgumentError, match="finished"):
-        forget("t", root, keys=[KEY, b"a"], execute=True, certificate=paper)
+        forget("t", root, keys=[KEY, b"a"], dry_run=False, certificate=paper)
 
 
 @pytest.mark.slow
@@ -553,12 +553,12 @@ def test_copies_are_named_and_checked(root: str) -> None:
     fork("t", "copy", root)
     fork("copy", "second", root)
 
-    report = forget("t", root, keys=KEY, execute=True, now=True)
+    report = forget("t", root, keys=KEY, dry_run=False, now=True)
 
     assert report.copies == ("copy", "second")
     assert findings(root, report.certificate, KEY) == {"file-not-gone", "key-not-gone"}
-    forget("copy", root, keys=KEY, execute=True, now=True)
-    forget("second", root, keys=KEY, execute=True, now=True)
+    forget("copy", root, keys=KEY, dry_run=False, now=True)
+    forget("second", root, keys=KEY, dry_run=False, now=True)
     assert findings(root, report.certificate, KEY) == set()
 
 
@@ -570,12 +570,12 @@ def test_records_of_an_open_transaction_are_told_of(root: str) -> None:
         producer.send("t", key=KEY, value=b"later")
         producer.flush()
 
-        report = forget("t", root, keys=KEY, execute=True, now=True)
+        report = forget("t", root, keys=KEY, dry_run=False, now=True)
 
         assert report.open_transactions == ("x",)
         assert findings(root, report.certificate, KEY) == {"key-not-gone"}
         producer.commit_transaction()
-    assert forget("t", root, keys=KEY, execute=True, now=True).records == 1
+    assert forget("t", root, keys=KEY, dry_run=False, now=True).records == 1
 
 
 def test_a_run_that_waits_takes_what_an_open_transaction_commits(root: str) -> None:
@@ -595,7 +595,7 @@ def test_a_run_that_waits_takes_what_an_open_transaction_commits(root: str) -> N
         producer.send("t", key=KEY, value=b"later")
         producer.flush()
 
-        report = forget("t", root, keys=KEY, execute=True, now=True, wait_ms=60_000, clock=Committing())
+        report = forget("t", root, keys=KEY, dry_run=False, now=True, wait_ms=60_000, clock=Committing())
 
     assert (report.records, report.open_transactions) == (there + 1, ())
     assert findings(root, report.certificate, KEY) == set()
@@ -611,7 +611,7 @@ def test_a_run_that_waited_for_nothing_has_done_nothing(root: str, tmp_path: Pat
         producer.flush()
 
         with pytest.raises(KafkaTimeoutError, match="'x' have records for t"):
-            forget("t", root, keys=KEY, execute=True, wait_ms=1, certificate=paper)
+            forget("t", root, keys=KEY, dry_run=False, wait_ms=1, certificate=paper)
 
         assert not paper.exists()
         assert forget("t", root, keys=KEY).records == there
@@ -625,7 +625,7 @@ def test_a_mirror_gets_the_version_that_took_the_records_and_its_own_upkeep_remo
     filled(source, 1, configs=AT_ONCE)
     Mirror(open_cluster(source), open_cluster(root)).run()
 
-    forget("t", source, keys=KEY, execute=True, now=True)
+    forget("t", source, keys=KEY, dry_run=False, now=True)
     Mirror(open_cluster(source), open_cluster(root)).run()
     upkeep(root, works=["vacuum"])
 
@@ -634,7 +634,7 @@ def test_a_mirror_gets_the_version_that_took_the_records_and_its_own_upkeep_remo
     assert not any(row[0] == KEY for row in rows(mirrored).values())
     assert list(keys_left(mirrored.files, "t", [KEY])) == []
     assert forget("t", root, keys="a").records == 4
-    for refused in (lambda: forget("t", root, keys="a", execute=True), lambda: fork("t", "new", root)):
+    for refused in (lambda: forget("t", root, keys="a", dry_run=False), lambda: fork("t", "new", root)):
         with pytest.raises(MirrorTopicError, match="read-only mirror"):
             refused()
     assert set(open_cluster(root).topics()) == {"t"}
@@ -653,7 +653,7 @@ def test_an_append_only_table_is_refused_by_name_before_anything_is_written(root
 
     assert forget("t", root, keys=KEY).records == 4
     with pytest.raises(PolicyViolationError, match="appendOnly"):
-        forget("t", root, keys=KEY, execute=True, tombstone=True)
+        forget("t", root, keys=KEY, dry_run=False, tombstone=True)
     log.refresh()
     assert log.version == version
 
@@ -665,7 +665,7 @@ def test_a_table_with_a_foreign_rule_is_refused_by_name(root: str) -> None:
     DeltaTable(f"{root}/t").alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 days"})
 
     with pytest.raises(UnsupportedVersionError, match="setTransactionRetentionDuration"):
-        forget("t", root, keys=KEY, execute=True)
+        forget("t", root, keys=KEY, dry_run=False)
 
 
 @only_on_disk("root_or_roots")
@@ -675,7 +675,7 @@ def test_a_damaged_file_is_named_and_may_hold_the_key(root: str) -> None:
     Path(root, "t", path).write_bytes(b"PAR1 nothing PAR1")
 
     with pytest.raises(CorruptRecordError, match=re.escape(path)):
-        forget("t", root, keys=KEY, execute=True)
+        forget("t", root, keys=KEY, dry_run=False)
 
 
 def test_bad_calls_are_refused_before_anything_is_done(root: str, tmp_path: Path) -> None:
@@ -690,7 +690,9 @@ def test_bad_calls_are_refused_before_anything_is_done(root: str, tmp_path: Path
         forget("t", root, keys=KEY, dead_letters=["letters"])
     if "://" not in root:
         with pytest.raises(IllegalArgumentError, match="below the root"):
-            forget("t", root, keys=KEY, execute=True, certificate=Path(root.rsplit(",", maxsplit=1)[-1], "t", "c.json"))
+            forget(
+                "t", root, keys=KEY, dry_run=False, certificate=Path(root.rsplit(",", maxsplit=1)[-1], "t", "c.json")
+            )
     assert isinstance(forget("t", root, keys=KEY), ForgetReport)
     assert kinds_of(root) == set()
     assert list(tmp_path.glob("*.json")) == []

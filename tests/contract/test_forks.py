@@ -91,7 +91,7 @@ def test_fork_of_a_topic_whose_records_were_all_undone_begins_at_its_log_end(roo
         consumer.seek(TopicPartition("t", 0), 2)
         consumer.commit()
     for event in [one for one in topic_history(open_cluster(root), "t") if one.appends]:
-        undo("t", event.appends[0], root, execute=True)
+        undo("t", event.appends[0], root, dry_run=False)
 
     made = fork("t", "new", root, groups=["g"])
 
@@ -138,10 +138,10 @@ def test_another_engines_vacuum_of_the_source_takes_nothing_of_the_fork(root: st
 def test_a_fork_as_of_a_version_or_a_time_has_what_was_there_then(root: str, log: TopicLog) -> None:
     first = next(event for event in topic_history(open_cluster(root), "t") if event.appends)
 
-    fork("t", "by-version", root, as_of=1)
+    fork("t", "by-version", root, at=1)
     # The times of commits are whole ms, and two appends may have the same.
     moment = datetime.fromtimestamp(first.time_ms / 1000, UTC)
-    fork("t", "by-time", root, as_of=moment)
+    fork("t", "by-time", root, at=moment)
 
     assert all_records(root, "by-version") == {0: [(0, "a")], 1: [(0, "b")]}
     assert all_records(root, "by-time")[0][0] == (0, "a")
@@ -197,8 +197,8 @@ def test_a_fork_as_of_a_time_leaves_out_what_was_deleted_by_then(root: str, log:
     clock.ahead_ms = HOUR_MS
     open_cluster(root, clock).move_log_start("t", {0: 1}, "delete_records", "test")
 
-    fork("t", "then", root, as_of=before)
-    fork("t", "since", root, as_of=before + timedelta(hours=2))
+    fork("t", "then", root, at=before)
+    fork("t", "since", root, at=before + timedelta(hours=2))
 
     assert all_records(root, "then") == HELD
     assert all_records(root, "since") == {0: [(1, "c")], 1: [(0, "b")]}
@@ -211,7 +211,7 @@ def test_groups_stand_in_the_fork_where_they_stood_and_within_its_end(root: str,
         consumer.seek(TopicPartition("t", 1), 0)
         consumer.commit()
 
-    made = fork("t", "new", root, as_of=1, groups=["g", "unknown"])
+    made = fork("t", "new", root, at=1, groups=["g", "unknown"])
 
     assert made.groups == ("g", "unknown")
     offsets = open_cluster(root).groups.refresh().group("g").offsets
@@ -236,7 +236,7 @@ def test_a_version_whose_files_are_gone_is_refused_and_nothing_is_made(root: str
     upkeep(root)
 
     with pytest.raises(KafkaStorageError, match="its files are gone"):
-        fork("t", "new", root, as_of=1)
+        fork("t", "new", root, at=1)
 
     assert set(open_cluster(root).topics()) == {"t"}
 
@@ -249,9 +249,9 @@ def test_bad_calls_are_refused_by_name(root: str, log: TopicLog) -> None:
         fork("nothing", "other", root)
     for as_of in (-1, True, "1", 1.5, 99):
         with pytest.raises(IllegalArgumentError):
-            fork("t", "other", root, as_of=as_of)  # type: ignore[arg-type]
+            fork("t", "other", root, at=as_of)  # type: ignore[arg-type]
     with pytest.raises(IllegalArgumentError, match="zone"):
-        fork("t", "other", root, as_of=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
+        fork("t", "other", root, at=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
     with pytest.raises(IllegalArgumentError, match="in place"):
         fork("t", "t", root)
     assert set(open_cluster(root).topics()) == {"t", "new"}

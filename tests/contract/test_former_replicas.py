@@ -229,7 +229,7 @@ def test_forgotten_records_are_named_where_a_former_replica_has_them(
     assign(cluster, 1, 2)
     named = [str(root) for root in roots]
 
-    report = forget("t", named, keys="forget-me-0123456789", execute=True, now=True)
+    report = forget("t", named, keys="forget-me-0123456789", dry_run=False, now=True)
 
     certificate = report.certificate
     assert certificate is not None

@@ -227,7 +227,7 @@ def test_a_damaged_version_is_not_repaired_with_it(roots: Roots, left_over: Path
     good = damaged.read_bytes()
     damaged.write_bytes(good[: len(good) // 2])
 
-    said = list(repair_replicas(opened(roots.paths), lambda _: True, execute=True))
+    said = list(repair_replicas(opened(roots.paths), lambda _: True, dry_run=False))
 
     assert len(said) == 1
     assert damaged.read_bytes() == good

@@ -83,9 +83,11 @@ def all_doors(shown: Shown, root: str, folder: Path) -> None:
     """Everything that came after the log itself."""
     options = shown.options
     shown.tried(lambda: fork("t", "forked", root, storage_options=options))
-    shown.tried(lambda: forget("t", root, keys=b"a", execute=True, storage_options=options, certificate=folder / "c"))
-    shown.tried(lambda: undo("t", "0" * 32, root, execute=True, storage_options=options))
-    shown.tried(lambda: Mirror(root, f"{root}-copy", "t", source_options=options, target_options=options).run())
+    shown.tried(lambda: forget("t", root, keys=b"a", dry_run=False, storage_options=options, certificate=folder / "c"))
+    shown.tried(lambda: undo("t", "0" * 32, root, dry_run=False, storage_options=options))
+    shown.tried(
+        lambda: Mirror(root, f"{root}-copy", "t", source_storage_options=options, target_storage_options=options).run()
+    )
     shown.tried(lambda: describe(connect(f"{root}-copy", options)))
     shown.tried(lambda: promote(f"{root}-copy", "t", storage_options=options))
     shown.tried(lambda: maintain(connect_delta(root, options), clock=SYSTEM_CLOCK))

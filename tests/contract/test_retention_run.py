@@ -1,10 +1,12 @@
 """Retention applied: log starts, tables, readers, groups; what a run that was cut off has left."""
 
+from pathlib import Path
+
 import pytest
 
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.consumer import KafkaConsumer
-from kafkalike.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kafkalike.errors import IllegalArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.topic_history import maintenance_of
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.maintenance_commit import only_run
@@ -238,7 +240,7 @@ def test_time_that_has_run_out_leaves_the_rest_to_the_next_run(root: str, log: T
             self.ahead_ms += 30_000
             return super().monotonic()
 
-    report = maintain(open_cluster(root), clock=Hurried(), max_minutes=1)
+    report = maintain(open_cluster(root), clock=Hurried(), timeout_ms=60_000)
 
     assert [found.status for found in report.topics] == [UNFINISHED]
     assert report.exit_code == 3
@@ -255,7 +257,7 @@ def test_topics_that_a_run_did_not_reach_are_unfinished(root: str, log: TopicLog
         if (name, what) == ("a", "finished"):
             clock.ahead_ms += 60_000
 
-    report = maintain(open_cluster(root), clock=clock, max_minutes=1, progress=hurry)
+    report = maintain(open_cluster(root), clock=clock, timeout_ms=60_000, progress=hurry)
 
     assert {found.topic: found.status for found in report.topics} == {
         "a": NOTHING,
@@ -350,3 +352,18 @@ def plant(log: TopicLog, count: int, expired: int) -> None:
         )
 
     publish(log, MaintenanceCommit(work="merge", adds=[add(offset) for offset in range(count)]), "planted")
+
+
+@pytest.mark.usefixtures("log")
+def test_maintain_of_a_root_by_its_path_does_what_the_settings_ask_for(root: str) -> None:
+    report = maintain(root, "t", works=["retention"])
+
+    assert [(done.topic, done.deleted_segments) for done in report.topics] == [("t", 3)]
+    assert report.exit_code == 0
+
+
+def test_maintain_with_no_time_to_begin_anything_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(IllegalArgumentError, match="timeout_ms must be above 0, not 0"):
+        maintain(tmp_path / "root", timeout_ms=0)
+
+    assert not (tmp_path / "root").exists()

@@ -71,8 +71,8 @@ def test_a_dry_run_says_what_would_go_and_who_has_read_it(root: str, log: TopicL
 def test_its_records_go_from_all_partitions_by_one_version_and_nothing_else(root: str, log: TopicLog) -> None:
     before = log.version
 
-    report = undo("t", ids(root)[1], root, execute=True, reason="wrong file")
-    again = undo("t", ids(root)[1], root, execute=True)
+    report = undo("t", ids(root)[1], root, dry_run=False, reason="wrong file")
+    again = undo("t", ids(root)[1], root, dry_run=False)
 
     assert report.versions == {"t": before + 1}
     assert (again.records, again.missing, again.versions) == (0, 3, {})
@@ -83,7 +83,7 @@ def test_its_records_go_from_all_partitions_by_one_version_and_nothing_else(root
 
 
 def test_the_last_append_may_go_and_its_offsets_are_not_given_out_again(root: str, log: TopicLog) -> None:
-    undo("t", ids(root)[2], root, execute=True)
+    undo("t", ids(root)[2], root, dry_run=False)
 
     assert log.append(batch((0, "new"), at_ms=NOW)).ranges == {0: range(6, 7)}
     assert all_records(root)[0][-1] == (6, "new")
@@ -96,7 +96,7 @@ def test_an_append_whose_file_was_merged_with_others_is_found_by_its_offsets(roo
     upkeep(root)
     assert len(open_cluster(root).log("t").segments(0)) == 1
 
-    report = undo("t", ids(root)[1], root, execute=True)
+    report = undo("t", ids(root)[1], root, dry_run=False)
 
     assert report.records == 3
     assert [offset for offset, _ in all_records(root)[0]] == [0, 1, 4, 5, 6, 7]
@@ -110,7 +110,7 @@ def test_what_compaction_has_taken_is_said_and_the_rest_goes(root: str) -> None:
         log.append(keyed((key, str(number)), at_ms=NOW + 10 * (number + 1)))
     upkeep(root, "c")
 
-    report = undo("c", ids(root, "c")[0], root, execute=True)
+    report = undo("c", ids(root, "c")[0], root, dry_run=False)
 
     assert (report.records, report.missing) == (1, 1)
     assert [key for _, key, _ in pairs_of(log)] == ["a", "c", "d"]
@@ -122,8 +122,8 @@ def test_what_is_below_the_log_start_is_gone_already(root: str, log: TopicLog) -
     open_cluster(root).move_log_start("t", {0: 3, 1: 2}, "delete_records", "r")
 
     with pytest.raises(IllegalArgumentError, match="below the log start"):
-        undo("t", first, root, execute=True)
-    report = undo("t", second, root, execute=True)
+        undo("t", first, root, dry_run=False)
+    report = undo("t", second, root, dry_run=False)
 
     assert (report.records, report.below_start) == (1, 2)
     assert all_records(root) == {0: [(4, "2"), (5, "2")], 1: [(2, "2")]}
@@ -133,7 +133,7 @@ def test_a_rerun_of_the_write_that_was_undone_adds_nothing(root: str) -> None:
     """Its name stays known, so that a stream that goes on does not bring it back."""
     log = topic(root, "t", 1, {})
     log.append(batch("a", at_ms=NOW), txn=TxnId("job", 1))
-    undo("t", ids(root)[0], root, execute=True)
+    undo("t", ids(root)[0], root, dry_run=False)
 
     again = log.append(batch("a", at_ms=NOW), txn=TxnId("job", 1))
 
@@ -152,10 +152,10 @@ def two(root: str) -> str:
 
 def test_a_transaction_is_undone_in_all_of_its_topics_or_in_none(root: str, two: str) -> None:
     with pytest.raises(IllegalArgumentError, match="has written to b as well"):
-        undo("a", two, root, execute=True)
+        undo("a", two, root, dry_run=False)
     assert all_records(root, "a") == {0: [(0, "a0"), (1, "a1")]}
 
-    report = undo(["a", "b"], two, root, execute=True)
+    report = undo(["a", "b"], two, root, dry_run=False)
 
     assert sorted(report.versions) == ["a", "b"]
     assert report.transaction is not None
@@ -176,7 +176,7 @@ def test_a_transaction_of_whose_topics_nobody_knows_any_more_is_refused(root: st
             file.unlink()
 
     with pytest.raises(IllegalArgumentError, match="the history of b does not reach back so far"):
-        undo("a", two, root, execute=True)
+        undo("a", two, root, dry_run=False)
 
 
 @only_on_disk("root_or_roots")
@@ -193,8 +193,8 @@ def test_a_transaction_whose_producer_died_between_its_topics_is_undone_in_all_o
     with pytest.raises(KafkaTimeoutError, match="is being brought into"):
         undo(has, append, root)
     with pytest.raises(IllegalArgumentError, match="as well"):
-        undo(has, append, root, execute=True)
-    report = undo(["a", "b"], append, root, execute=True)
+        undo(has, append, root, dry_run=False)
+    report = undo(["a", "b"], append, root, dry_run=False)
 
     assert report.records == 2
     assert (all_records(root, "a"), all_records(root, "b")) == ({0: [(0, "a0")]}, {0: [(0, "b0")]})
@@ -214,10 +214,10 @@ def test_a_transaction_of_a_mirrors_source_is_not_taken_for_one_of_its_own_clust
     before = all_records(root)
 
     with pytest.raises(IllegalArgumentError, match="was, a mirror of"):
-        undo("t", theirs, root, execute=True)
+        undo("t", theirs, root, dry_run=False)
 
     assert all_records(root) == before == {0: [(0, "theirs"), (1, "mine")]}
-    assert undo("t", ids(root)[1], root, execute=True).records == 1
+    assert undo("t", ids(root)[1], root, dry_run=False).records == 1
     assert all_records(root) == {0: [(0, "theirs")]}
 
 
@@ -243,7 +243,7 @@ def test_what_the_history_does_not_have_is_refused(root: str, log: TopicLog) -> 
 
     for wrong in ("nothing", merge.append_id, ""):
         with pytest.raises(IllegalArgumentError, match="has no append"):
-            undo("t", wrong, root, execute=True)
+            undo("t", wrong, root, dry_run=False)
     with pytest.raises(UnknownTopicOrPartitionError):
         undo("u", ids(root)[0], root)
     with pytest.raises(IllegalArgumentError, match="at least one topic"):
@@ -256,11 +256,11 @@ def test_an_append_only_table_is_refused_by_name(root: str, log: TopicLog) -> No
     DeltaTable(f"{root}/t").alter.set_table_properties({"delta.appendOnly": "true"})
 
     with pytest.raises(PolicyViolationError, match="appendOnly"):
-        undo("t", ids(root)[0], root, execute=True)
+        undo("t", ids(root)[0], root, dry_run=False)
 
 
 def test_retention_and_merging_go_on_over_the_holes(root: str, log: TopicLog) -> None:
-    undo("t", ids(root)[1], root, execute=True)
+    undo("t", ids(root)[1], root, dry_run=False)
     for number in range(4):
         log.append(batch((0, f"n{number}"), at_ms=NOW))
     upkeep(root)
@@ -282,7 +282,7 @@ def test_consumer_before_undone_records_at_the_log_end_moves_past_them(
         consumer.assign(list(places))
         for tp, offset in places.items():
             consumer.seek(tp, offset)
-        undo("t", ids(root)[2], root, execute=True)
+        undo("t", ids(root)[2], root, dry_run=False)
 
         if how == "iterate":
             assert list(consumer) == []
@@ -303,7 +303,7 @@ def test_consumer_of_buffered_records_before_a_gap_hands_them_out_first(root: st
     with KafkaConsumer(bootstrap_servers=root, max_poll_records=1) as consumer:
         consumer.assign([tp])
         consumer.seek(tp, 2)
-        undo("t", ids(root)[2], root, execute=True)
+        undo("t", ids(root)[2], root, dry_run=False)
 
         found = [[r.offset for r in consumer.poll(300).get(tp, ())] for _ in range(3)]
 

@@ -42,7 +42,7 @@ def test_the_keys_of_a_frame_go_by_tasks_and_as_text_or_bytes(spark: SparkSessio
     frame = spark.createDataFrame([(key,) for key in [*gone, gone[0], None]], "id STRING")
 
     planned = forget_keys(frame, "t", root, column="id")
-    done = forget_keys(frame.selectExpr("CAST(id AS BINARY) AS key"), "t", root, execute=True)
+    done = forget_keys(frame.selectExpr("CAST(id AS BINARY) AS key"), "t", root, dry_run=False)
 
     assert (planned.executed, planned.keys, planned.records) == (False, 15, 45)
     assert (done.executed, done.keys, done.records) == (True, 15, 45)
@@ -82,7 +82,7 @@ def test_a_stream_that_lags_and_sql_go_on_beside_it(
     counted = "SELECT count(*) AS n FROM t"
     before = spark.sql(counted).collect()[0]["n"]
 
-    forget("t", root, keys=[b"key-00", b"key-19"], execute=True, now=True)
+    forget("t", root, keys=[b"key-00", b"key-19"], dry_run=False, now=True)
     after = spark.sql(counted).collect()[0]["n"]
     stream()
 

@@ -48,7 +48,7 @@ class Forget(Correcting):
         self.paper = Path(f"{self.root}.certificate")
 
     def forget(self) -> None:
-        kafkalike.forget(TOPIC, self.cluster, keys=KEY, execute=True, tombstone=True, now=True, certificate=self.paper)
+        kafkalike.forget(TOPIC, self.cluster, keys=KEY, dry_run=False, tombstone=True, now=True, certificate=self.paper)
 
     def operate(self) -> None:
         self.forget()
@@ -82,7 +82,7 @@ class Undo(Correcting):
         self.append = [one for event in topic_history(self.cluster, TOPIC) for one in event.appends][1]
 
     def operate(self) -> None:
-        kafkalike.undo(TOPIC, self.append, self.cluster, execute=True)
+        kafkalike.undo(TOPIC, self.append, self.cluster, dry_run=False)
 
     def check(self) -> Iterator[str]:
         if (found := self.pairs()) not in (self.left(), sorted([*self.left(), *self.taken()])):
@@ -119,7 +119,7 @@ class UndoTransaction(World):
         self.append = [one for event in topic_history(self.cluster, "one") for one in event.appends][1]
 
     def operate(self) -> None:
-        kafkalike.undo(["one", "two"], self.append, self.cluster, execute=True)
+        kafkalike.undo(["one", "two"], self.append, self.cluster, dry_run=False)
 
     def check(self) -> Iterator[str]:
         self.operate()

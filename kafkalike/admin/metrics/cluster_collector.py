@@ -19,7 +19,7 @@ from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.group_lag import GroupLag, Lags
 from kafkalike.admin.metrics.append_collector import AppendCollector
 from kafkalike.admin.metrics.cluster_view import GroupView, TransactionCounter, TransactionFigures, group_views
-from kafkalike.connect import check_there
+from kafkalike.connect import check_there, connect
 from kafkalike.errors import KafkaError
 from kafkalike.model.brokers import Replicas
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
@@ -28,6 +28,7 @@ from kafkalike.version import __version__
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 
 _log = logging.getLogger(__name__)
 
@@ -242,14 +243,26 @@ class ClusterCollector(Collector):
         yield from (family, most)
 
 
-def exposition(cluster: Cluster, clock: Clock = SYSTEM_CLOCK) -> CollectorRegistry:
-    """What a process serves of a cluster, for `prometheus_client`; nothing is read before it is asked.
+def exposition(
+    bootstrap_servers: Address | None = None,
+    *,
+    storage_options: StorageOptionsLike | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> CollectorRegistry:
+    """What a process serves of a cluster, and of its own appends, for `prometheus_client`.
+
+    A scrape reads the cluster as it is then. One that cannot be read gives `kafkalike_up 0`.
 
     Args:
-        cluster: the cluster.
+        bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
+        storage_options: of an object store; see there.
         clock: where ages get their time from.
+
+    Raises:
+        KafkaConfigurationError, UnsafeStorageError, KafkaConnectionError: see there.
     """
     registry = CollectorRegistry()
+    cluster = connect(bootstrap_servers, storage_options)
     admin = KafkaAdminClient(clock=clock, bootstrap_servers=cluster)
     registry.register(ClusterCollector(admin, Lags(cluster, leave_out_damaged=True), clock))
     registry.register(AppendCollector())

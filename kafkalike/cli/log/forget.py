@@ -113,7 +113,7 @@ def forget(environment: Environment, options: ForgetOptions) -> None:
         options.topic,
         cluster,
         keys=keys,
-        execute=options.execute,
+        dry_run=not options.execute,
         all_partitions=options.all_partitions,
         tombstone=options.tombstone,
         dead_letters=options.dead_letters or None,

@@ -131,7 +131,7 @@ def _once(environment: Environment, cluster: Cluster, options: MaintainOptions) 
             clock=environment.clock,
             works=options.only or WORKS,
             dry_run=options.dry_run,
-            max_minutes=options.max_minutes,
+            timeout_ms=None if options.max_minutes is None else options.max_minutes * 60_000,
             spark=environment.spark(),
             progress=progress,
         )

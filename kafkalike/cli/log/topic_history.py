@@ -123,7 +123,7 @@ def fork(
 
     moment = None if as_of is None else whole_or_time(as_of, "--as-of", "a version")
     cluster = environment.cluster_of(bootstrap_server, command_config)
-    made = fork_topic(topic, new, cluster, as_of=moment, groups=groups, clock=environment.clock)
+    made = fork_topic(topic, new, cluster, at=moment, groups=groups, clock=environment.clock)
     if as_json:
         click.echo(json.dumps(made.as_dict()))
         return
@@ -174,7 +174,7 @@ def undo(
         topics,
         append,
         cluster,
-        execute=execute,
+        dry_run=not execute,
         reason=reason,
         spark=environment.spark(),
         clock=environment.clock,

@@ -233,7 +233,7 @@ def _whole_replicas(
     from kafkalike.maintenance.verify.replica_repair import repair_replicas
 
     sound = True
-    for line in repair_replicas(cluster, allowed, execute=execute):
+    for line in repair_replicas(cluster, allowed, dry_run=not execute):
         say(f"{'REPAIRED' if execute else 'DAMAGED'} {line}")
         sound = execute
     return sound

@@ -34,13 +34,13 @@ Stores = Mapping[int, "Storage"]
 """Replicas in sync that answer, by broker."""
 
 
-def repair_replicas(cluster: Cluster, allowed: Callable[[str], bool], *, execute: bool) -> Iterator[str]:
+def repair_replicas(cluster: Cluster, allowed: Callable[[str], bool], *, dry_run: bool) -> Iterator[str]:
     """Put files right that one replica in sync has damaged, or lacks, and another one has whole.
 
     Args:
         cluster: where; one of one root has nothing to compare.
         allowed: names of topics and control tables to look at.
-        execute: do it; else only say it.
+        dry_run: only say what would be done.
 
     Returns:
         A sentence for each file.
@@ -61,11 +61,11 @@ def repair_replicas(cluster: Cluster, allowed: Callable[[str], bool], *, execute
         if len(stores) < 2:  # noqa: PLR2004 - nobody else has it
             continue
         with contextlib.suppress(KafkaError, OSError):
-            for said in (*_versions(stores, execute=execute), *_data(stores, info is not None, execute=execute)):
+            for said in (*_versions(stores, dry_run=dry_run), *_data(stores, info is not None, dry_run=dry_run)):
                 yield f"replicas of {name}: {said}"
 
 
-def _versions(stores: Stores, *, execute: bool) -> Iterator[str]:
+def _versions(stores: Stores, *, dry_run: bool) -> Iterator[str]:
     listed = {broker: LogFiles.listed(store) for broker, store in stores.items()}
     for version in sorted({version for files in listed.values() for version in files.commits}):
         # What does not count at one may be its own.
@@ -74,10 +74,10 @@ def _versions(stores: Stores, *, execute: bool) -> Iterator[str]:
         damaged = [broker for broker, content in found.items() if content is not None and not is_whole(content)]
         whole = next((content for content in found.values() if content is not None and is_whole(content)), None)
         if whole is not None:
-            yield from _put(stores, damaged, log_name(version), whole, execute=execute)
+            yield from _put(stores, damaged, log_name(version), whole, dry_run=dry_run)
 
 
-def _data(stores: Stores, is_topic: bool, *, execute: bool) -> Iterator[str]:  # noqa: FBT001
+def _data(stores: Stores, is_topic: bool, *, dry_run: bool) -> Iterator[str]:  # noqa: FBT001
     for segment in _state(list(stores.values()), is_topic).index:
         found: dict[int, bytes | None] = {}
         for broker, store in stores.items():
@@ -94,7 +94,7 @@ def _data(stores: Stores, is_topic: bool, *, execute: bool) -> Iterator[str]:  #
         kept = max((found[broker] for broker in sound), key=list(found.values()).count, default=None)
         if kept is not None:
             wrong = [broker for broker, content in found.items() if content != kept]
-            yield from _put(stores, wrong, segment.path, kept, execute=execute)
+            yield from _put(stores, wrong, segment.path, kept, dry_run=dry_run)
 
 
 def _state(stores: Sequence[Storage], is_topic: bool) -> TableState:  # noqa: FBT001
@@ -120,9 +120,9 @@ def _is_sound(store: Storage, segment: Segment, is_topic: bool) -> bool:  # noqa
     return True
 
 
-def _put(stores: Stores, wrong: Collection[int], path: str, content: bytes, *, execute: bool) -> Iterator[str]:
+def _put(stores: Stores, wrong: Collection[int], path: str, content: bytes, *, dry_run: bool) -> Iterator[str]:
     for broker in wrong:
-        if execute:
+        if not dry_run:
             store = stores[broker]
             store.make_folder(path.rpartition("/")[0])
             store.replace(path, content)

@@ -30,7 +30,7 @@ def forget(
     bootstrap_servers: Address | None = None,
     *,
     column: str = "key",
-    execute: bool = False,
+    dry_run: bool = True,
     all_partitions: bool = False,
     tombstone: bool = False,
     dead_letters: Iterable[str] | None = None,
@@ -41,7 +41,7 @@ def forget(
     timeout_ms: float | None = None,
     storage_options: StorageOptionsLike | None = None,
 ) -> ForgetReport:
-    """Take all records of the keys of a DataFrame out of a topic; see `kafkalike.forget`. A dry run unless `execute`.
+    """Take all records of the keys of a DataFrame out of a topic; see `kafkalike.forget`. A dry run by default.
 
     Data files are read and written in tasks of the frame's session; this process makes the table versions. A session
     of Spark Connect has no tasks to give: there this process does all of it.
@@ -51,7 +51,7 @@ def forget(
         topic: its topic.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         column: column of the keys, BINARY or STRING, whose UTF-8 is taken.
-        execute: do it.
+        dry_run: only say what would go.
         all_partitions: see `kafkalike.forget`, as for all that follow.
         tombstone: write tombstones first.
         dead_letters: dead-letter topics to look at as well.
@@ -82,7 +82,7 @@ def forget(
         topic,
         bootstrap_servers,
         keys=wanted,
-        execute=execute,
+        dry_run=dry_run,
         all_partitions=all_partitions,
         tombstone=tombstone,
         dead_letters=dead_letters,

@@ -162,7 +162,7 @@ def replay(request: Request) -> Response:
     given, desk = form(request), site(request).desk
     topic, error_class = given.get("topic", ""), given.get("error_class") or None
     execute = given.get("action") == "execute"
-    done = desk.letters.replay(topic, Filter(error_class=error_class), execute=execute)
+    done = desk.letters.replay(topic, Filter(error_class=error_class), dry_run=not execute)
     if execute:
         return moved("/letters", f"{done.letters} letters were replayed.", topic=topic)
     return page(

@@ -18,7 +18,7 @@ def forgetting(cluster: Cluster) -> sweep.Doing:
 
     def do() -> dict[str, Any]:
         paper = f"{cluster.root}.json"
-        report = forget("t", cluster, keys=KEYS, execute=True, all_partitions=True, now=True, certificate=paper)
+        report = forget("t", cluster, keys=KEYS, dry_run=False, all_partitions=True, now=True, certificate=paper)
         cluster.settle()
         assert report.certificate is not None
         found = check_certificate(cluster, report.certificate, KEYS).findings
@@ -32,7 +32,7 @@ def undoing(cluster: Cluster) -> sweep.Doing:
     append = [one for event in topic_history(cluster, "t") for one in event.appends][1]
 
     def do() -> int:
-        return undo("t", append, cluster, execute=True).missing
+        return undo("t", append, cluster, dry_run=False).missing
 
     return do
 
