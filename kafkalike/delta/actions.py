@@ -59,8 +59,8 @@ def writer_of(info: Mapping[str, Any]) -> str:
     >>> writer_of({"userName": "ann", "kafkalikeHost": "db1", "kafkalikeProcess": 4711}), writer_of({"userName": "bob"})
     ('ann@db1, process 4711', 'bob')
     """
-    user, host, process = (info.get(key) for key in (USER_KEY, HOST_KEY, PROCESS_KEY))
-    place = "@".join(str(part) for part in (user, host) if part)
+    user, host, process = info.get(USER_KEY), info.get(HOST_KEY), info.get(PROCESS_KEY)
+    place = f"{user}@{host}" if user and host else str(user or host or "")
     return place if process is None else f"{place}, process {process}"
 
 
@@ -113,20 +113,18 @@ class TableCommit:
     """Those of the removed files whose records are not said to be in other files (`dataChange`)."""
     note: Mapping[str, Any] = field(init=False, repr=False, compare=False)
     """What our change wrote into the user metadata; see `append_info`."""
+    append_id: str | None = field(init=False, repr=False, compare=False)
+    """Id of the change that made it; None when a foreign writer did."""
+    is_append: bool = field(init=False, repr=False, compare=False)
+    """Whether it is an append of ours; other changes of ours have an append id too."""
 
     def __post_init__(self) -> None:
         """Read the user metadata, once for all who ask."""
-        object.__setattr__(self, "note", append_info(self.user_metadata))
-
-    @property
-    def append_id(self) -> str | None:
-        """Id of the change that made it; None when a foreign writer did."""
-        return self.note.get(APPEND_KEY)
-
-    @property
-    def is_append(self) -> bool:
-        """Whether it is an append of ours; other changes of ours have an append id too."""
-        return self.operation == APPEND and self.append_id is not None
+        note = append_info(self.user_metadata)
+        append_id = note.get(APPEND_KEY)
+        object.__setattr__(self, "note", note)
+        object.__setattr__(self, "append_id", append_id)
+        object.__setattr__(self, "is_append", self.operation == APPEND and append_id is not None)
 
     @property
     def fences(self) -> str | None:

@@ -82,40 +82,38 @@ class CommitFile:
         """What `DESCRIBE HISTORY` shows of the commit, by Delta's names; texts, as Delta has them."""
         metrics = {
             "numFiles": len(self.adds),
-            "numOutputRows": sum(int(new.stats.get("numRecords", 0)) for new in self.adds),
-            "numOutputBytes": sum(new.size for new in self.adds),
+            "numOutputRows": sum([int(new.stats.get("numRecords", 0)) for new in self.adds]),
+            "numOutputBytes": sum([new.size for new in self.adds]),
         }
         if self.removes:
             metrics |= {"numRemovedFiles": len(self.removes), "numRemovedBytes": sum(old.size for old in self.removes)}
         return {name: str(number) for name, number in metrics.items()}
 
-    def _actions(self) -> Iterable[Action]:
-        if self.closes is not None:
-            yield protocol_of(closed=self.closes)
+    def _actions(self) -> list[Action]:
+        actions: list[Action] = [] if self.closes is None else [protocol_of(closed=self.closes)]
         for app_id, version in self.txns.items():
-            yield {"txn": {"appId": app_id, "version": version, "lastUpdated": self.time_ms}}
+            actions.append({"txn": {"appId": app_id, "version": version, "lastUpdated": self.time_ms}})
         for old in self.removes:
-            yield {
-                "remove": {
-                    "path": old.path,
-                    "deletionTimestamp": self.time_ms,
-                    "dataChange": old.data_change,
-                    "extendedFileMetadata": True,
-                    "partitionValues": _partition_values(old),
-                    "size": old.size,
-                }
+            removed = {
+                "path": old.path,
+                "deletionTimestamp": self.time_ms,
+                "dataChange": old.data_change,
+                "extendedFileMetadata": True,
+                "partitionValues": _partition_values(old),
+                "size": old.size,
             }
+            actions.append({"remove": removed})
         for new in self.adds:
-            yield {
-                "add": {
-                    "path": new.path,
-                    "partitionValues": _partition_values(new),
-                    "size": new.size,
-                    "modificationTime": new.modification_ms,
-                    "dataChange": new.data_change,
-                    "stats": _json(new.stats),
-                }
+            added = {
+                "path": new.path,
+                "partitionValues": _partition_values(new),
+                "size": new.size,
+                "modificationTime": new.modification_ms,
+                "dataChange": new.data_change,
+                "stats": _json(new.stats),
             }
+            actions.append({"add": added})
+        return actions
 
 
 def writer_info() -> dict[str, str | int]:
@@ -181,7 +179,7 @@ def topic_creation(table_id: str, *, time_ms: int, closed: bool, txns: Mapping[s
 
 def lines_of(info: Mapping[str, Any], actions: Iterable[Action]) -> bytes:
     """The file of a commit: its `commitInfo`, with the checksum of the other actions, and these."""
-    body = b"".join(_json(action).encode() + b"\n" for action in actions)
+    body = "".join([f"{_json(action)}\n" for action in actions]).encode()
     return _json({"commitInfo": {**info, CHECKSUM_KEY: zlib.crc32(body)}}).encode() + b"\n" + body
 
 

@@ -88,7 +88,7 @@ class ControlLog(Generic[S, R]):
 
     def seen_within(self, seconds: float) -> bool:
         """Whether the table was seen to be there so short a time ago."""
-        return self._table.loaded and self._table.seen_within(seconds)
+        return self._table.seen_within(seconds)
 
     @property
     def state(self) -> S:
@@ -106,7 +106,7 @@ class ControlLog(Generic[S, R]):
                 Without it there is nothing new for as long as it may lag.
         """
         state = self._rows.refresh(self._waiting if waiting else Pace(since, surely=surely))
-        if not self._rows.exists:
+        if not state.seq and not self._rows.exists:
             self._on_missing()
         return state
 

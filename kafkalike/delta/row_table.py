@@ -120,15 +120,24 @@ class RowTable(Generic[S, R]):
         """Apply rows that others added."""
         with self.table.mutex:
             try:
-                self._look(pace)
+                self.table.refresh(pace)
             except MissingFileError:
                 # Merged away while it was being read: the whole state is there in other files.
                 self._missing_is_damage = True
                 try:
-                    self._look(NOW)
+                    self.table.refresh()
+                except FileNotFoundError as cause:
+                    self._refuse_loss(cause)
                 finally:
                     self._missing_is_damage = False
+            except FileNotFoundError as cause:
+                self._refuse_loss(cause)
             return self._new_state() if self._state is None else self._state
+
+    def _refuse_loss(self, cause: FileNotFoundError) -> None:
+        """Refuse a table that was there and is gone; one that never was has no rows."""
+        if self.exists:
+            raise LogCorruptError(f"the table {self.files.uri} is gone") from cause
 
     def state_at(self, version: int) -> S:
         """The state as of an older version of the table: of the last minutes, as merged files are removed then.
@@ -184,13 +193,6 @@ class RowTable(Generic[S, R]):
         """
         if first < state.end(ROWS):
             raise LogCorruptError(f"{self.files.uri}: the number of row {first} is taken; nothing was written")
-
-    def _look(self, pace: Pace) -> None:
-        try:
-            self.table.refresh(pace)
-        except FileNotFoundError as cause:
-            if self.exists:
-                raise LogCorruptError(f"the table {self.files.uri} is gone") from cause
 
     def on_load(self, state: TableState) -> None:
         """Caller: the table."""

@@ -136,17 +136,18 @@ class Table(TailedTable):
             UnknownOutcomeError: the change may be there, or may still come; its files stay.
         """
         with within(deadline):
-            return self._change(plan, deadline, refresh, discard, questions)
+            return self._change(plan, deadline, refresh or self.refresh, discard or self._discard, questions)
 
     def _change(
         self,
         plan: Plan[T],
         deadline: Deadline,
-        refresh: Refresh | None,
-        discard: Callable[[Change], None] | None,
+        refresh: Refresh,
+        throw_away: Callable[[Change], None],
         questions: Questions | None,
     ) -> Landed | Unchanged[T]:
-        throw_away = discard or self._discard
+        # Where a look takes long, the first plan is made beside it.
+        beside = self.store.scheduler.is_remote and self.store.scheduler.combines
         append_id, attempt = uuid.uuid4().hex, 0
         planned: Change | None = None
         flushed: Change | None = None
@@ -156,8 +157,9 @@ class Table(TailedTable):
                 # Before the look: where others write all the time, what was seen before a wait is old after it.
                 self._back_off(attempt, deadline)
                 looked = SYSTEM_CLOCK.monotonic()
-                planned, planned_on = self._asked(questions, None if attempt else plan, (planned, planned_on))
-                (refresh or self.refresh)(NOW if questions is None else Pace(since=looked))
+                if beside:
+                    planned, planned_on = self._asked(questions, None if attempt else plan, (planned, planned_on))
+                refresh(NOW if questions is None else Pace(since=looked))
                 with self.mutex:
                     self.check_sound()
                     state = self.state
@@ -171,7 +173,7 @@ class Table(TailedTable):
                         planned, planned_on = found, state.fenced
                     self._check_removes(planned)
                     wanted = planned_commit(planned, state.version + 1, append_id)
-                flushed = self._flushed(planned, flushed)
+                flushed = self._flushed(planned, flushed) if self.durable else flushed
             except (KafkaError, OSError):
                 if planned is not None:
                     throw_away(planned)
@@ -185,7 +187,8 @@ class Table(TailedTable):
                 throw_away(planned)
                 raise
             faults.point("commit.after")
-            if landed and (self._is_sure(looked) or not self._fell_behind(wanted.version, looked, append_id)):
+            sure = beside and self._is_sure(looked)
+            if landed and (sure or not self._fell_behind(wanted.version, looked, append_id)):
                 self._go_on(wanted)
                 return Landed(wanted.version, planned, content)
             attempt += 1
@@ -193,10 +196,10 @@ class Table(TailedTable):
     def _asked(
         self, questions: Questions | None, plan: Plan[T] | None, known: tuple[Change | None, int]
     ) -> tuple[Change | None, int]:
-        """Ask the storage what is new, and plan a change on what is known meanwhile; where that is worth while.
+        """Ask the storage what is new, and plan a change on what is known meanwhile.
 
         Args:
-            questions: what the storage is asked.
+            questions: what the storage is asked; None asks nothing.
             plan: see `Plan`; None plans nothing.
             known: what is returned where nothing was planned.
 
@@ -208,7 +211,7 @@ class Table(TailedTable):
             KafkaStorageError: the storage refused its files.
         """
         state = self._state
-        if questions is None or not (self.store.scheduler.is_remote and self.store.scheduler.combines):
+        if questions is None:
             return known
         if plan is None or state is None:
             self.store.scheduler.beside(questions())
@@ -237,13 +240,7 @@ class Table(TailedTable):
             looked: when that look began. It must have seen that the version before is there, and none in its place.
         """
         state, (seen, seen_at) = self._state, self._seen_there
-        if (
-            not (self.store.scheduler.is_remote and self.store.scheduler.combines)
-            or state is None
-            or not 0 <= seen <= state.version
-        ):
-            return False
-        if seen_at < looked:
+        if state is None or not 0 <= seen <= state.version or seen_at < looked:
             return False
         in_time = SYSTEM_CLOCK.monotonic() - looked <= SURE_SECONDS
         return in_time and duration_ms(state.properties, LOG_STAYS) >= HOUR_MS
@@ -333,10 +330,10 @@ class Table(TailedTable):
 
     def _check_removes(self, change: Change) -> None:
         """Refuse a change that takes records out where nobody may; one that moves them between files is none."""
-        if any(old.data_change for old in change.removes):
+        if change.removes and any(old.data_change for old in change.removes):
             self.check_removable()
 
-    def _flushed(self, change: Change, before: Change | None) -> Change | None:
+    def _flushed(self, change: Change, before: Change | None) -> Change:
         """Make the data files of a change survive a power failure, before a version names them.
 
         Args:
@@ -349,8 +346,8 @@ class Table(TailedTable):
         Raises:
             KafkaStorageError: the storage refused.
         """
-        if not self.durable or change is before:
-            return before
+        if change is before:
+            return change
         try:
             for add in change.adds:
                 self.store.sync(add.path)

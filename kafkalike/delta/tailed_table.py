@@ -112,8 +112,8 @@ class TailedTable:
         return self._state is not None
 
     def seen_within(self, seconds: float) -> bool:
-        """Whether the table's log was listed, or a commit of it read, so short a time ago."""
-        return self._clock.monotonic() - self._checked <= seconds
+        """Whether the table's log was listed, or a commit of it read, so short a time ago, and its state is known."""
+        return self._state is not None and self._clock.monotonic() - self._checked <= seconds
 
     def forget(self) -> None:
         """Begin from nothing at the next look."""
@@ -136,29 +136,29 @@ class TailedTable:
             KafkaStorageError: the storage does not answer.
         """
         with self.mutex:
-            if self._state is None:
+            state = self._state
+            if state is None:
                 if self._still_none(pace):
                     raise FileNotFoundError(self.store.uri)
                 self._load()
                 return True
-            if self._state.damage is not None:
-                return self._look_again(self._state.damage)
-            moved = False
+            if state.damage is not None:
+                return self._look_again(state.damage)
+            moved, name = False, log_name(state.version + 1)
             try:
-                while self._apply_next(pace):
+                while self._apply_next(name, pace):
                     moved = True
                     if pace.waits and self.store.scheduler.is_remote and self._is_news():
                         break
+                    name = log_name(self.state.version + 1)
             except DamagedFileError:
                 self._load()
                 return True
-            return self._recheck() if not moved and self._is_to_recheck() else moved
-
-    def _is_to_recheck(self) -> bool:
-        """Whether the log may have moved on past the next version: it does without a word, or some time has passed."""
-        return self._clock.monotonic() - self._checked > self._recheck_seconds or self.store.scheduler.is_past(
-            log_name(self.state.version + 1)
-        )
+            if moved:
+                return True
+            # The log may have moved on past the next version: it does without a word, or some time has passed.
+            late = self._clock.monotonic() - self._checked > self._recheck_seconds
+            return (late or self.store.scheduler.is_past(name)) and self._recheck()
 
     def _is_news(self) -> bool:
         """Whether the commit that was applied last was made just now: then another one is hardly there yet."""
@@ -174,15 +174,16 @@ class TailedTable:
             FileNotFoundError, LogCorruptError, KafkaStorageError: see `refresh`.
         """
         with self.mutex:
-            version, seen = self._seen_there
-            if 0 <= version <= self.state.version and seen >= pace.since:
+            newest, (version, seen) = self.state.version, self._seen_there
+            if 0 <= version <= newest and seen >= pace.since:
                 return
             try:
-                with storage_errors(self.store.uri):
-                    self._see(self.state.version)
+                self._see(newest)
             except FileNotFoundError:
                 self._state = None
                 self._load()
+            except OSError as cause:
+                raise unanswered(self.store.uri, cause) from cause
 
     @property
     def next_file(self) -> str | None:
@@ -222,9 +223,8 @@ class TailedTable:
 
     # --- one version further -------------------------------------------------------------------
 
-    def _apply_next(self, pace: Pace = NOW) -> bool:
-        following = self.state.version + 1
-        name = log_name(following)
+    def _apply_next(self, name: str, pace: Pace = NOW) -> bool:
+        """Apply the commit of the next version, whose file has this name; returns whether it is there."""
         # An idle poll is little more than this.
         try:
             content = self.store.look(name, pace)
@@ -232,6 +232,7 @@ class TailedTable:
             raise unanswered(f"{self.store.uri}/{name}", cause) from cause
         if content is None:
             return False
+        following = self.state.version + 1
         try:
             commit = parse_commit(following, content, self.store.uri)
         except LogCorruptError as cause:
@@ -315,7 +316,7 @@ class TailedTable:
         version = self.state.version
         if known and known[-1] == version:
             return False
-        if known and known[-1] > version and self._apply_next():
+        if known and known[-1] > version and self._apply_next(log_name(version + 1)):
             return True
         # Cleaned up below us, replaced by another table, or gone.
         self._state = None

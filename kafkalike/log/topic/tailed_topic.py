@@ -127,7 +127,7 @@ class TailedTopic:
 
     def refresh_table(self, pace: Pace = NOW) -> None:
         """Look for new table commits alone; see `TailedTable.refresh`."""
-        self._checked(lambda: self._table.refresh(pace))
+        self._look(pace)
 
     def refresh_info(self, *, waiting: bool = False) -> None:
         """Look for new metadata alone; see `refresh`."""
@@ -149,8 +149,7 @@ class TailedTopic:
             pace: see `TailedTable.refresh`.
         """
         self._take_info(self._home.metadata.refresh(since=pace.since))
-        self._checked(lambda: self._table.refresh(pace))
-        self._checked(lambda: self._table.check_there(pace))
+        self._look(pace, surely_there=True)
 
     def check_sound(self) -> None:
         """Refresh; what is seen must be all that there is.
@@ -161,19 +160,22 @@ class TailedTopic:
         self.look_anew()
         self._table.check_sound()
 
-    def _checked(self, look: Callable[[], object]) -> None:
-        """Look at the table, which must be there and be the topic's."""
+    def _look(self, pace: Pace, *, surely_there: bool = False) -> None:
+        """Look at the table, which must be there and be the topic's; see `TailedTable.check_there`."""
         try:
-            look()
+            self._table.refresh(pace)
+            if surely_there:
+                self._table.check_there(pace)
         except FileNotFoundError as cause:
             # It may have been deleted since the metadata were looked at.
             self.refresh_info()
             raise LogCorruptError(
                 f"{self.info.name}: its table {self.files.uri} is gone though the topic exists"
             ) from cause
-        if self._table.state.table_id != self.info.table_id:
+        found = self._table.state.table_id
+        if found != self.info.table_id:
             raise LogCorruptError(
-                f"{self.info.name}: the table at {self.files.uri} has id {self._table.state.table_id}, the topic's is "
+                f"{self.info.name}: the table at {self.files.uri} has id {found}, the topic's is "
                 f"{self.info.table_id}: someone has replaced the table"
             )
 

@@ -33,11 +33,10 @@ from kafkalike.errors import (
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.foreign_rules import append_refusal
 from kafkalike.log.topic.record_rules import codec_for
-from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.tailed_topic import TailedTopic, TopicContext
-from kafkalike.log.topic.topic_history import find_commit, find_write, names_of, ranges_of
+from kafkalike.log.topic.topic_history import find_commit, find_write, names_of
 from kafkalike.model import faults
-from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.histogram import Histogram
 from kafkalike.model.offsets import plan_offsets
 from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
@@ -47,6 +46,7 @@ from kafkalike.storage.port import NOW, Pace
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch
     from kafkalike.log.topic.topic_group_commit import TopicGroupCommit
+    from kafkalike.model.config.topic_config import TopicConfig
 
 
 PATIENCE_SECONDS: Final = 5.0
@@ -131,44 +131,63 @@ class TopicLog(TailedTopic):
 
     def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none."""
-        with timed(self.clock):
-            return self._append(payload, codec, deadline, txn)
+        begun = self.clock.monotonic()
+        try:
+            appended = self._append(payload, codec, deadline, txn)
+        except BaseException:
+            FAILED.observe(self.clock.monotonic() - begun)
+            raise
+        APPENDS.observe(self.clock.monotonic() - begun)
+        return appended
 
     def _append(self, payload: Payload, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
-        self._check_in_sync()
+        self._check_in_sync(self.config)
         if self._combined is not None:
             appended = self._combined.bring(payload, codec, txn, deadline)
             faults.point("append.after_commit")
             return appended
 
-        def plan(state: TableState) -> Change | Unchanged[Appended]:
-            return self._appending(state, payload, codec, txn)
+        ranges: dict[int, range] = {}
 
-        with self.exclusive(deadline):
+        def plan(state: TableState) -> Change | Unchanged[Appended]:
+            return self._appending(state, payload, codec, txn, ranges)
+
+        with self._turns.awaited(deadline):
             landed = self.change_for_append(plan, deadline)
         if isinstance(landed, Unchanged):
             return landed.value
         faults.point("append.after_commit")
         self._check_still_in_sync()
-        ranges = ranges_of(segment_of(add, self.files) for add in landed.change.adds)
         return Appended(version=landed.version, ranges=ranges, append_time_ms=landed.change.time_ms)
 
     def _appending(
-        self, state: TableState, payload: Payload, codec: str, txn: TxnId | None
+        self, state: TableState, payload: Payload, codec: str, txn: TxnId | None, ranges: dict[int, range]
     ) -> Change | Unchanged[Appended]:
+        """Plan the version that appends a payload.
+
+        Args:
+            state: the table.
+            payload: the records.
+            codec: used when the topic's `compression.type` is `producer`.
+            txn: the write's name.
+            ranges: gets the offsets of the records, by partition.
+        """
         done = self.already_appended(txn)
         if done is not None:
             return Unchanged(done)
-        self._check_in_sync()
         info, config, now = self.info, self.config, self.clock.now_ms()
+        self._check_in_sync(config)
         payload.check(info, config, now)
         counts = payload.counts()
         if not counts and txn is None:
             return Unchanged(Appended(version=state.version, ranges={}, append_time_ms=now))
-        runs = plan_offsets({p: self.log_end(p) for p in counts}, counts)
-        requires: list[Requirement] = [EndsAt(p, state.end(p)) for p in runs]
+        there = {p: state.end(p) for p in {*counts, *state.unrecorded}}
+        runs = plan_offsets({p: max(there[p], info.log_start(p)) for p in counts}, counts)
+        ranges.clear()
+        ranges.update(sorted(runs.items()))
+        requires: list[Requirement] = [EndsAt(p, there[p]) for p in runs]
         requires.append(Still(lambda: self.info is info))
-        ends = {p: state.end(p) for p in state.unrecorded} | {p: run.stop for p, run in runs.items()}
+        ends = there | {p: run.stop for p, run in runs.items()}
         txns = {end_app(p): end for p, end in sorted(ends.items())}
         if txn is not None:
             requires.append(LastOf(txn.app_id, state.txns.get(txn.app_id)))
@@ -185,13 +204,13 @@ class TopicLog(TailedTopic):
             requires=requires,
         )
 
-    def _check_in_sync(self) -> None:
+    def _check_in_sync(self, config: TopicConfig) -> None:
         """Refuse an append where too few replicas are in sync; before anything is written.
 
         Raises:
             NotEnoughReplicasError: fewer than `min.insync.replicas` says.
         """
-        wanted = self.config.min_isr
+        wanted = config.min_isr
         if wanted > 1 and (there := self._home.in_sync(self.info)) < wanted:
             raise NotEnoughReplicasError(f"{self.info.name}: {_few(there, wanted)}; nothing was written")
 
@@ -219,7 +238,7 @@ class TopicLog(TailedTopic):
 
     def _is_new(self) -> bool:
         """Whether what others wrote was read a moment ago, so that little of it is left to be read."""
-        return self._table.loaded and self._table.seen_within(NEW_SECONDS)
+        return self._table.seen_within(NEW_SECONDS)
 
     def _questions(self) -> list[Callable[[], object]]:
         """What `ready_to_append` asks the storage."""
@@ -314,13 +333,14 @@ class TopicLog(TailedTopic):
             UnsupportedVersionError: the table has a property or a column rule that we do not honour.
         """
         self.look_anew(pace)
-        self._look_after_seals()
+        state = self._table.state
+        self._look_after_seals(state.txns)
         self.info.check_own()
         self._table.durable = self.config.flush
-        refusal = self._append_refusal(self._table.state)
+        refusal = self._append_refusal(state)
         if refusal is not None:
             raise UnsupportedVersionError(f"{self.info.name}: nothing is written to {self.files.uri}: {refusal}")
-        rewound = self._table.state.rewound
+        rewound = state.rewound
         if rewound is not None:
             raise LogCorruptError(
                 f"{self.info.name}: {rewound.operation} at version {rewound.version} took records back; "
@@ -328,10 +348,9 @@ class TopicLog(TailedTopic):
                 "the table to the version before that operation and copy its records to a new topic"
             )
 
-    def _look_after_seals(self) -> None:
+    def _look_after_seals(self, txns: Mapping[str, int]) -> None:
         """Where the table got replicas, look at the metadata once more: these say it to clients that know one root."""
-        txns = self._table.state.txns
-        if len(txns) == self._applications and all(txns.get(name) == epoch for name, epoch in self._seals.items()):
+        if len(txns) == self._applications and self._seals.items() <= txns.items():
             return
         seals = {name: epoch for name, epoch in txns.items() if name.startswith(REPLICAS)}
         if seals:
@@ -402,15 +421,3 @@ APPENDS: Final = Histogram(SECONDS)
 
 FAILED: Final = Histogram(SECONDS)
 """Those that raised something."""
-
-
-@contextlib.contextmanager
-def timed(clock: Clock) -> Iterator[None]:
-    """Note how long an append takes."""
-    begun = clock.monotonic()
-    try:
-        yield
-    except BaseException:
-        FAILED.observe(clock.monotonic() - begun)
-        raise
-    APPENDS.observe(clock.monotonic() - begun)
