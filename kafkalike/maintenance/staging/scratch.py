@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
 from kafkalike.errors import KafkaStorageError
 from kafkalike.maintenance.staging.staging_lease import remove_folder
 from kafkalike.maintenance.staging.staging_prefix import Prefix
+from kafkalike.storage.failover import FailoverStorage, FailoverWriter
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import Storage
+
+T = TypeVar("T")
 
 ROOM_OF_A_CORE: Final = 512 * 1024 * 1024
 """Bytes that must be free on the disk for each core when a task begins a file there, which ends soon after half of
@@ -31,43 +34,35 @@ _OVERFLOWN: Final = "overflown"
 """A file that says that some of the job's records are in the store."""
 
 
-class ScratchStore(LocalStorage):
-    """A folder of this machine whose files go to another store when the disk is nearly full.
+class OverflowWriter(FailoverWriter):
+    """Writes to a folder of this machine, and to another storage when the disk is nearly full.
 
     Args:
-        uri: the folder.
-        beyond: that store.
+        local: the folder.
+        beyond: that storage.
     """
 
-    def __init__(self, uri: str, beyond: Storage) -> None:
-        super().__init__(uri)
-        self.beyond = beyond
+    def __init__(self, local: Storage, beyond: Storage) -> None:
+        self._local = local
+        self._beyond = beyond
+
+    def _chosen(self) -> Storage:
+        if shutil.disk_usage(self._local.uri).free >= ROOM_OF_A_CORE * (os.cpu_count() or 1):
+            return self._local
+        Path(self._local.uri, _OVERFLOWN).touch()
+        return self._beyond
+
+    def write(self, write: Callable[[Storage], T]) -> T:
+        """Write to the one that has room."""
+        return write(self._chosen())
 
     def open_output(self, name: str) -> pa.NativeFile:
-        """A stream that makes a new file: here, or in the other store."""
-        if shutil.disk_usage(self.uri).free >= ROOM_OF_A_CORE * (os.cpu_count() or 1):
-            return super().open_output(name)
-        Path(self.uri, _OVERFLOWN).touch()
-        return self.beyond.open_output(name)
+        """Open a stream that makes a new file where there is room."""
+        return self._chosen().open_output(name)
 
-    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
-        """Bytes of a file, wherever it is."""
-        try:
-            return super().read_range(name, start, stop)
-        except FileNotFoundError:
-            if not self.overflown():
-                raise
-            return self.beyond.read_range(name, start, stop)
-
-    def remove(self, name: str, *, quietly: bool = False) -> None:
-        """Remove a file."""
-        super().remove(name, quietly=quietly)
-        if self.overflown():
-            self.beyond.remove(name, quietly=quietly)
-
-    def overflown(self) -> bool:
-        """Whether there may be files in the other store."""
-        return Path(self.uri, _OVERFLOWN).exists()
+    def at(self, folder: str) -> OverflowWriter:
+        """Return the writer of a folder below."""
+        return OverflowWriter(self._local.at(folder), self._beyond.at(folder))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +86,16 @@ class Scratch:
         return cls(f"{above}/kafkalike-{beyond.files.uri.rpartition('/')[2]}", beyond)
 
     @property
-    def files(self) -> ScratchStore:
-        """What is in it."""
-        return ScratchStore(self.path, self.beyond.files)
+    def files(self) -> FailoverStorage:
+        """The files in it: on the disk, and in the storage once the disk is nearly full."""
+        local, beyond = LocalStorage(self.path), self.beyond.files
+        return FailoverStorage(
+            lambda: [local, beyond] if self.overflown() else [local], writer=OverflowWriter(local, beyond)
+        )
+
+    def overflown(self) -> bool:
+        """Whether there may be files in the storage."""
+        return Path(self.path, _OVERFLOWN).exists()
 
     def make(self) -> None:
         """Make it, unless it is there: on the driver, before there are tasks.
@@ -122,7 +124,7 @@ class Scratch:
 
     def remove(self) -> None:
         """Remove all that is there; never fails."""
-        if self.files.overflown():
+        if self.overflown():
             self.beyond.remove()
         remove_folder(Path(self.path))
 

@@ -9,15 +9,11 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kafkalike.delta.layout import BROKERS
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.port import Storage
-
-if TYPE_CHECKING:
-    pass
-
 
 SIGN_SECONDS: Final = 10.0
 """How often what a root says of itself is read: in between it is enough that it says something."""

@@ -36,7 +36,7 @@ from kafkalike.replication.cluster.mirror_store import MirrorStore, mirror_at
 from kafkalike.replication.cluster.several_leases import SeveralLeases
 from kafkalike.replication.cluster.voters import Voters
 from kafkalike.replication.tables.replica_registry import TableController
-from kafkalike.replication.tables.replicated_files import ReplicatedFiles
+from kafkalike.replication.tables.replicated_files import replicated_files
 from kafkalike.replication.tables.replicated_store import ReplicatedStore
 from kafkalike.replication.tables.table_replicas import TableReplicas
 from kafkalike.storage.port import NOW, Coordination, Entry, Pace, Reach, Scheduler, Storage, TaskAccess
@@ -345,9 +345,10 @@ class SeveralRoots(Storage):
         if first in AT_ONE:
             return self.first().at(folder)
         if first == STAGED_TRANSACTIONS:
-            return ReplicatedFiles(
+            return replicated_files(
                 self.replicas(CONSUMER_OFFSETS),
                 lambda replica: self.root_of(replica.broker).at(folder),
+                lambda replica: self.root_of(replica.broker).is_there(),
                 self._clock,
                 self.coordination,
             )

@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -21,17 +21,13 @@ from kafkalike.model.clock import Clock
 from kafkalike.model.replication.quorum_protocol import LastVersion, confirming, looking, putting
 from kafkalike.model.replication.registers import UnreachableVoterError, majority
 from kafkalike.replication.tables.known_voters import KnownVoters
+from kafkalike.replication.tables.replicated_storage import LOG, ReplicatedStorage
 from kafkalike.replication.tables.voter_files import QUORUM, MetadataVersion, Voter, identity_name
-from kafkalike.storage.port import NOW, BufferedOutput, Coordination, Entry, Pace, Storage, TaskAccess
-
-if TYPE_CHECKING:
-    pass
+from kafkalike.storage.port import BufferedOutput, Coordination, Entry, Pace, Storage, TaskAccess
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-LOG: Final = "_delta_log/"
 
 
 class QuorumAccess(TaskAccess):
@@ -49,7 +45,7 @@ class QuorumAccess(TaskAccess):
         return self._voters.each()
 
 
-class QuorumStore(Storage):
+class QuorumStore(ReplicatedStorage):
     """The folder `__cluster_metadata` of a cluster with several voters. Thread-safe.
 
     Args:
@@ -77,30 +73,30 @@ class QuorumStore(Storage):
 
     # --- versions ------------------------------------------------------------------------------
 
-    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
-        """Have a version decided, or put another file at a majority of the voters."""
-        version = _version(name)
-        if version is None:
-            made = self.voters.at_majority(lambda folder: folder.put_if_absent(name, content, durable=durable))
-            return made[0]
+    def put_version(self, version: int, content: bytes, *, durable: bool) -> bool:
+        """Have a version decided."""
+        del durable
         wanted = MetadataVersion(content)
         found = self.voters.decide(lambda voters: putting(version, wanted, voters))
         self.voters.inform(version, found)
         return bool(found == wanted)
 
-    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
-        """Content of a file that may not be there yet."""
+    def put_file(self, name: str, content: bytes, *, durable: bool) -> bool:
+        """Create a file at a majority of the voters."""
+        made = self.voters.at_majority(lambda folder: folder.put_if_absent(name, content, durable=durable))
+        return made[0]
+
+    def look_at_version(self, version: int, pace: Pace) -> bytes | None:
+        """Return the file of a version that a majority has."""
         del pace
-        version = _version(name)
-        if version is None:
-            try:
-                return self.read(name)
-            except FileNotFoundError:
-                return None
         if self.voters.now is None:
             return None
         found: Any = self.voters.decide(lambda voters: looking(version, voters))
         return None if found is None else bytes(found.data)
+
+    def first(self, name: str, read: Callable[[Storage], T]) -> T:
+        """Read a file at the first voter that has it."""
+        return self.voters.first(read, name)
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
@@ -225,18 +221,6 @@ class QuorumStore(Storage):
         if self.voters.now is not None:
             self.voters.at_majority(lambda each: each.make_folder(folder))
 
-    def size(self, name: str) -> int:
-        """Bytes of a file."""
-        return self.voters.first(lambda folder: folder.size(name), name)
-
-    def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
-        """Open a file for reading."""
-        return self.voters.first(lambda folder: folder.open_input(name, buffer_size), name)
-
-    def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
-        """Bytes of a file."""
-        return self.voters.first(lambda folder: folder.read_range(name, start, stop), name)
-
     # --- the rest of a store -------------------------------------------------------------------
 
     @property
@@ -252,11 +236,6 @@ class QuorumStore(Storage):
     def at(self, folder: str) -> Storage:
         """The store of a folder below, on the first voter: for those who look."""
         return self.voters.each()[0].at(folder)
-
-
-def _version(name: str) -> int | None:
-    """The version that a file commits; None for any other."""
-    return version_of(name.removeprefix(LOG)) if name.startswith(LOG) else None
 
 
 def _checkpoint_in(content: bytes) -> int:

@@ -1,140 +1,92 @@
-"""ReplicatedFiles: files that are no tables, such as staged records of transactions, kept at each replica of a table.
+"""Replicated files: files that are no tables, such as staged records of transactions, kept at each replica of a table.
 
 A decision names them, so they must be wherever the decision is: at all who are in sync of the table that has it.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
-from typing import Final
-
-import pyarrow as pa
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from kafkalike.model.clock import Clock
 from kafkalike.model.replication.registration import Replica
-from kafkalike.replication.tables.failover_storage import FailoverAccess, FailoverStorage
 from kafkalike.replication.tables.table_replicas import TableReplicas
-from kafkalike.storage.port import BufferedOutput, Coordination, Entry, Storage
+from kafkalike.storage.failover import FailoverStorage, FailoverWriter
+from kafkalike.storage.port import Coordination, Storage
+
+T = TypeVar("T")
 
 WAIT_SECONDS: Final = 0.05
 """Wait before a replica that gave no answer is asked again."""
 
 
-class ReplicatedFiles(FailoverStorage):
-    """A folder at each replica of a table that is in sync.
+class ReplicaWriter(FailoverWriter):
+    """Writes to the folder of each replica in sync; one that gives no answer for too long is taken out.
 
     Args:
         table: whose replicas.
         folder_of: a replica → the folder at its root.
+        is_there: whether a replica's root answers.
         clock: waiting.
-        coordination: the cluster's.
     """
 
     def __init__(
         self,
         table: TableReplicas,
         folder_of: Callable[[Replica], Storage],
+        is_there: Callable[[Replica], bool],
         clock: Clock,
-        coordination: Coordination,
     ) -> None:
         self._table = table
         self._folder_of = folder_of
+        self._is_there = is_there
         self._clock = clock
-        self._coordination = coordination
-        self.tasks = FailoverAccess(self._storages)
 
-    def _storages(self) -> Sequence[Storage]:
-        """The folder at each of them."""
-        return [self._folder_of(replica) for replica in self._table.in_sync()]
-
-    @property
-    def coordination(self) -> Coordination:  # type: ignore[override]
-        """The cluster's."""
-        return self._coordination
-
-    @property
-    def uri(self) -> str:
-        """The first one's; the table's name where nobody has it yet."""
-        found = self._storages()
-        return found[0].uri if found else self._table.uri
-
-    def folders(self) -> Sequence[str]:
-        """Names of the folders that one of them has."""
-        found: set[str] = set()
-        for store in self._storages():
-            with contextlib.suppress(OSError):
-                found.update(store.folders())
-        return sorted(found)
-
-    def at(self, folder: str) -> ReplicatedFiles:
-        """The same folder of each."""
-        return ReplicatedFiles(
-            self._table, lambda replica: self._folder_of(replica).at(folder), self._clock, self._coordination
+    def at(self, folder: str) -> ReplicaWriter:
+        """Return the writer of the same folder below each of them."""
+        return ReplicaWriter(
+            self._table, lambda replica: self._folder_of(replica).at(folder), self._is_there, self._clock
         )
 
-    def _everywhere(self, do: Callable[[Storage], object]) -> None:
-        """Do something at all in sync; one that gives no answer for too long is taken out.
+    def write(self, write: Callable[[Storage], T]) -> T | None:
+        """Write to all in sync.
 
         Raises:
             OSError: nobody else is in sync, or nobody can say so.
         """
-        done: set[Replica] = set()
+        answers: dict[Replica, T] = {}
         while True:
-            left = [replica for replica in self._table.in_sync() if replica not in done]
+            left = [replica for replica in self._table.in_sync() if replica not in answers]
             if not left:
-                return
+                return next(iter(answers.values()), None)
             try:
-                do(self._folder_of(left[0]))
+                answers[left[0]] = write(self._folder_of(left[0]))
             except OSError:
-                if self._folder_of(left[0]).is_there():  # type: ignore[attr-defined]
+                if self._is_there(left[0]):
                     raise
                 self._table.published.report(left[0])
                 self._clock.sleep(WAIT_SECONDS)
-            else:
-                done.add(left[0])
 
-    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
-        """Create a file at each, unless there is one; whether the first one had none."""
-        answers: list[bool] = []
-        self._everywhere(lambda store: answers.append(store.put_if_absent(name, content, durable=durable)))
-        return bool(answers) and answers[0]
 
-    def replace(self, name: str, content: bytes) -> None:
-        """Write a file at each."""
-        self._everywhere(lambda store: store.replace(name, content))
+def replicated_files(
+    table: TableReplicas,
+    folder_of: Callable[[Replica], Storage],
+    is_there: Callable[[Replica], bool],
+    clock: Clock,
+    coordination: Coordination,
+) -> FailoverStorage:
+    """Return the files of a folder that each replica in sync of a table has at its root.
 
-    def open_output(self, name: str) -> pa.NativeFile:
-        """A stream that makes a new file at each, when it is closed."""
-        folder = name.rpartition("/")[0]
-
-        def put(content: bytes) -> None:
-            if folder:
-                self.make_folder(folder)
-            self.replace(name, content)
-
-        return pa.PythonFile(BufferedOutput(put), "w")
-
-    def make_folder(self, folder: str) -> None:
-        """Make a folder at each."""
-        self._everywhere(lambda store: store.make_folder(folder))
-
-    def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
-        """Files that one of them has."""
-        found: dict[str, Entry] = {}
-        for store in self._storages():
-            try:
-                for entry in store.list(folder, deep=deep, after=after):
-                    found.setdefault(entry.name, entry)
-            except OSError:
-                continue
-        return list(found.values())
-
-    def remove(self, name: str, *, quietly: bool = False) -> None:
-        """Remove a file at each that answers."""
-        for storage in self._storages():
-            storage.remove(name, quietly=quietly)
-
-    def sync(self, name: str) -> None:
-        """Make a file survive a power failure at each."""
-        self._everywhere(lambda store: store.sync(name))
+    Args:
+        table: whose replicas.
+        folder_of: a replica → the folder at its root.
+        is_there: whether a replica's root answers.
+        clock: waiting.
+        coordination: the cluster's.
+    """
+    return FailoverStorage(
+        lambda: [folder_of(replica) for replica in table.in_sync()],
+        writer=ReplicaWriter(table, folder_of, is_there, clock),
+        coordination=coordination,
+        uri=table.uri,
+    )

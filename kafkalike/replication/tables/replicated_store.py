@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
-from kafkalike.delta.actions import version_of
+from kafkalike.delta.actions import log_name, version_of
 from kafkalike.delta.damage import DamagedFileError
 from kafkalike.delta.replica_files import MARK
 from kafkalike.model.brokers import by_turns, nearest_first
 from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.replication.registration import Replica
-from kafkalike.replication.tables.failover_storage import FailoverStorage
+from kafkalike.replication.tables.replicated_storage import LOG, ReplicatedStorage, version_in
 from kafkalike.replication.tables.table_replicas import TableReplicas
+from kafkalike.storage.failover import FailoverStorage, read_only
 from kafkalike.storage.port import (
-    NOW,
     BufferedOutput,
     Coordination,
     Entry,
@@ -45,7 +45,6 @@ T = TypeVar("T")
 
 Entries = list[Entry]
 
-LOG: Final = "_delta_log"
 _MARK: Final = MARK.rpartition("/")[2]
 
 
@@ -72,7 +71,7 @@ class ReplicatedScheduler(Scheduler):
 
     def is_past(self, name: str) -> bool:
         """Whether a version is published: a leader that is new may have begun at a checkpoint above it."""
-        version = _version(name)
+        version = version_in(name)
         return version is not None and self._table.replicas.published.has(version)
 
 
@@ -154,7 +153,7 @@ class ReplicatedCoordination(Coordination):
             leader.coordination.watch(folder, add)
 
 
-class ReplicatedStore(Storage):
+class ReplicatedStore(ReplicatedStorage):
     """One table with replicas.
 
     Args:
@@ -222,41 +221,40 @@ class ReplicatedStore(Storage):
         sent.__dict__.update(self.__dict__, _sent=True)
         return sent
 
-    def __reduce__(self) -> tuple[type[FailoverStorage], tuple[Sequence[Storage], int]]:
+    def __reduce__(self) -> tuple[Callable[..., FailoverStorage], tuple[Sequence[Storage], int]]:
         """Elsewhere it is read only: data files, from the near one, the leader, or another one that has them."""
         known, turns = self._with_data()
         stores = map(self.replicas.store_of, known)
-        return FailoverStorage, ([store.tasks.sendable(store) if self._sent else store for store in stores], turns)
+        return read_only, ([store.tasks.sendable(store) if self._sent else store for store in stores], turns)
 
     def _reader(self) -> FailoverStorage:
-        return FailoverStorage([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
+        return read_only([self.replicas.store_of(replica) for replica in self.replicas.in_sync()])
 
     # --- versions ------------------------------------------------------------------------------
 
-    def look(self, name: str, pace: Pace = NOW) -> bytes | None:
-        """Content of a file that may not be there yet."""
-        version = _version(name)
-        if version is None:
-            return super().look(name, pace)
+    def look_at_version(self, version: int, pace: Pace) -> bytes | None:
+        """Return the file of a version that is published."""
         found = self.replicas.published.look(version, pace)
         if self._lineage is None:
             self._lineage = self.replicas.published.lineage
         elif self._lineage != self.replicas.published.lineage:
             # What was read of the log that was given up does not count: all of it is read anew.
             self._lineage = self.replicas.published.lineage
-            raise DamagedFileError(self.uri, name, "its log was given up by an unclean election")
+            raise DamagedFileError(self.uri, log_name(version), "its log was given up by an unclean election")
         return found
 
-    def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
+    def put_version(self, version: int, content: bytes, *, durable: bool) -> bool:
         """Make a version with these bytes on all members of the chain, unless there is one."""
-        version = _version(name)
-        if version is None:
-            raise OSError(errno.EINVAL, f"{name} is no version of a table with replicas")
         return self.replicas.put(version, content, durable=durable)
+
+    def put_file(self, name: str, content: bytes, *, durable: bool) -> bool:
+        """Refuse it: data files come with their version."""
+        del content, durable
+        raise OSError(errno.EINVAL, f"{name} is no version of a table with replicas")
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files of a folder: of a log, the leader's; of data, all that some replica has."""
-        if folder == LOG or folder.startswith(f"{LOG}/"):
+        if f"{folder}/".startswith(LOG):
             return self._listed_log(folder, deep=deep, after=after)
         found: dict[str, Entry] = {}
         for store in self.answering():
@@ -293,9 +291,9 @@ class ReplicatedStore(Storage):
         made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return made
-        version = _version(name)
+        version = version_in(name)
         if version is None:
-            return self._from_any(name, lambda store: store.read(name))
+            return self.first(name, lambda store: store.read(name))
         found = self.look(name)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "there is no such version", f"{self.uri}/{name}")
@@ -306,25 +304,25 @@ class ReplicatedStore(Storage):
         made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return pa.BufferReader(made)
-        return self._from_any(name, lambda store: store.open_input(name, buffer_size))
+        return super().open_input(name, buffer_size)
 
     def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
         """Bytes of a file."""
         made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return pa.py_buffer(made[start:stop])
-        return self._from_any(name, lambda store: store.read_range(name, start, stop))
+        return super().read_range(name, start, stop)
 
     def size(self, name: str) -> int:
         """Bytes of a file."""
         made = self.replicas.roots.supplies.content_of(name)
         if made is not None:
             return len(made)
-        version = _version(name)
+        version = version_in(name)
         known = None if version is None else self.replicas.published.known(version)
         if known is not None:
             return len(known)
-        return self._from_any(name, lambda store: store.size(name))
+        return super().size(name)
 
     def _with_data(self) -> tuple[Sequence[Replica], int]:
         """Who is asked for a data file, in turn: who is near and in sync, the leader, others in sync, any member.
@@ -345,7 +343,7 @@ class ReplicatedStore(Storage):
         """Who is asked for a file, in turn."""
         return self.replicas.in_sync() if name.startswith(LOG) else by_turns(*self._with_data(), name)
 
-    def _from_any(self, name: str, read: Callable[[Storage], T]) -> T:
+    def first(self, name: str, read: Callable[[Storage], T]) -> T:
         """Ask for a file: a log file of the leader, a data file as `_with_data` says; then whoever comes next."""
         failed: OSError | None = None
         for replica in self._asked_for(name):
@@ -396,7 +394,7 @@ class ReplicatedStore(Storage):
     def remove(self, name: str, *, quietly: bool = False) -> None:
         """Remove a file on all roots that answer; a version is never taken back quietly."""
         self.replicas.roots.supplies.forget(name)
-        if quietly and _version(name) is not None:
+        if quietly and version_in(name) is not None:
             return
         for replica in self.replicas.members():
             store = self.replicas.store_of(replica)
@@ -414,11 +412,6 @@ class ReplicatedStore(Storage):
     def folders(self) -> Sequence[str]:
         """Names of the folders below."""
         return sorted({name for store in self.answering() for name in store.folders()})
-
-
-def _version(name: str) -> int | None:
-    folder, _, base = name.rpartition("/")
-    return version_of(base) if folder == LOG else None
 
 
 def _is_there(store: Storage) -> bool:
