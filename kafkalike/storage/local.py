@@ -18,9 +18,9 @@ from kafkalike.model.groups.sessions import Leases
 from kafkalike.storage.folder_probe import probe_folder
 from kafkalike.storage.footers.ends import LocalFile
 from kafkalike.storage.leases import LocalLeases
-from kafkalike.storage.locks.lock import TableLock
+from kafkalike.storage.locks.table_lock import TableLock
 from kafkalike.storage.port import Coordination, Entry, NotStoredError, Reach, Storage
-from kafkalike.storage.roots import allowed_network
+from kafkalike.storage.root_uri import allowed_network
 from kafkalike.storage.timeouts import PART_BYTES, extend_timeout
 
 if TYPE_CHECKING:

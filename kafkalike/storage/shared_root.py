@@ -14,13 +14,13 @@ from weakref import WeakValueDictionary
 
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.config.storage_options import StorageOptions
-from kafkalike.storage.impatient.client import ImpatientClient
-from kafkalike.storage.looks import Looks
+from kafkalike.storage.impatient_client import ImpatientClient
 from kafkalike.storage.object_client import ObjectClient, check_process
 from kafkalike.storage.object_leases import ObjectLeases
 from kafkalike.storage.object_root import ObjectRoot
 from kafkalike.storage.probe import Proof, probe
-from kafkalike.storage.queue import Queues
+from kafkalike.storage.shared_poll import Looks
+from kafkalike.storage.thread_queue import Queues
 
 LEASES: Final = "__leases"
 """Folder of the heartbeats of group members."""

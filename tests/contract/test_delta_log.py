@@ -30,7 +30,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK, SystemClock
 from kafkalike.model.names import TopicName
 from kafkalike.model.record_batch import TxnId
 from kafkalike.producer import KafkaProducer
-from kafkalike.storage.locks.lock import TableLock
+from kafkalike.storage.locks.table_lock import TableLock
 from kafkalike.storage.memory import MemoryStorage
 from kafkalike.storage.parquet import open_parquet
 from tests.tools.clusters import on_disk

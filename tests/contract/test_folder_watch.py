@@ -25,7 +25,7 @@ from kafkalike.log.group.membership import GroupStore
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
-from kafkalike.storage import roots
+from kafkalike.storage import root_uri as roots
 from kafkalike.storage.memory import MemoryStorage
 from tests.tools.clusters import on_three_disks
 from tests.tools.instructions import interrupted_at

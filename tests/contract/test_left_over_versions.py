@@ -33,7 +33,7 @@ from kafkalike.model.replication.log_spans import Span
 from kafkalike.model.replication.registration import FellBehindError, Replica, ReplicaError
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.tables import replica_logs
-from kafkalike.replication.tables.replicated_store import ReplicatedStore
+from kafkalike.replication.tables.chain_storage import ChainStorage
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import Storage
 from tests.tools.away import away, back
@@ -595,10 +595,10 @@ def test_a_former_head_gets_no_checkpoint_of_what_it_does_not_have(
     for number in range(12):
         roots.append(str(number))
     version = roots.log().version + 1
-    copies = ReplicatedStore.answering
+    copies = ChainStorage.answering
     slept: list[int] = []
 
-    def asked(self: ReplicatedStore) -> Any:
+    def asked(self: ChainStorage) -> Any:
         found = copies(self)
         if self.uri.endswith("__cluster_metadata") or slept:
             return found
@@ -611,7 +611,7 @@ def test_a_former_head_gets_no_checkpoint_of_what_it_does_not_have(
     log = cluster.log("t")
     assert isinstance(log, TopicLog)
     with monkeypatch.context() as patch:
-        patch.setattr(ReplicatedStore, "answering", asked)
+        patch.setattr(ChainStorage, "answering", asked)
         patch.setattr(log_cleaner, "INTERVAL", 1)
         patch.setattr(log_cleaner, "load_snapshot", lambda files, _: load_snapshot(files, version))
         log.clean_log()

@@ -7,7 +7,7 @@ import pytest
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.connect import connect, connect_to_write
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
-from kafkalike.storage.roots import file_system_type, is_network_file_system, normalise_root
+from kafkalike.storage.root_uri import file_system_type, is_network_file_system, normalise_root
 
 
 @pytest.mark.parametrize(

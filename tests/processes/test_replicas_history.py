@@ -25,8 +25,8 @@ from kafkalike.delta.actions import log_name
 from kafkalike.delta.layout import CLUSTER_METADATA
 from kafkalike.delta.table_loader import load_table
 from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.replication.cluster.cluster_storage import folder_of
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
-from kafkalike.replication.cluster.roots import folder_of
 from tests.jepsen.history import Recorder, judge
 from tests.tools.children import Child
 from tests.tools.hanging import can_hang

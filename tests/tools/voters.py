@@ -19,7 +19,7 @@ from kafkalike.model.metadata_rows import MetadataRow, topic_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 from kafkalike.replication.cluster.voters import found_voter
-from kafkalike.replication.tables.quorum_store import QuorumStore
+from kafkalike.replication.tables.quorum_storage import QuorumStorage
 from kafkalike.replication.tables.voter_files import Voter
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import NotStoredError, Storage
@@ -139,7 +139,7 @@ class VoterClient:
 
     def __init__(self, roots: Mapping[int, Storage], clock: Clock = SYSTEM_CLOCK) -> None:
         folders = {broker: root.at(CLUSTER_METADATA) for broker, root in roots.items()}
-        self.store = QuorumStore(folders, lambda voter: QuickStore(voter.uri).at(CLUSTER_METADATA), clock)
+        self.store = QuorumStorage(folders, lambda voter: QuickStore(voter.uri).at(CLUSTER_METADATA), clock)
         table: RowTable[ClusterState, MetadataRow] = RowTable(
             _Root(self.store), CLUSTER_METADATA, METADATA_SCHEMA, MetadataRow, ClusterState, clock=clock
         )
@@ -214,7 +214,7 @@ class VoterFolders:
 class _Root(LocalStorage):
     """A root whose metadata are elsewhere."""
 
-    def __init__(self, table: QuorumStore) -> None:
+    def __init__(self, table: QuorumStorage) -> None:
         super().__init__(table.uri, UnqueuedCoordination(table.uri))
         self._table = table
 

@@ -18,8 +18,8 @@ from kafkalike.delta.table_state import TableState
 from kafkalike.delta.tailed_table import FAR_RECHECK_SECONDS
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.storage.looks import Looks
 from kafkalike.storage.port import NOW, Pace, Storage
+from kafkalike.storage.shared_poll import Looks
 from tests.tools.far import RemoteScheduler
 from tests.tools.scripted_store import ScriptedStore, SleptClock
 from tests.unit.test_table_steps import Appends, World, segment_of

@@ -4,7 +4,7 @@ import pytest
 
 from kafkalike.delta.layout import is_folder_of, location_in
 from kafkalike.model.replication.registration import Replica
-from kafkalike.replication.cluster.roots import folder_of, replica_in
+from kafkalike.replication.cluster.cluster_storage import folder_of, replica_in
 
 
 @pytest.mark.parametrize("location", ["t", "t~0123456789abcdef0123456789abcdef", "t~01234567890123456789012345678901"])

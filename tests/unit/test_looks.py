@@ -7,9 +7,8 @@ import threading
 import pytest
 
 from kafkalike.admin.testing import ManualClock
-from kafkalike.storage.looks import Looks
-from kafkalike.storage.pace import SHORTEST_SECONDS, pause_seconds
 from kafkalike.storage.port import NOW, Pace
+from kafkalike.storage.shared_poll import SHORTEST_SECONDS, Looks, pause_seconds
 
 TAIL = Pace(longest=1.0)
 

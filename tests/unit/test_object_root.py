@@ -5,7 +5,7 @@ import pytest
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
 from kafkalike.model.config.storage_options import StorageOptions
 from kafkalike.storage.object_root import object_root
-from kafkalike.storage.roots import normalise_root
+from kafkalike.storage.root_uri import normalise_root
 
 AZURE = "abfss://box@acct.dfs.core.windows.net/a/b"
 

@@ -1,4 +1,4 @@
-"""Silence: who asks a storage that gives no answer is refused at once, until it answers."""
+"""CircuitBreaker: who asks a storage that gives no answer is refused at once, until it answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kafkalike.admin.testing import ManualClock
-from kafkalike.storage.impatient.silence import RETRY_SECONDS, Silence
+from kafkalike.storage.circuit_breaker import RETRY_SECONDS, CircuitBreaker
 from kafkalike.storage.port import NotStoredError
 
 
@@ -20,7 +20,7 @@ class Storage:
         self.answers = True
         self.asked = 0
         self.given: list[Callable[[], None]] = []
-        self.silence = Silence("s3://b/log", self.ask, self.begin, self.clock)
+        self.silence = CircuitBreaker("s3://b/log", self.ask, self.begin, self.clock)
 
     def ask(self) -> None:
         self.asked += 1
@@ -106,7 +106,7 @@ def test_an_answer_to_a_later_request_counts_more_than_an_earlier_silence() -> N
 
 def test_where_no_thread_can_be_had_it_is_asked_by_the_next_one() -> None:
     storage = Storage()
-    silence = Silence("s3://b/log", storage.ask, lambda _: None, storage.clock)
+    silence = CircuitBreaker("s3://b/log", storage.ask, lambda _: None, storage.clock)
     silence.missed(0.5)
     storage.clock.sleep(1)
 

@@ -47,7 +47,7 @@ from kafkalike.model.names import TopicName, check_topic_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import Storage
-from kafkalike.storage.roots import normalise_root
+from kafkalike.storage.root_uri import normalise_root
 
 if TYPE_CHECKING:
     # These are loaded by what needs them: many programs look at the metadata of a local root and go.

@@ -10,9 +10,9 @@ from kafkalike.model.clock import Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.metadata_rows import MetadataRow
+from kafkalike.replication.cluster.cluster_storage import ClusterStorage
 from kafkalike.replication.cluster.controller import MetadataController, StaleReadControlLog
 from kafkalike.replication.cluster.root_resolver import RootResolver
-from kafkalike.replication.cluster.roots import SeveralRoots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class BrokerContext:
 
     root: str
     """What it is called."""
-    store: SeveralRoots
+    store: ClusterStorage
     places: RootResolver
     """Opens roots."""
     metadata: StaleReadControlLog[ClusterState, MetadataRow]

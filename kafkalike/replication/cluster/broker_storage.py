@@ -23,14 +23,14 @@ from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.replication.cluster.root_sign import SIGN_SECONDS, Founding, check_sign, opened_root
 from kafkalike.storage.local import LOCKS, LocalStorage
-from kafkalike.storage.locks.lock import TableLock
+from kafkalike.storage.locks.table_lock import TableLock
 from kafkalike.storage.locks.try_lock import try_lock
 from kafkalike.storage.port import NOW, Coordination, Entry, Pace, Reach, Storage, TaskAccess
 from kafkalike.storage.timeouts import Handle, TimedCalls, TimedFile, calls_of
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
-    from kafkalike.storage.impatient.client import ImpatientClient
+    from kafkalike.storage.impatient_client import ImpatientClient
 
 T = TypeVar("T")
 

@@ -24,11 +24,11 @@ from kafkalike.model.replication.registers import (
 )
 from kafkalike.model.replication.registration import Registration, Replica, without
 from kafkalike.model.replication.takeover import OtherTakeoverError, TakeoverResult, VoterSet, taking_over
+from kafkalike.replication.cluster.cluster_storage import replica_in
 from kafkalike.replication.cluster.controller import registered_row
 from kafkalike.replication.cluster.epoch_marker import is_unregistered, state_in
 from kafkalike.replication.cluster.mirror_store import mirror_at
 from kafkalike.replication.cluster.root_sign import sign_of
-from kafkalike.replication.cluster.roots import replica_in
 from kafkalike.replication.tables.voter_files import Voter
 from kafkalike.replication.tables.voter_roots import VoterRoots
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.metadata_rows import MetadataRow
     from kafkalike.replication.cluster.broker_context import BrokerContext
-    from kafkalike.replication.tables.quorum_store import QuorumStore
+    from kafkalike.replication.tables.quorum_storage import QuorumStorage
     from kafkalike.storage.port import Storage
 
 
@@ -71,7 +71,7 @@ class Recoveries:
 
     def __init__(self, cluster: BrokerContext) -> None:
         self._cluster = cluster
-        self._store: QuorumStore = cluster.store.metadata_root.table
+        self._store: QuorumStorage = cluster.store.metadata_root.table
         self._known = self._store.voters
         self._folders: dict[int, Sequence[str]] = {}
         """What roots have, by broker: nobody else changes anything while others take over."""

@@ -31,8 +31,8 @@ from kafkalike.model.replication.registration import (
 )
 from kafkalike.model.replication.replica_effects import Act, End, NewLife
 from kafkalike.model.replication.replica_protocol import Seen, appending
+from kafkalike.replication.cluster.cluster_storage import replica_in
 from kafkalike.replication.cluster.epoch_marker import configuration_in
-from kafkalike.replication.cluster.roots import replica_in
 
 if TYPE_CHECKING:
     from kafkalike.model.brokers import ReplicatedTable

@@ -30,6 +30,7 @@ from kafkalike.model.metadata_rows import MetadataRow, broker_row
 from kafkalike.replication.cluster.broker_context import BrokerContext
 from kafkalike.replication.cluster.broker_storage import BrokerStorage
 from kafkalike.replication.cluster.brokers import Brokers
+from kafkalike.replication.cluster.cluster_storage import ClusterStorage
 from kafkalike.replication.cluster.controller import MetadataController, Place, StaleReadControlLog
 from kafkalike.replication.cluster.epoch_marker import configuration_in, seal_table
 from kafkalike.replication.cluster.format_storage import find_cluster, found_cluster
@@ -37,7 +38,6 @@ from kafkalike.replication.cluster.mirror_store import mirror_at, mirrors_broker
 from kafkalike.replication.cluster.placement import Placement
 from kafkalike.replication.cluster.root_resolver import RootResolver, is_folder
 from kafkalike.replication.cluster.root_sign import Founding, Sign
-from kafkalike.replication.cluster.roots import SeveralRoots
 from kafkalike.replication.cluster.topic_tables import ReplicatedTopicTables
 from kafkalike.replication.cluster.voters import first_voters, metadata_root
 from kafkalike.storage.timeouts import calls_of
@@ -65,7 +65,7 @@ class ReplicatedCluster(Cluster):
         read_from: where data files are read first.
     """
 
-    store: SeveralRoots
+    store: ClusterStorage
     metadata: StaleReadControlLog[ClusterState, MetadataRow]
     metadata_properties = METADATA_TABLE_PROPERTIES | {ROOT_FORMAT: SEVERAL_ROOTS}
     several = True
@@ -99,7 +99,7 @@ class ReplicatedCluster(Cluster):
             self._choose_voters(settings)
         for root in filter(is_folder, roots.values()):
             calls_of(root).set_lag(lag_ms)
-        several = SeveralRoots(
+        several = ClusterStorage(
             stores,
             metadata_root(stores, lambda uri: places.broker(uri, founding), clock),
             clock=clock,

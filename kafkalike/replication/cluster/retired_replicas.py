@@ -16,8 +16,8 @@ from kafkalike.model.brokers import REPLICAS, ReplicatedTable
 from kafkalike.model.metadata_rows import parse_row
 from kafkalike.model.replication.isr_changes import giving_up
 from kafkalike.model.replication.registration import Replica, ReplicaError
+from kafkalike.replication.cluster.cluster_storage import replica_in
 from kafkalike.replication.cluster.epoch_marker import configuration_in
-from kafkalike.replication.cluster.roots import replica_in
 
 if TYPE_CHECKING:
     from kafkalike.replication.cluster.broker_context import BrokerContext

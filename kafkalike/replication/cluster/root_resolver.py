@@ -13,7 +13,7 @@ from kafkalike.model.config.storage_options import SentOptions, StorageOptions
 from kafkalike.replication.cluster.broker_storage import BrokerStorage, BucketRoot, FolderRoot
 from kafkalike.replication.cluster.root_sign import Founding, Sign, sign_of
 from kafkalike.storage.local import LocalStorage
-from kafkalike.storage.roots import normalise_root
+from kafkalike.storage.root_uri import normalise_root
 from kafkalike.storage.timeouts import calls_of
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.metadata_rows import replicas_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.replication.cluster.broker_storage import LONG
+from kafkalike.replication.cluster.cluster_storage import ClusterStorage, folder_of
 from kafkalike.replication.cluster.controller import FixedController
 from kafkalike.replication.cluster.mirror_store import mirrors_broker
 from kafkalike.replication.cluster.root_resolver import is_folder
-from kafkalike.replication.cluster.roots import SeveralRoots, folder_of
 from kafkalike.replication.tables.table_replicas import TableReplicas
 from kafkalike.storage.timeouts import calls_of
 
@@ -67,7 +67,7 @@ class ReplicatedTopicTables:
 
     def __init__(
         self,
-        store: SeveralRoots,
+        store: ClusterStorage,
         clock: Clock,
         placement: Placement,
         metadata: StaleReadControlLog[ClusterState, MetadataRow],

@@ -11,7 +11,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.replication.registers import UnreachableVoterError
 from kafkalike.model.replication.takeover import OpenVoter, PutMark, VoterSet
 from kafkalike.replication.cluster.broker_storage import BrokerStorage
-from kafkalike.replication.tables.quorum_store import QuorumStore
+from kafkalike.replication.tables.quorum_storage import QuorumStorage
 from kafkalike.replication.tables.voter_files import Voter
 from kafkalike.replication.tables.voter_roots import VoterRoots
 from kafkalike.storage.port import Storage
@@ -27,7 +27,7 @@ class Voters:
         table: what they have in common.
     """
 
-    def __init__(self, table: QuorumStore) -> None:
+    def __init__(self, table: QuorumStorage) -> None:
         self.table = table
 
     @property
@@ -79,7 +79,7 @@ def metadata_root(
         return broker_at(voter.uri).at(CLUSTER_METADATA)
 
     folders = {broker: root.at(CLUSTER_METADATA) for broker, root in roots.items()}
-    return Voters(QuorumStore(folders, opened, clock))
+    return Voters(QuorumStorage(folders, opened, clock))
 
 
 def found_voter(root: Storage, broker: int, where: Mapping[int, str], voters: Collection[int]) -> None:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from kafkalike.storage.locks.lock import TURN, file_of_lock
+from kafkalike.storage.locks.table_lock import TURN, file_of_lock
 from kafkalike.storage.timeouts import Handle, TimedCalls
 
 FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC

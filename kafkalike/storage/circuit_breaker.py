@@ -1,4 +1,4 @@
-"""Silence: whether a storage that is far answers; while it does not, nobody waits for it.
+"""CircuitBreaker: whether a storage that is far answers; while it does not, nobody waits for it.
 
 The first request that gets no answer takes some seconds. Others are refused at once from then on, and a thread asks the
 storage now and then, so that no caller waits for it to be back.
@@ -19,7 +19,7 @@ RETRY_SECONDS: Final = 0.5
 """How long nobody asks a storage that gave no answer."""
 
 
-class Silence:
+class CircuitBreaker:
     """Whether one storage answers, as far as this process knows. Thread-safe.
 
     Args:

@@ -14,7 +14,7 @@ import obstore
 
 from kafkalike.model.clock import SYSTEM_CLOCK, time_left
 from kafkalike.model.config.storage_options import StorageOptions
-from kafkalike.storage.impatient.silence import Silence
+from kafkalike.storage.circuit_breaker import CircuitBreaker
 from kafkalike.storage.object_client import PATIENCE, RETRIES, Client, ObjectClient
 from kafkalike.storage.object_root import ObjectRoot
 
@@ -47,7 +47,7 @@ class ImpatientClient(ObjectClient):
         self, root: ObjectRoot, options: StorageOptions, begin: Callable[[Callable[[], None]], object | None]
     ) -> None:
         super().__init__(root, options)
-        self._silence = Silence(self.uri, self._ask, begin)
+        self._silence = CircuitBreaker(self.uri, self._ask, begin)
 
     def silent_seconds(self) -> float:
         """For how long the storage has given no answer; 0 where it answers, as far as is known."""

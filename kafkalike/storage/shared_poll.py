@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.storage.pace import pause_seconds
 from kafkalike.storage.port import Pace
 
 KNOWN_SECONDS: Final = 10.0
@@ -167,3 +166,21 @@ class Looks:
         folder.found.move_to_end(name)
         while len(folder.found) > KNOWN_FILES:
             folder.found.popitem(last=False)
+
+
+SHORTEST_SECONDS: Final = 0.05
+"""Between two looks right after something new."""
+
+SHARE: Final = 5.0
+"""A look comes after this part of the time in which nothing came: so a record waits for a fifth of the pause before it
+at most, and some twenty looks lead from the fastest pace to one a second."""
+
+
+def pause_seconds(idle: float, longest: float) -> float:
+    """Seconds between two looks for something new.
+
+    Args:
+        idle: seconds since something new was seen the last time.
+        longest: most seconds between two looks; below `SHORTEST_SECONDS` it is what counts.
+    """
+    return min(longest, max(SHORTEST_SECONDS, idle / SHARE))

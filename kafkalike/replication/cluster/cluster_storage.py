@@ -1,4 +1,4 @@
-"""SeveralRoots: the roots of a cluster as one store: a table is where it is registered, all else where it fits."""
+"""ClusterStorage: the roots of a cluster as one store: a table is where it is registered, all else where it fits."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from kafkalike.replication.cluster.broker_storage import BrokerStorage
 from kafkalike.replication.cluster.mirror_store import MirrorStore, mirror_at
 from kafkalike.replication.cluster.several_leases import SeveralLeases
 from kafkalike.replication.cluster.voters import Voters
+from kafkalike.replication.tables.chain_storage import ChainStorage
 from kafkalike.replication.tables.replica_registry import TableController
 from kafkalike.replication.tables.replicated_files import replicated_files
-from kafkalike.replication.tables.replicated_store import ReplicatedStore
 from kafkalike.replication.tables.table_replicas import TableReplicas
 from kafkalike.storage.port import NOW, Coordination, Entry, Pace, Reach, Scheduler, Storage, TaskAccess
 
@@ -60,7 +60,7 @@ class ClusterScheduler(Scheduler):
         cluster: the roots.
     """
 
-    def __init__(self, cluster: SeveralRoots) -> None:
+    def __init__(self, cluster: ClusterStorage) -> None:
         self._cluster = cluster
 
     @property
@@ -85,7 +85,7 @@ class ClusterAccess(TaskAccess):
         to_send: URIs → what other processes need to open them; None where these are folders.
     """
 
-    def __init__(self, cluster: SeveralRoots, to_send: Callable[[list[str]], SentOptions | None]) -> None:
+    def __init__(self, cluster: ClusterStorage, to_send: Callable[[list[str]], SentOptions | None]) -> None:
         self._cluster = cluster
         self.to_send = to_send
 
@@ -125,7 +125,7 @@ class ClusterCoordination(Coordination):
         clock: time.
     """
 
-    def __init__(self, cluster: SeveralRoots, clock: Clock) -> None:
+    def __init__(self, cluster: ClusterStorage, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
 
@@ -183,7 +183,7 @@ class ClusterCoordination(Coordination):
         return self._clock.now_ms() * 1_000_000
 
 
-class SeveralRoots(Storage):
+class ClusterStorage(Storage):
     """The roots of a cluster. Thread-safe.
 
     Args:
@@ -251,7 +251,7 @@ class SeveralRoots(Storage):
 
     def __repr__(self) -> str:
         """For error messages."""
-        return f"SeveralRoots({[root.uri for root in self.roots.values()]!r})"
+        return f"ClusterStorage({[root.uri for root in self.roots.values()]!r})"
 
     def wait_for(self, lag_ms: int) -> None:
         """Take note of a changed `replica.lag.time.max.ms`."""
@@ -356,7 +356,7 @@ class SeveralRoots(Storage):
         return table.at(rest) if rest else table
 
     def _table(self, location: str) -> Storage:
-        table = ReplicatedStore(self.replicas(location), self, self._is_near, striped=self._striped)
+        table = ChainStorage(self.replicas(location), self, self._is_near, striped=self._striped)
         state = self._known()
         mirror = None if location in CONTROL_TABLES else mirror_at(state, location)
         placed = state.replicas.get(location)
@@ -370,9 +370,9 @@ class SeveralRoots(Storage):
         first, _, rest = name.partition("/")
         return (self.at(first), rest) if rest else (self.first(), name)
 
-    def sendable(self) -> SeveralRoots:
+    def sendable(self) -> ClusterStorage:
         """Return a storage that another process opens anew, with the credentials of the roots."""
-        sent = object.__new__(SeveralRoots)
+        sent = object.__new__(ClusterStorage)
         sent.__dict__.update(self.__dict__, _sent=True)
         return sent
 

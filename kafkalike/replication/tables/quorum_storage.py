@@ -1,4 +1,4 @@
-"""QuorumStore: the table of metadata on several voters as one store: a version is what a majority of them has decided.
+"""Quorum storage: the table of metadata on several voters as one storage: a version is what a majority has decided.
 
 `put_if_absent` of a version's file is a decision (`kafkalike.model.replication.quorum_protocol`). What is shown, or
 told to be done, is at a majority. Data files are at a majority before a version can name them. Checkpoints and clean-up
@@ -45,7 +45,7 @@ class QuorumAccess(TaskAccess):
         return self._voters.each()
 
 
-class QuorumStore(ReplicatedStorage):
+class QuorumStorage(ReplicatedStorage):
     """The folder `__cluster_metadata` of a cluster with several voters. Thread-safe.
 
     Args:
@@ -61,7 +61,7 @@ class QuorumStore(ReplicatedStorage):
 
     def __repr__(self) -> str:
         """For error messages."""
-        return f"QuorumStore({[folder.uri for folder in self.voters.folders.values()]!r})"
+        return f"QuorumStorage({[folder.uri for folder in self.voters.folders.values()]!r})"
 
     def mark_observers(self) -> None:
         """Tell those that have no vote, and answer, who votes, and give them a copy."""

@@ -1,4 +1,4 @@
-"""ReplicatedStore: a table's replicas on several roots as one store, which `Table` and all that read it take for one.
+"""ChainStorage: a table's replicas on several roots as one store, which `Table` and all that read it take for one.
 
 A version is made and seen by the courses of `kafkalike.model.replication`. A data file is kept in memory until its
 version is put: then each member gets it before the first one says that the version is there. What is published can be
@@ -55,7 +55,7 @@ class ReplicatedScheduler(Scheduler):
         table: the table.
     """
 
-    def __init__(self, table: ReplicatedStore) -> None:
+    def __init__(self, table: ChainStorage) -> None:
         self._table = table
 
     @property
@@ -82,7 +82,7 @@ class ReplicatedAccess(TaskAccess):
         table: the table.
     """
 
-    def __init__(self, table: ReplicatedStore) -> None:
+    def __init__(self, table: ChainStorage) -> None:
         self._table = table
 
     def sendable(self, storage: Storage) -> Storage:
@@ -114,7 +114,7 @@ class ReplicatedCoordination(Coordination):
         table: the table.
     """
 
-    def __init__(self, table: ReplicatedStore) -> None:
+    def __init__(self, table: ChainStorage) -> None:
         self._table = table
         self._root = table.root.coordination
 
@@ -153,7 +153,7 @@ class ReplicatedCoordination(Coordination):
             leader.coordination.watch(folder, add)
 
 
-class ReplicatedStore(ReplicatedStorage):
+class ChainStorage(ReplicatedStorage):
     """One table with replicas.
 
     Args:
@@ -183,7 +183,7 @@ class ReplicatedStore(ReplicatedStorage):
 
     def __repr__(self) -> str:
         """For error messages."""
-        return f"ReplicatedStore({self.uri!r})"
+        return f"ChainStorage({self.uri!r})"
 
     @property
     def uri(self) -> str:
@@ -215,9 +215,9 @@ class ReplicatedStore(ReplicatedStorage):
         """A folder of the leader's replica."""
         return self._reader().at(folder)
 
-    def sendable(self) -> ReplicatedStore:
+    def sendable(self) -> ChainStorage:
         """Return the table with the credentials of its roots; another process gets one that reads, see `__reduce__`."""
-        sent = object.__new__(ReplicatedStore)
+        sent = object.__new__(ChainStorage)
         sent.__dict__.update(self.__dict__, _sent=True)
         return sent
 
@@ -368,11 +368,11 @@ class ReplicatedStore(ReplicatedStorage):
 
     def copy(self, source: str, target: Storage, name: str) -> bool:
         """Give a file to another store; to another table with replicas, on each root beside this one's replica."""
-        if isinstance(target, ReplicatedStore):
+        if isinstance(target, ChainStorage):
             return target._take(self, source, name)  # noqa: SLF001 - another of the same class
         return super().copy(source, target, name)
 
-    def _take(self, origin: ReplicatedStore, source: str, name: str) -> bool:
+    def _take(self, origin: ChainStorage, source: str, name: str) -> bool:
         """Give each member a file of another table: its root shares or copies it, or another root's is brought.
 
         Returns:

@@ -1,1 +1,0 @@
-"""Impatient: requests to an object store that may not answer: they are given up after a while, as others may."""
