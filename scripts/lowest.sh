@@ -11,6 +11,6 @@ mkdir -p build
 # What tests need besides, in versions of today.
 "$uv" pip install --quiet --python "$home/bin/python" -r build/lowest.txt \
     'avro>=1.12' chispa 'confluent-kafka[avro,json,protobuf,schemaregistry]' 'deltalake>=1.6,<2' grpcio-tools hypothesis \
-    polars psutil 'pytest>=9' pytest-randomly pytest-timeout pytest-xdist
-KAFKALIKE_TESTS=quick "$home/bin/python" -m pytest -n 2 -q \
+    polars psutil python-schema-registry-client 'pytest>=9' pytest-randomly pytest-timeout pytest-xdist pyyaml
+KAFKALIKE_TESTS=quick "$home/bin/python" -m pytest -n 2 -q -W ignore::DeprecationWarning \
     -m "not (slow or soak or objects or full or spark or processes or e2e)" tests/unit tests/contract
