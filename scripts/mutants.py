@@ -94,7 +94,7 @@ PARTS: Final[Mapping[str, Part]] = {
         ),
     ),
     "dead-letters": Part(
-        modules=("kafkalike/model/dead_letters/*.py",),
+        modules=("kafkalike/model/dead_letter.py",),
         tests=_unit("held_letters", "replayed_letters"),
     ),
     "replication": Part(
@@ -112,19 +112,19 @@ PARTS: Final[Mapping[str, Part]] = {
         without="taken_away",
     ),
     "corrections": Part(
-        modules=("kafkalike/model/corrections/*.py",),
+        modules=("kafkalike/model/maintenance/purge_certificate.py", "kafkalike/model/maintenance/record_removal.py"),
         tests=_unit("removal"),
     ),
     "brokers": Part(
-        modules=("kafkalike/model/brokers/*.py",),
+        modules=("kafkalike/model/brokers.py",),
         tests=_unit("brokers"),
     ),
     "mirrors": Part(
-        modules=("kafkalike/model/mirrors/*.py", "kafkalike/model/mirror.py"),
+        modules=("kafkalike/model/mirror.py", "kafkalike/model/mirror_offsets.py"),
         tests=_unit("mirror_rules"),
     ),
     "model": Part(
-        modules=("kafkalike/model/*.py", "kafkalike/model/groups/*.py"),
+        modules=("kafkalike/model/*.py", "kafkalike/model/groups/*.py", "kafkalike/model/maintenance/*.py"),
         tests=_unit(
             "assignment",
             "assignors",

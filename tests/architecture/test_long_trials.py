@@ -3,6 +3,10 @@
 import re
 from pathlib import Path
 
+import pytest
+
+from scripts import mutants
+from tests.tools.interrupted_lines import TRACED
 from tests.tools.kinds import ABOVE_THE_LOG
 
 PROJECT = Path(__file__).parents[2]
@@ -35,3 +39,14 @@ def test_files_whose_cases_over_three_roots_only_test_all_runs_are_there() -> No
 
     assert files >= ABOVE_THE_LOG
     assert '-m "not soak and not objects"' in (PROJECT / "Makefile").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("part", mutants.PARTS)
+def test_modules_and_tests_of_each_part_of_the_mutants_are_there(part: str) -> None:
+    named = [*mutants.PARTS[part].modules, *mutants.PARTS[part].tests]
+
+    assert [name for name in named if not any(PROJECT.glob(name))] == []
+
+
+def test_code_that_is_interrupted_line_by_line_is_there() -> None:
+    assert [place for place in TRACED if not Path(place).exists()] == []

@@ -17,7 +17,7 @@ from tests.tools.effort import examples
 from tests.tools.interrupted_lines import interrupted
 
 PACKAGE = Path(kafkalike.__file__).parent
-CODE = (f"{PACKAGE}/consumer/", f"{PACKAGE}/group/")
+CODE = (f"{PACKAGE}/consumer/", f"{PACKAGE}/log/group/")
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 WRITTEN = {T0: [b"a0", b"a1", b"a2"], T1: [b"b0", b"b1", b"b2"]}
 

@@ -31,7 +31,14 @@ from tests.tools.records import all_records, batch, make_topic, open_log
 # A file that a Ctrl-C leaves open is closed by the collector, which pytest takes for a leak.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-STATE = ("kafkalike/log/", "kafkalike/model/")
+STATE = (
+    "kafkalike/delta/",
+    "kafkalike/log/",
+    "kafkalike/maintenance/",
+    "kafkalike/model/",
+    "kafkalike/replication/",
+    "kafkalike/storage/",
+)
 """Where lines are counted: all code that keeps what a client knows of the tables."""
 
 STEP = examples(1, 7)

@@ -12,7 +12,7 @@ from typing import Any
 import kafkalike
 
 HOME = Path(kafkalike.__file__).parent
-TRACED = (f"{HOME / 'producer'}", f"{HOME / 'latch.py'}")
+TRACED = (f"{HOME / 'producer'}", f"{HOME / 'model' / 'concurrency.py'}")
 
 
 class Interrupted(BaseException):
