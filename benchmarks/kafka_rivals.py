@@ -27,7 +27,7 @@ from benchmarks.harness import Figure, Report, percentile, ratio, rounds
 from benchmarks.kafka_broker import broker, log_bytes
 from kafkalike import KafkaProducer
 from kafkalike.connect import connect
-from kafkalike.spark import read, read_stream, session, write
+from kafkalike.spark import ProducerOptions, read, read_stream, session, write
 from kafkalike.spark.jvm.jars import delta_jar_conf
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def writing(sides: Sides, frame: DataFrame, report: Report, runs: int) -> None:
         "tuned": lambda: sides.kafka_write(frame, next(left["tuned"]), TUNED_WRITE),
     }
     line(report, f"write {sides.rows:,}", rivals, sides.rows, "<= 1.0 x", runs)
-    write(frame, small, sides.root, compression_type="zstd")
+    write(frame, small, sides.root, producer_options=ProducerOptions(compression_type="zstd"))
     sides.kafka_write(frame, small, {**TUNED_WRITE, "kafka.compression.type": "zstd"})
     own = sum(cluster.disk_usage(small).values()) / sides.rows
     other = log_bytes(sides.logs, small) / sides.rows

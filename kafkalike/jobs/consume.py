@@ -107,7 +107,7 @@ def main(
         cluster,
         starting=None if starting is None else parse_offsets(starting, topic),
         ending=parse_offsets(ending_offsets, topic),
-        at=at,
+        as_of=at,
         group=group,
         decoding=decoding,
         errors=errors,

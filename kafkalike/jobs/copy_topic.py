@@ -20,7 +20,7 @@ from kafkalike.cli.jobs.job import (
     watch,
 )
 from kafkalike.cli.options import bootstrap_option, command_config_option
-from kafkalike.spark import write_stream
+from kafkalike.spark import QueryOptions, write_stream
 
 UNCHANGED = ("key", "value", "headers", "timestamp")
 
@@ -91,8 +91,7 @@ def main(
         cluster_of(bootstrap_server, command_config),
         checkpoint=checkpoint,
         available_now=available_now,
-        processing_time=interval,
-        query_name=f"copy {source}",
+        query_options=QueryOptions(processing_time=interval, query_name=f"copy {source}"),
         txn_id=txn_id,
         group_id=group,
         group_bootstrap_servers=None if group is None else read,

@@ -67,7 +67,7 @@ def main(
         mode=mode,
         starting=parse_offsets(starting_offsets, topic),
         ending=parse_offsets(ending_offsets, topic),
-        at=at,
+        as_of=at,
     )
     click.echo(report({"records": done.records}, done.ranges, as_json=as_json))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Any
 
 import click
 
@@ -15,7 +14,7 @@ from kafkalike.cli.jobs.job import cluster_of, pairs, report, run, session_of
 from kafkalike.cli.jobs.record_options import column_options, schema_options
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.model.config.topic_config import CODECS
-from kafkalike.spark import write
+from kafkalike.spark import ProducerOptions, RecordSchemas, write
 from kafkalike.spark.files.file_formats import SOURCES, FileSource, load
 from kafkalike.spark.record_columns import RecordColumns, record_columns
 
@@ -57,7 +56,7 @@ def produce(
     schema: str | None,
     options: tuple[str, ...],
     columns: RecordColumns,
-    schemas: dict[str, Any],
+    schemas: RecordSchemas,
     compression_codec: str,
     txn_id: str | None,
     txn_version: int | None,
@@ -71,13 +70,13 @@ def produce(
         raise click.UsageError("--txn-id and --txn-version go together")
     source = FileSource(format=source_format, paths=paths, schema=schema, options=pairs(options, "--option"))
     spark = session_of(f"produce {topic}", command_config)
-    columns = replace(columns, plain_value=schemas["value_schema"] is None, plain_key=schemas["key_schema"] is None)
+    columns = replace(columns, plain_value=schemas.value is None, plain_key=schemas.key is None)
     written = write(
         record_columns(load(spark, source), columns),
         topic,
         cluster_of(bootstrap_server, command_config),
-        compression_type=compression_codec,
-        **schemas,
+        producer_options=ProducerOptions(compression_type=compression_codec),
+        schemas=schemas,
         txn_id=txn_id,
         txn_version=txn_version,
     )

@@ -25,7 +25,7 @@ from kafkalike.cli.jobs.job import (
 from kafkalike.cli.jobs.record_options import check_errors, check_target, decoding_options, error_options
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
-from kafkalike.spark import CheckpointProgress, write_stream
+from kafkalike.spark import CheckpointProgress, QueryOptions, write_stream
 from kafkalike.spark.dead_letter_frames import ensure_topics
 from kafkalike.spark.files.file_formats import FileTarget, save
 from kafkalike.spark.files.value_decoder import TYPED, Decoding, decoded, decoded_and_letters
@@ -108,8 +108,9 @@ def main(
                 cluster,
                 checkpoint=f"{checkpoint.rstrip('/')}/dead-letters",
                 available_now=available_now,
-                processing_time=interval,
-                query_name=f"stream_consume {topics} dead letters",
+                query_options=QueryOptions(
+                    processing_time=interval, query_name=f"stream_consume {topics} dead letters"
+                ),
             )
     else:
         rows = decoded(records, decoding, topics, cluster)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Any
 
 import click
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +15,7 @@ from kafkalike.cli.jobs.job import check_trigger, cluster_of, pairs, run, sessio
 from kafkalike.cli.jobs.record_options import column_options, schema_options
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.model.config.topic_config import CODECS
-from kafkalike.spark import write_stream
+from kafkalike.spark import ProducerOptions, QueryOptions, RecordSchemas, write_stream
 from kafkalike.spark.files.file_formats import STRICT
 from kafkalike.spark.record_columns import RecordColumns, record_columns
 
@@ -68,7 +67,7 @@ def main(
     schema: str | None,
     options: tuple[str, ...],
     columns: RecordColumns,
-    schemas: dict[str, Any],
+    schemas: RecordSchemas,
     compression_codec: str,
     txn_id: str | None,
     checkpoint: str,
@@ -86,18 +85,17 @@ def main(
     rows = load_stream(
         session_of(f"stream_produce {topic}", command_config), path, source_format, schema, pairs(options, "--option")
     )
-    columns = replace(columns, plain_value=schemas["value_schema"] is None, plain_key=schemas["key_schema"] is None)
+    columns = replace(columns, plain_value=schemas.value is None, plain_key=schemas.key is None)
     query = write_stream(
         record_columns(rows, columns),
         topic,
         cluster_of(bootstrap_server, command_config),
         checkpoint=checkpoint,
         available_now=available_now,
-        processing_time=interval,
-        query_name=f"stream_produce {topic}",
+        query_options=QueryOptions(processing_time=interval, query_name=f"stream_produce {topic}"),
         txn_id=txn_id,
-        compression_type=compression_codec,
-        **schemas,
+        producer_options=ProducerOptions(compression_type=compression_codec),
+        schemas=schemas,
     )
     watch(query, as_json=as_json)
 

@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING
 from kafkalike.model.public_names import lazy_names
 
 if TYPE_CHECKING:
+    from kafkalike.spark.call_options import DeadLetterOptions as DeadLetterOptions
+    from kafkalike.spark.call_options import ProducerOptions as ProducerOptions
+    from kafkalike.spark.call_options import QueryOptions as QueryOptions
+    from kafkalike.spark.call_options import ReaderSchemaOptions as ReaderSchemaOptions
+    from kafkalike.spark.call_options import RecordSchemas as RecordSchemas
     from kafkalike.spark.checkpoint_progress import CheckpointProgress as CheckpointProgress
     from kafkalike.spark.dead_letter_frames import dead_letters as dead_letters
     from kafkalike.spark.entry import session as session
@@ -34,6 +39,11 @@ if TYPE_CHECKING:
     from kafkalike.spark.writes.transaction import transaction as transaction
 
 _HOME = {
+    "DeadLetterOptions": "kafkalike.spark.call_options",
+    "ProducerOptions": "kafkalike.spark.call_options",
+    "QueryOptions": "kafkalike.spark.call_options",
+    "ReaderSchemaOptions": "kafkalike.spark.call_options",
+    "RecordSchemas": "kafkalike.spark.call_options",
     "CheckpointProgress": "kafkalike.spark.checkpoint_progress",
     "StreamWriter": "kafkalike.spark.writes.stream_write",
     "Transaction": "kafkalike.spark.writes.transaction",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -64,13 +63,19 @@ def test_rows_that_say_no_error_are_refused(spark: SparkSession, orders: Cluster
         ks.dead_letters(ks.decoded_values(ks.read(spark, "orders", orders.root), schema=SCHEMA).drop("topic"))
 
 
-def streamed(spark: SparkSession, root: str, checkpoint: str, **configs: Any) -> StreamingQuery:
+def streamed(spark: SparkSession, root: str, checkpoint: str, topic: str | None = None) -> StreamingQuery:
     """A stream that copies ids to `ids`, as far as it can read them."""
     source = spark.readStream.format("kafkalike").option("kafka.bootstrap.servers", root)
     source = source.option("subscribe", "orders").option("startingOffsets", "earliest").option("includeHeaders", "true")
     rows = ks.decoded_values(source.load(), schema=SCHEMA).withColumn("value", F.col("id").cast("string"))
     query = ks.write_stream(
-        rows, "ids", root, checkpoint=checkpoint, available_now=True, group_id="ids", errors_tolerance="all", **configs
+        rows,
+        "ids",
+        root,
+        checkpoint=checkpoint,
+        available_now=True,
+        group_id="ids",
+        dead_letters=ks.DeadLetterOptions(errors_tolerance="all", errors_deadletterqueue_topic_name=topic),
     )
     assert query.awaitTermination(120)
     return query
@@ -101,7 +106,7 @@ def test_a_batch_of_a_stream_is_one_decision_of_records_letters_and_offsets(
 
 
 def test_a_stream_may_leave_bad_rows_out(spark: SparkSession, orders: Cluster, checkpoint: str) -> None:
-    streamed(spark, orders.root, checkpoint, errors_deadletterqueue_topic_name="")
+    streamed(spark, orders.root, checkpoint, topic="")
 
     assert partition_values(orders.log("ids")) == [b"1", b"3"]
     assert sorted(orders.topics()) == ["ids", "orders"]

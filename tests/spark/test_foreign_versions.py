@@ -95,8 +95,8 @@ def test_all_doors_to_a_doubled_offset_raise(spark: SparkSession, root: str, tmp
         "offsets function": lambda: spark.sql("SELECT * FROM kafkalike_offsets('t', 0, 0, 9)").collect(),
         "key function": lambda: spark.sql("SELECT * FROM kafkalike_key('t', CAST('k' AS BINARY))").collect(),
         "key": lambda: ks.read(spark, "t", root, key="k"),
-        "snapshot": lambda: ks.read(spark, "t", root, at=broken),
-        "version": lambda: ks.read(spark, "t", root, version_as_of=3),
+        "snapshot": lambda: ks.read(spark, "t", root, as_of=broken),
+        "version": lambda: ks.read(spark, "t", root, as_of=3),
         "delta's source": lambda: ks.read_stream(spark, "t", root, engine="delta"),
         "export": lambda: export_topic(spark, "t", str(tmp_path / "out"), bootstrap_servers=root),
         "format": lambda: (
@@ -111,8 +111,8 @@ def test_all_doors_to_a_doubled_offset_raise(spark: SparkSession, root: str, tmp
     for door in doors.values():
         with pytest.raises(Exception, match="two files hold offsets"):
             door()
-    assert ks.read(spark, "t", root, at=kept).count() == 4
-    assert ks.read(spark, "t", root, version_as_of=2).count() == 4
+    assert ks.read(spark, "t", root, as_of=kept).count() == 4
+    assert ks.read(spark, "t", root, as_of=2).count() == 4
 
 
 @pytest.mark.usefixtures("company")

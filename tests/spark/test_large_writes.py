@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.spark import read, write
+from kafkalike.spark import ProducerOptions, read, write
 from tests.tools.findings import errors_of
 from tests.tools.footers import filters
 
@@ -40,7 +40,7 @@ def test_every_record_is_read_once_however_the_files_are_split(
     cluster.create_topic("t", 2, {})
     write(many(spark).limit(10), "t", root)
 
-    write(many(spark), "t", root, compression_type=codec)
+    write(many(spark), "t", root, producer_options=ProducerOptions(compression_type=codec))
 
     files = sorted(Path(root, "t").rglob("*.parquet"), key=lambda path: path.stat().st_size)[-2:]
     assert all(pq.ParquetFile(path).num_row_groups > 1 for path in files)

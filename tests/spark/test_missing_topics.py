@@ -137,7 +137,7 @@ def test_frame_with_a_partition_column_and_no_rows_creates_the_topic_by_default(
 def test_partitioner_is_told_as_many_partitions_as_the_topic_gets(spark: SparkSession, root: str) -> None:
     frame = spark.sql("SELECT * FROM VALUES ('k', 3, '1'), ('k', NULL, '2') AS t(key, partition, value)")
 
-    ks.write(frame, "t", root, partitioner=lambda _, total: F.lit(total - 2))
+    ks.write(frame, "t", root, producer_options=ks.ProducerOptions(partitioner=lambda _, total: F.lit(total - 2)))
 
     assert all_records(root, "t") == {0: [], 1: [], 2: [(0, "2")], 3: [(0, "1")]}
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.partitioner.murmur2 import murmur2, partition_for_key
-from kafkalike.spark import record_columns as partition_column
+from kafkalike.spark import partition_column
 from kafkalike.spark.record_columns import murmur2_column
 
 if TYPE_CHECKING:

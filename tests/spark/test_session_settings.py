@@ -64,7 +64,7 @@ def test_reads_are_the_same_under_each_setting(spark: SparkSession, source: str)
     by_format = spark.read.format("kafkalike").options(**options(source, subscribe="in", includeHeaders="true"))
 
     assert shown(ks.read(spark, "in", source)) == RECORDS
-    assert shown(ks.read(spark, "in", source, version_as_of=1)) == RECORDS
+    assert shown(ks.read(spark, "in", source, as_of=1)) == RECORDS
     assert shown(by_format.load()) == RECORDS
     assert shown(ks.read(spark, "in", source, key=b"a")) == (RECORDS[0], RECORDS[5])
 
@@ -167,7 +167,7 @@ def test_typed_columns_are_the_same_under_each_setting(spark: SparkSession, root
         F.create_map(F.lit("a"), F.lit(b"\x00").cast("binary")).alias("tags"),
     )
 
-    ks.write(columns, "events", root, value_schema="latest")
+    ks.write(columns, "events", root, schemas="latest")
     view = ks.create_view(spark, "events", root, format="avro")
 
     found = spark.table(view)

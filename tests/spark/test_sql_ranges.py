@@ -306,9 +306,9 @@ def test_a_frame_and_a_view_as_of_a_version_or_time(spark: SparkSession, root: s
     commits = {row["version"]: row["timestamp"].replace(tzinfo=dt.UTC) for row in history}
     local = commits[version - 1].astimezone(dt.timezone(dt.timedelta(hours=5)))
 
-    assert read(spark, "orders", root, version_as_of=version - 2).count() == 3
-    assert read(spark, "orders", root, timestamp_as_of=local).count() == 6
-    name = create_view(spark, "orders", root, name="before", value_format="string", version_as_of=version - 1)
+    assert read(spark, "orders", root, as_of=version - 2).count() == 3
+    assert read(spark, "orders", root, as_of=local).count() == 6
+    name = create_view(spark, "orders", root, name="before", value_format="string", as_of=version - 1)
     assert spark.sql("SELECT count(*) FROM before").collect() == [(6,)]
     assert name == "before"
 
@@ -316,8 +316,8 @@ def test_a_frame_and_a_view_as_of_a_version_or_time(spark: SparkSession, root: s
 def test_a_moment_belongs_to_one_topic(spark: SparkSession, root: str, cluster: Cluster) -> None:
     """Each table has its own versions."""
     with pytest.raises(IllegalArgumentError, match="one topic"):
-        read(spark, ["orders", "a.b"], root, version_as_of=1)
-    with pytest.raises(IllegalArgumentError, match="one of them"):
-        read(spark, "orders", root, version_as_of=1, timestamp_as_of="2026-01-01")
+        read(spark, ["orders", "a.b"], root, as_of=1)
+    with pytest.raises(IllegalArgumentError, match="as_of must be"):
+        read(spark, "orders", root, as_of=(1, "2026-01-01"))  # type: ignore[arg-type]
     with pytest.raises(AnalysisException, match="99"):
-        read(spark, "orders", root, version_as_of=99)
+        read(spark, "orders", root, as_of=99)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.spark import StreamWriter, write_stream
+from kafkalike.spark import QueryOptions, StreamWriter, write_stream
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, make_topic
 
@@ -25,7 +25,9 @@ Start = Callable[[DataFrame, str, str], "StreamingQuery"]
 
 
 def by_function(rows: DataFrame, root: str, checkpoint: str) -> StreamingQuery:
-    return write_stream(rows, "out", root, checkpoint=checkpoint, output_mode="update", available_now=True)
+    return write_stream(
+        rows, "out", root, checkpoint=checkpoint, query_options=QueryOptions(output_mode="update"), available_now=True
+    )
 
 
 def by_the_users_function(rows: DataFrame, root: str, checkpoint: str) -> StreamingQuery:
@@ -42,7 +44,9 @@ def by_the_users_function(rows: DataFrame, root: str, checkpoint: str) -> Stream
 def to_several_topics(rows: DataFrame, root: str, checkpoint: str) -> StreamingQuery:
     """Each batch is a transaction."""
     named = rows.withColumn("topic", F.when(F.col("value").startswith("a"), "out").otherwise("other"))
-    return write_stream(named, None, root, checkpoint=checkpoint, output_mode="update", available_now=True)
+    return write_stream(
+        named, None, root, checkpoint=checkpoint, query_options=QueryOptions(output_mode="update"), available_now=True
+    )
 
 
 def by_format(rows: DataFrame, root: str, checkpoint: str) -> StreamingQuery:

@@ -18,11 +18,18 @@ from kafkalike.errors import (
     InvalidGroupIdError,
     InvalidTopicError,
     UnknownTopicOrPartitionError,
-    UnsupportedCodecError,
 )
 from kafkalike.log.cluster.cluster import Cluster, open_cluster
 from kafkalike.model.config.server_config import ServerProperties
-from kafkalike.spark import CheckpointProgress, StreamWriter, Written, write, write_stream
+from kafkalike.spark import (
+    CheckpointProgress,
+    ProducerOptions,
+    QueryOptions,
+    StreamWriter,
+    Written,
+    write,
+    write_stream,
+)
 from tests.tools.lines import Lines
 from tests.tools.places import PLACES, new_roots
 from tests.tools.records import all_records, make_topic
@@ -133,7 +140,12 @@ def test_behaviour_45_the_partition_column_beats_the_partitioner_and_the_key(
 
     done(
         write_stream(
-            parts, "out", root, checkpoint=checkpoint, available_now=True, partitioner=lambda _, total: F.lit(total - 1)
+            parts,
+            "out",
+            root,
+            checkpoint=checkpoint,
+            available_now=True,
+            producer_options=ProducerOptions(partitioner=lambda _, total: F.lit(total - 1)),
         )
     )
 
@@ -180,7 +192,11 @@ def test_behaviour_48_update_and_complete_append_what_they_give(
     lines.add("a")
     counts = lines.frame().groupBy("value").count().selectExpr("concat(value, '=', count) AS value").coalesce(1)
 
-    query = done(write_stream(counts, "out", root, checkpoint=checkpoint, output_mode=mode, available_now=True))
+    query = done(
+        write_stream(
+            counts, "out", root, checkpoint=checkpoint, query_options=QueryOptions(output_mode=mode), available_now=True
+        )
+    )
 
     found = values(root)
     assert (sorted(found[:2]), sorted(found[2:])) == (written[:2], written[2:])
@@ -408,12 +424,11 @@ def test_a_writer_refuses_the_checkpoint_of_another_query(
         ({"topic": "a/b"}, InvalidTopicError),
         ({"checkpoint": ""}, IllegalArgumentError),
         ({"txn_id": ""}, IllegalArgumentError),
-        ({"output_mode": "overwrite"}, IllegalArgumentError),
-        ({"compression_type": "rar"}, UnsupportedCodecError),
         ({"group_id": ""}, InvalidGroupIdError),
         ({"group_bootstrap_servers": "x"}, IllegalArgumentError),
-        ({"available_now": True, "processing_time": "1 second"}, IllegalArgumentError),
+        ({"available_now": True, "query_options": QueryOptions(processing_time="1 second")}, IllegalArgumentError),
     ],
+    ids=["topic", "checkpoint", "txn-id", "group-id", "group-without-id", "two-triggers"],
 )
 def test_bad_arguments_are_refused_before_anything_is_made(
     lines: Lines, root: str, checkpoint: str, arguments: dict[str, object], error: type[Exception]

@@ -280,23 +280,23 @@ def test_topics_are_read_joined_consumed_and_exported_as_of_a_snapshot(
     connect(topics).log("a").append(batch("3"))
 
     kept = Snapshot.from_json(taken.to_json())
-    assert ks.read(spark, ["a", "b"], topics, at=kept).count() == 2
-    assert ks.read(spark, ["a", "b"], topics, at=snapshot(["a", "b"], topics, at=now)).count() == 4
-    views = ks.register_sql(spark, topics, at=kept, temporary=True)
+    assert ks.read(spark, ["a", "b"], topics, as_of=kept).count() == 2
+    assert ks.read(spark, ["a", "b"], topics, as_of=snapshot(["a", "b"], topics, at=now)).count() == 4
+    views = ks.register_sql(spark, topics, as_of=kept, temporary=True)
     assert set(views) == {"a", "b"}
     joined = "SELECT CAST(a.value AS STRING) AS value FROM a FULL JOIN b ON a.value = b.value"
     assert [row.value for row in spark.sql(joined).collect()] == ["1"]
     offsets = spark.sql("SELECT group_id, committed_offset FROM kafkalike_consumer_offsets").collect()
     assert [tuple(row) for row in offsets] == [("g", 1)]
-    copied = consume(spark, "a", FileTarget(format="json", path=str(tmp_path / "a")), topics, at=kept)
-    exported = export_topic(spark, "a", str(tmp_path / "b"), topics, at=kept)
+    copied = consume(spark, "a", FileTarget(format="json", path=str(tmp_path / "a")), topics, as_of=kept)
+    exported = export_topic(spark, "a", str(tmp_path / "b"), topics, as_of=kept)
     assert copied.records == exported.records == 1
     with pytest.raises(IllegalArgumentError, match="no topic 'c'"):
-        ks.read(spark, "c", topics, at=kept)
-    with pytest.raises(IllegalArgumentError, match="do not go with it"):
-        ks.read(spark, "a", topics, at=kept, version_as_of=1)
+        ks.read(spark, "c", topics, as_of=kept)
+    with pytest.raises(IllegalArgumentError, match="as_of must be"):
+        ks.read(spark, "a", topics, as_of=(kept, 1))  # type: ignore[arg-type]
     with pytest.raises(IllegalArgumentError, match="snapshot"):
-        ks.read(spark, "a", topics, at=1)  # type: ignore[arg-type]
+        ks.read(spark, "a", topics, as_of=1.5)  # type: ignore[arg-type]
 
 
 # --- streams -----------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ FAULTS = [
 
 def join(spark: SparkSession, root: str, taken: Snapshot) -> Sequence[Mapping[str, int]]:
     """For each value of the topics, in how many of them it is, as an analyst asks for it."""
-    found = ks.read(spark, TOPICS, root, at=taken).groupBy("value").count().collect()
+    found = ks.read(spark, TOPICS, root, as_of=taken).groupBy("value").count().collect()
     return [{row["value"].decode(): row["count"]} for row in found]
 
 
@@ -396,4 +396,4 @@ def test_a_driver_killed_after_the_decision_leaves_all_that_others_need(
     taken = snapshot(TOPICS, topics)
 
     assert [values(topics, topic) for topic in TOPICS] == [["0", "1"]] * 3
-    assert ks.read(spark, TOPICS, topics, at=taken).count() == 6
+    assert ks.read(spark, TOPICS, topics, as_of=taken).count() == 6

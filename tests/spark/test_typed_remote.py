@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.connect import connect
 from kafkalike.schemas import Schema, open_registry
 from kafkalike.schemas.service.credentials import Credentials
-from kafkalike.spark import create_view, write
+from kafkalike.spark import ReaderSchemaOptions, RecordSchemas, create_view, write
 from tests.tools.avro_cases import avro
 from tests.tools.records import fill
 from tests.tools.registries import served
@@ -43,13 +43,13 @@ def test_tasks_ask_a_registry_behind_an_address(spark: SparkSession, root: str) 
         registry = open_registry(asked)
         first = registry.register_schema("orders-value", schema())
         fill(cluster, "orders", avro(order(), {"id": 1}, first))
-        create_view(spark, "orders", root, format="avro", registry=asked)
+        create_view(spark, "orders", root, format="avro", schema_options=ReaderSchemaOptions(registry=asked))
         later = registry.register_schema("orders-value", schema("a"))
         fill(cluster, "orders", avro(order("a"), {"id": 2, "a": 9}, later))
         found = spark.sql("SELECT id, _error FROM orders__values ORDER BY offset")
         plan = found._jdf.queryExecution().toString()
         rows = [tuple(row) for row in found.collect()]
-        write(spark.range(3, 4), "orders", root, value_schema="latest", registry=asked)
+        write(spark.range(3, 4), "orders", root, schemas=RecordSchemas(value="latest", registry=asked))
         unseen = registry.register_schema("orders-value", schema("a", "b"))
         told = spark.sql("SELECT id FROM orders__values WHERE offset = 2").collect()
     known = spark.sql("SELECT id FROM orders__values WHERE offset = 0").collect()

@@ -12,7 +12,16 @@ from pyspark.sql import functions as F  # noqa: N812
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, SerializationError
 from kafkalike.schemas import Registry, Schema
-from kafkalike.spark import from_topic, read, read_stream, to_topic, write, write_stream
+from kafkalike.spark import (
+    ReaderSchemaOptions,
+    RecordSchemas,
+    from_topic,
+    read,
+    read_stream,
+    to_topic,
+    write,
+    write_stream,
+)
 from tests.tools.lines import Lines
 
 ORDER = {
@@ -41,8 +50,8 @@ def test_columns_become_records_and_columns_again(spark: SparkSession, root: str
     if schema == "json":
         frame = frame.drop("price")
 
-    written = write(frame, "orders", root, value_schema=schema, key_schema="avro")
-    again = write(frame, "orders", root, value_schema="latest", key_schema="latest", register_schemas=False)
+    written = write(frame, "orders", root, schemas=RecordSchemas(value=schema, key="avro"))
+    again = write(frame, "orders", root, schemas=RecordSchemas(value="latest", key="latest", register=False))
 
     assert (sum(map(len, written.values())), sum(map(len, again.values()))) == (3, 3)
     assert Registry(root).get_versions("orders-value") == [1]
@@ -88,7 +97,9 @@ def test_protobuf_and_a_column_of_tombstones(spark: SparkSession, root: str) -> 
 
     write(frame, "orders", root)
 
-    back = read(spark, "orders", root).select(from_topic("value", "orders", root, message="Order").alias("v"))
+    back = read(spark, "orders", root).select(
+        from_topic("value", "orders", root, schema_options=ReaderSchemaOptions(message="Order")).alias("v")
+    )
     rows = back.select("v.id", "v.lines.sku", "v.counts", F.unix_millis("v.at")).collect()
     assert sorted(map(tuple, rows), key=str) == [(1, ["x"], {"a": 1}, 5), (None, None, None, None)]
 
@@ -98,11 +109,11 @@ def test_a_protobuf_schema_of_columns_is_made_once(spark: SparkSession, root: st
     connect(root).ensure_topic("orders")
     first = spark.sql("SELECT 1L AS id, 'a' AS name")
 
-    write(first, "orders", root, value_schema="protobuf")
-    write(spark.sql("SELECT 'b' AS name, 2L AS id"), "orders", root, value_schema="protobuf")
-    write(spark.sql("SELECT 3L AS id"), "orders", root, value_schema="protobuf")
+    write(first, "orders", root, schemas="protobuf")
+    write(spark.sql("SELECT 'b' AS name, 2L AS id"), "orders", root, schemas="protobuf")
+    write(spark.sql("SELECT 3L AS id"), "orders", root, schemas="protobuf")
     with pytest.raises(SerializationError, match="has added, which orders_value does not have"):
-        write(first.withColumn("added", F.lit(1)), "orders", root, value_schema="protobuf")
+        write(first.withColumn("added", F.lit(1)), "orders", root, schemas="protobuf")
 
     back = read(spark, "orders", root).select(from_topic("value", "orders", root).alias("v")).select("v.id", "v.name")
     assert sorted(map(tuple, back.collect())) == [(1, "a"), (2, "b"), (3, None)]
@@ -116,10 +127,10 @@ def test_what_does_not_fit_writes_and_registers_nothing(spark: SparkSession, roo
     frame = spark.range(1 << 31, (1 << 31) + 1)
 
     with pytest.raises(SerializationError, match="has more, which record R does not have"):
-        write(frame.selectExpr("id", "1 AS more"), "orders", root, value_schema=narrow)
+        write(frame.selectExpr("id", "1 AS more"), "orders", root, schemas=narrow)
     assert Registry(root).get_subjects() == []
     with pytest.raises(SerializationError, match="id is not of the schema"):
-        write(frame, "orders", root, value_schema=narrow)
+        write(frame, "orders", root, schemas=narrow)
     assert connect(root).log("orders").log_end(0) == 0
 
 
@@ -148,10 +159,10 @@ def test_a_value_that_a_schema_would_change_is_refused_by_its_column(spark: Spar
     for nth, (value, schema) in enumerate(cases):
         topic = f"orders-{nth}"
         with pytest.raises(SerializationError, match="price"):
-            write(spark.sql(f"SELECT {value} AS price"), topic, root, value_schema=schema)
+            write(spark.sql(f"SELECT {value} AS price"), topic, root, schemas=schema)
         assert topic not in connect(root).topics() or connect(root).log(topic).log_end(0) == 0
 
-    write(spark.sql("SELECT 0.1BD AS price"), "orders", root, value_schema=json_field({"type": "number"}))
+    write(spark.sql("SELECT 0.1BD AS price"), "orders", root, schemas=json_field({"type": "number"}))
     (row,) = read(spark, "orders", root).collect()
     assert bytes(row["value"][5:]) == b'{"price":0.1}'
 
@@ -159,14 +170,15 @@ def test_a_value_that_a_schema_would_change_is_refused_by_its_column(spark: Spar
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({"value_schema": "latest"}, SchemaRegistryError),
-        ({"value_schema": "thrift"}, IllegalArgumentError),
-        ({"value_schema": 7}, IllegalArgumentError),
-        ({"value_schema": "avro", "topic": None}, IllegalArgumentError),
-        ({"key_schema": "avro"}, IllegalArgumentError),
-        ({"value_schema": Schema('"long"'), "register_schemas": False}, SerializationError),
-        ({"value_schema": "avro", "register_schemas": False}, SchemaRegistryError),
+        ({"schemas": "latest"}, SchemaRegistryError),
+        ({"schemas": "thrift"}, IllegalArgumentError),
+        ({"schemas": 7}, IllegalArgumentError),
+        ({"schemas": "avro", "topic": None}, IllegalArgumentError),
+        ({"schemas": RecordSchemas(key="avro")}, IllegalArgumentError),
+        ({"schemas": RecordSchemas(Schema('"long"'), register=False)}, SerializationError),
+        ({"schemas": RecordSchemas("avro", register=False)}, SchemaRegistryError),
     ],
+    ids=["no-schema-yet", "unknown-format", "no-schema", "no-topic", "no-key", "does-not-fit", "not-registered"],
 )
 def test_bad_arguments_are_refused(
     spark: SparkSession, root: str, arguments: dict[str, Any], error: type[Exception]
@@ -183,13 +195,11 @@ def test_a_stream_of_columns_and_back(spark: SparkSession, root: str, lines: Lin
     connect(root).ensure_topic("orders")
     lines.add("a", "b")
     frame = lines.frame().selectExpr("value AS name", "length(value) AS n")
-    write_stream(
-        frame, "orders", root, checkpoint=checkpoint, available_now=True, value_schema="avro"
-    ).awaitTermination()
+    write_stream(frame, "orders", root, checkpoint=checkpoint, available_now=True, schemas="avro").awaitTermination()
     options = {"startingOffsets": "earliest"}
 
     query = (
-        read_stream(spark, "orders", root, value_format="avro", options=options)
+        read_stream(spark, "orders", root, format="avro", options=options)
         .where("_error IS NULL")
         .select("name", "n", "offset")
         .writeStream.format("memory")
@@ -197,9 +207,7 @@ def test_a_stream_of_columns_and_back(spark: SparkSession, root: str, lines: Lin
         .option("checkpointLocation", f"{checkpoint}-back")
         .start()
     )
-    write(
-        spark.createDataFrame([("c", 1, "!")], "name STRING, n INT, more STRING"), "orders", root, value_schema="avro"
-    )
+    write(spark.createDataFrame([("c", 1, "!")], "name STRING, n INT, more STRING"), "orders", root, schemas="avro")
     query.processAllAvailable()
     query.stop()
 
@@ -207,6 +215,6 @@ def test_a_stream_of_columns_and_back(spark: SparkSession, root: str, lines: Lin
     spark.catalog.dropTempView("typed_stream")
     assert "value" in read_stream(spark, "orders", root).columns
     with pytest.raises(IllegalArgumentError):
-        read_stream(spark, "orders", root, value_format="csv")
+        read_stream(spark, "orders", root, format="csv")
     with pytest.raises(IllegalArgumentError):
         read_stream(spark, "orders", root, key_format="avro")

@@ -36,7 +36,7 @@ from kafkalike.model.config.properties import LONG_MAX
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.partitioner.murmur2 import partition_for_key
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark import read, register_sql, write
+from kafkalike.spark import ProducerOptions, read, register_sql, write
 from kafkalike.storage.parquet import open_parquet
 from tests.tools.clusters import on_disk
 from tests.tools.frames import rows
@@ -165,7 +165,11 @@ def test_topics_get_rows_of_one_computation_when_executors_lose_what_they_kept(
 
     source = spark.sparkContext.parallelize([0], 1).mapPartitions(compute)
 
-    write(spark.createDataFrame(source, "topic string, value string"), bootstrap_servers=root, partitioner=lose)
+    write(
+        spark.createDataFrame(source, "topic string, value string"),
+        bootstrap_servers=root,
+        producer_options=ProducerOptions(partitioner=lose),
+    )
 
     assert [[r.value for r in consume(root, topic)] for topic in ("a", "b")] == [[b"1"], [b"1"]]
     assert computed.read_text(encoding="utf-8") == "x"
@@ -179,7 +183,9 @@ def test_a_partitioner_is_asked_for_the_number_of_partitions_of_each_topic(
     cluster.create_topic("five", 5, {})
     frame = spark.sql("SELECT * FROM VALUES ('three', '1'), ('five', '2'), ('new', '3') AS t(topic, value)")
 
-    written = write(frame, bootstrap_servers=root, partitioner=lambda _, total: F.lit(total - 1))
+    written = write(
+        frame, bootstrap_servers=root, producer_options=ProducerOptions(partitioner=lambda _, total: F.lit(total - 1))
+    )
 
     assert set(written) == {TopicPartition("three", 2), TopicPartition("five", 4), TopicPartition("new", 0)}
 
@@ -298,7 +304,7 @@ def test_a_partitioner_of_ones_own_is_asked_before_the_default(
     def by_number(key: Column, count: int) -> Column:
         return F.try_to_number(key.cast("string"), F.lit("9")).cast("int") % count
 
-    write(frame, "orders", root, partitioner=by_number)
+    write(frame, "orders", root, producer_options=ProducerOptions(partitioner=by_number))
 
     places = {record.value: record.partition for record in consume(root, "orders")}
     assert places == {b"a": 3, b"b": partition_for_key(b"x", 4), b"c": 0}
@@ -526,7 +532,7 @@ def test_an_error_of_the_users_own_python_stays_as_spark_tells_it(spark: SparkSe
 def test_arguments_without_meaning_are_refused(spark: SparkSession, root: str) -> None:
     """A codec that Kafka does not know, half a transaction, a cluster in memory."""
     with pytest.raises(UnsupportedCodecError):
-        write(rows(spark, "v"), "orders", root, compression_type="brotli")
+        write(rows(spark, "v"), "orders", root, producer_options=ProducerOptions(compression_type="brotli"))
     for txn in (
         {"txn_id": "job"},
         {"txn_version": 1},
@@ -560,7 +566,7 @@ def test_the_file_has_the_codec_that_was_asked_for(
     """The topic's own wins; a Python consumer can read all of them."""
     cluster.create_topic("orders", 1, {"compression.type": topic})
 
-    write(rows(spark, "v" * 1000), "orders", root, compression_type=asked)
+    write(rows(spark, "v" * 1000), "orders", root, producer_options=ProducerOptions(compression_type=asked))
 
     log = cluster.log("orders")
     group = open_parquet(log.files, log.segments(0)[0].path).metadata.row_group(0)
@@ -626,7 +632,12 @@ def test_a_source_that_takes_long_leaves_the_whole_delivery_timeout_for_rivals(
     rival.start()
     try:
         assert held.wait(10)
-        written = write(rows(spark, "v").mapInArrow(slowly, "value string"), "orders", root, delivery_timeout_ms=1_000)
+        written = write(
+            rows(spark, "v").mapInArrow(slowly, "value string"),
+            "orders",
+            root,
+            producer_options=ProducerOptions(delivery_timeout_ms=1_000),
+        )
     finally:
         failed.set()
         rival.join()

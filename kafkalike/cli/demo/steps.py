@@ -54,7 +54,7 @@ def produce(place: Place, screen: Screen, data: Flights, rows: int) -> None:
         (WEATHER, data.weather, "avro"),
     ):
         with screen.waiting(f"Spark writes {topic}"):
-            written = write(frame, topic, value_schema=schema, **place.named)
+            written = write(frame, topic, schemas=schema, **place.named)
         total = sum(map(len, written.values()))
         made = "Avro records, with the schema of their columns" if schema else "records"
         screen.say(f"{topic}: {total:,} {made}, one table commit")

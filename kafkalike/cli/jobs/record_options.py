@@ -11,6 +11,7 @@ import click
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings, settings_of
 from kafkalike.schemas import Schema
+from kafkalike.spark.call_options import RecordSchemas
 from kafkalike.spark.files.value_decoder import KEY_FORMATS, TYPED, VALUE_FORMATS, Decoding
 from kafkalike.spark.record_columns import RecordColumns
 
@@ -68,14 +69,14 @@ def schema_options(command: Command) -> Command:
         schema_registry: str | None,
         **others: object,
     ) -> None:
-        given = {
-            "value_schema": _schema(value_schema),
-            "key_schema": _schema(key_schema),
-            "register_schemas": not no_register,
-            "message": message,
-            "registry": schema_registry,
-        }
-        command(schemas=given, **others)
+        schemas = RecordSchemas(
+            value=_schema(value_schema),
+            key=_schema(key_schema),
+            register=not no_register,
+            message=message,
+            registry=schema_registry,
+        )
+        command(schemas=schemas, **others)
 
     return with_options(
         with_schemas,
@@ -110,7 +111,7 @@ def registry_option() -> Callable[[Command], Command]:
 _TYPES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
 
 
-def _schema(said: str | None) -> object:
+def _schema(said: str | None) -> str | Schema | None:
     """What `kafkalike.spark.write` takes: a word, or the schema of a file."""
     if said is None or said in {"latest", "avro", "json", "protobuf"}:
         return said

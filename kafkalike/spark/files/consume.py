@@ -54,7 +54,7 @@ def consume(
     *,
     starting: Offsets | None = None,
     ending: Offsets = LATEST,
-    at: Snapshot | None = None,
+    as_of: Snapshot | None = None,
     group: str | None = None,
     decoding: Decoding | None = None,
     errors: DeadLetterSettings | None = None,
@@ -75,7 +75,7 @@ def consume(
         starting: where to begin; None for `earliest`. With a group `earliest` or `latest`, for the partitions that
             the group has committed nothing for.
         ending: offsets to stop before.
-        at: a snapshot (`kafkalike.snapshot`): reads the topic as it has it, up to its log ends; instead of `ending`.
+        as_of: a snapshot (`kafkalike.snapshot`): reads the topic as it has it, up to its log ends; instead of `ending`.
         group: begins at this group's committed offsets, and commits the end.
         decoding: how records become rows; see `decoded`.
         errors: with `errors_tolerance='all'` records that cannot be decoded become dead letters, in one transaction
@@ -98,15 +98,15 @@ def consume(
     letters = errors if errors is not None and errors.tolerant else None
     if letters is not None and group is None and letters.letters_of(topic) is not None:
         raise IllegalArgumentError("dead letters are committed with the offsets of a group; name one")
-    ending = ending if at is None else ends_of(at, cluster.root, log, ending)
+    ending = ending if as_of is None else ends_of(as_of, cluster.root, log, ending)
     if group is None:
         ranges = plan_ranges(log, EARLIEST if starting is None else starting, ending)
-        records = _copy(spark, log, ranges, target, cluster, how, at, letters).records
+        records = _copy(spark, log, ranges, target, cluster, how, as_of, letters).records
         return Consumed(ranges=_named(topic, ranges), records=records, committed=False)
     offsets = GroupOffsets.of(cluster, clock)
     with held_alone(cluster, check_group_id(group), [topic], "consume", clock) as member:
         ranges = plan_ranges(log, _committed(offsets, group, log, starting), ending)
-        copied = _copy(spark, log, ranges, target, cluster, how, at, letters)
+        copied = _copy(spark, log, ranges, target, cluster, how, as_of, letters)
         ends = {tp: OffsetAndMetadata(run.stop) for tp, run in _named(topic, ranges).items()}
         if letters is None or copied.bad is None:
             offsets.commit(member, ends, {topic: log.info.topic_id})
@@ -201,7 +201,7 @@ def _copy(  # noqa: PLR0917
     """Write the records of these offsets, and count them."""
     wanted = sum(map(len, ranges.values()))
     # Also when there is nothing to read: arguments that cannot work must show in the first run.
-    records = read(spark, log.info.name, cluster, at=at).where(within(ranges))
+    records = read(spark, log.info.name, cluster, as_of=at).where(within(ranges))
     if letters is None:
         frame, bad = decoded(records, decoding, log.info.name, cluster), None
     else:

@@ -155,7 +155,7 @@ def export_topic(
     mode: str = "error",
     starting: Offsets = EARLIEST,
     ending: Offsets = LATEST,
-    at: Snapshot | None = None,
+    as_of: Snapshot | None = None,
 ) -> Consumed:
     """Write records of a topic, with everything they have, to a folder.
 
@@ -168,7 +168,7 @@ def export_topic(
         mode: for files that are there: `error`, `append` or `overwrite`.
         starting: first offsets.
         ending: offsets to stop before; fixed now.
-        at: a snapshot; see `kafkalike.spark.files.consume.consume`.
+        as_of: a snapshot; see `kafkalike.spark.files.consume.consume`.
 
     Returns:
         What was read.
@@ -179,9 +179,9 @@ def export_topic(
     """
     cluster = connect_delta(bootstrap_servers)
     log = cluster.log(topic)
-    ending = ending if at is None else ends_of(at, cluster.root, log, ending)
+    ending = ending if as_of is None else ends_of(as_of, cluster.root, log, ending)
     ranges = plan_ranges(log, starting, ending)
-    frame = exported(read(spark, topic, cluster, at=at).where(within(ranges)), file_format)
+    frame = exported(read(spark, topic, cluster, as_of=as_of).where(within(ranges)), file_format)
     options = WRITER_OPTIONS.get(file_format, {})
     records = save(frame, FileTarget(format=file_format, path=path, mode=mode, options=options))
     wanted = sum(map(len, ranges.values()))

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
+from kafkalike.spark.call_options import ReaderSchemaOptions
 from kafkalike.spark.dead_letter_frames import dead_letters, error_of
 from kafkalike.spark.sql.value_views import decoded_values
 from kafkalike.spark.typed.decode import from_topic
@@ -152,8 +153,9 @@ def _typed(part: Part, form: str, *, topic: str, cluster: Any, decoding: Decodin
         part=part,
         format=TYPED[form],
         on_error=decoding.malformed,
-        message=decoding.message if part == "value" else None,
-        registry=decoding.registry,
+        schema_options=ReaderSchemaOptions(
+            message=decoding.message if part == "value" else None, registry=decoding.registry
+        ),
     )
 
 

@@ -27,6 +27,7 @@ from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.topic import TopicInfo
+from kafkalike.spark.call_options import AsOf
 from kafkalike.spark.format.batch_reader import batch_runs
 from kafkalike.spark.format.source_options import parse_options
 from kafkalike.spark.format.source_topics import SourceTopics
@@ -53,9 +54,7 @@ def read(
     key: bytes | str | None = None,
     placed_by_key: bool = False,
     include_headers: bool = True,
-    version_as_of: int | None = None,
-    timestamp_as_of: str | datetime | None = None,
-    at: Snapshot | None = None,
+    as_of: AsOf | None = None,
     starting_offsets: str | None = None,
     ending_offsets: str | None = None,
     group_id: str | None = None,
@@ -79,11 +78,10 @@ def read(
             records Kafka's default partitioner has placed since the topic has so many partitions; of others it misses
             records.
         include_headers: whether the column `headers` is there.
-        version_as_of: the topic as of a version of its table; for one topic. Reaches back as far as the table's log
-            does (`delta.logRetentionDuration`) and its files are there; the log start is that of today.
-        timestamp_as_of: the topic as of a time, not after the table's last commit; for one topic.
-        at: the topics as of a snapshot (`kafkalike.snapshot`), which has all of them: of every transaction they show
-            all or nothing.
+        as_of: a whole number: one topic as of a version of its table. Reaches back as far as the table's log does
+            (`delta.logRetentionDuration`) and its files are there; the log start is that of today. A time, or its text:
+            one topic as of then, not after the table's last commit. A snapshot (`kafkalike.snapshot`): the topics,
+            which it must have, as of it: of every transaction they show all or nothing.
         starting_offsets: the same as the format's option `startingOffsets`: `earliest`, JSON, or `committed` for where
             `group_id` stands. With this or the next, the records are those between the offsets of the moment in which
             `read` is called.
@@ -119,11 +117,8 @@ def read(
     names = [topic] if isinstance(topic, str) else list(topic)
     if not names:
         raise IllegalArgumentError("at least one topic is needed")
-    travel = _travel(names, version_as_of, timestamp_as_of)
-    if at is not None and travel:
-        raise IllegalArgumentError(
-            "a snapshot says which versions are read; version_as_of and timestamp_as_of do not go with it"
-        )
+    at = as_of if isinstance(as_of, Snapshot) else None
+    travel = {} if isinstance(as_of, Snapshot) else _travel(names, as_of)
     between = Between(
         starting_offsets=starting_offsets,
         ending_offsets=ending_offsets,
@@ -138,7 +133,7 @@ def read(
     guesses = Guesses(spark, cluster, names, travel) if is_one_far_root(cluster) and at is None else None
     logs = guesses.logs() if guesses is not None else [log_of(cluster, name) for name in names]
     infos = [log.info for log in logs]
-    travels = [travel if at is None else as_of(at, cluster.root, info) for info in infos]
+    travels = [travel if at is None else options_of(at, cluster.root, info) for info in infos]
     for log, options in zip(logs, travels, strict=True):
         _check_files(log, options)
     frames = [
@@ -206,7 +201,7 @@ def _key(key: object, *, placed_by_key: bool) -> bytes | None:
     return key.encode() if isinstance(key, str) else bytes(key)
 
 
-def as_of(at: Snapshot, root: str, info: TopicInfo) -> dict[str, str]:
+def options_of(at: Snapshot, root: str, info: TopicInfo) -> dict[str, str]:
     """Options of Delta's reader for a topic as of a snapshot.
 
     Raises:
@@ -223,24 +218,30 @@ def check_root(at: object, root: str) -> None:
         IllegalArgumentError: it is one.
     """
     if not isinstance(at, Snapshot):
-        raise IllegalArgumentError(f"at must be a snapshot, see kafkalike.snapshot, not {at!r}")
+        raise IllegalArgumentError(f"as_of must be a snapshot, see kafkalike.snapshot, not {at!r}")
     if at.root != root:
         raise IllegalArgumentError(f"the snapshot is one of {at.root}, and the topics are those of {root}")
 
 
-def _travel(names: list[str], version: int | None, moment: str | datetime | None) -> dict[str, str]:
+def _travel(names: list[str], as_of: int | str | datetime | None) -> dict[str, str]:
     """Options of Delta's reader for a table as it was."""
-    if version is None and moment is None:
+    given: object = as_of
+    if given is None:
         return {}
-    if len(names) > 1 or (version is not None and moment is not None):
+    if isinstance(given, bool) or not isinstance(given, int | str | datetime):
         raise IllegalArgumentError(
-            "version_as_of or timestamp_as_of, one of them, go with one topic: each table has its own history"
+            f"as_of must be a snapshot (kafkalike.snapshot), a version of the topic's table, or a time, not {given!r}"
         )
-    if version is not None:
-        return {"versionAsOf": str(version)}
+    if len(names) > 1:
+        raise IllegalArgumentError(
+            "as_of with a version or a time goes with one topic: each table has its own history; for several topics "
+            "take a snapshot (kafkalike.snapshot)"
+        )
+    if isinstance(given, int):
+        return {"versionAsOf": str(given)}
     # Spark's Python would write a datetime without its zone.
-    zoned = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f+00:00") if isinstance(moment, datetime) else moment
-    return {"timestampAsOf": str(zoned)}
+    zoned = given.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f+00:00") if isinstance(given, datetime) else given
+    return {"timestampAsOf": zoned}
 
 
 def refuse_reserved(spark: SparkSession) -> None:

@@ -12,7 +12,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.maintenance.verify.untouched_log import check_readable, is_young
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
-from kafkalike.schemas.arrow.reader_factory import DEPTH
+from kafkalike.spark.call_options import ReaderSchemaOptions
 from kafkalike.spark.format.format import FORMAT, register_format
 from kafkalike.spark.jvm.spark_session import tell_hadoop
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
@@ -31,7 +31,7 @@ def read_stream(
     topic: str | Iterable[str],
     bootstrap_servers: Address | None = None,
     *,
-    value_format: str | None = None,
+    format: str | None = None,  # noqa: A002 - the word of readers and writers
     key_format: str | None = None,
     schema: object = None,
     value_column: str | None = None,
@@ -40,9 +40,7 @@ def read_stream(
     group_id: str | None = None,
     auto_offset_reset: str | None = None,
     options: Mapping[str, str] | None = None,
-    message: str | None = None,
-    depth: int = DEPTH,
-    registry: str | Mapping[str, str] | None = None,
+    schema_options: ReaderSchemaOptions | None = None,
     include_headers: bool = True,
     storage_options: StorageOptionsLike | None = None,
 ) -> DataFrame:
@@ -50,12 +48,12 @@ def read_stream(
 
     Args:
         spark: the session.
-        topic: the topic, or topics; one of them with `value_format`.
+        topic: the topic, or topics; one of them with `format`.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        value_format: None: the columns of format `kafkalike`. `avro`, `protobuf` or `json`: the columns of
+        format: None: the columns of format `kafkalike`. `avro`, `protobuf` or `json`: the columns of
             `kafkalike.spark.create_view` with this `format`, those of the topic's newest schema when the query starts.
             Records of newer schemas are read too, without what is new in them; start the query again to see that.
-        key_format: with `value_format`: `string` (None), `binary`, or a format with schemas.
+        key_format: with `format`: `string` (None), `binary`, or a format with schemas.
         schema: a `kafkalike.schemas.Schema`, or its text, to bring the values to; None for the newest.
         value_column: None makes each field a column; a name makes one struct column of it.
         engine: `kafkalike`: the format, which reads by offset. `delta`: Delta's own source, for the JVM's speed. It has
@@ -68,9 +66,7 @@ def read_stream(
         auto_offset_reset: what `committed` is where the group has committed nothing: `latest` (None), `earliest`, or
             `none` for an error.
         options: more options of the format, such as `maxOffsetsPerTrigger`.
-        message: full name of a Protobuf message; None for the first one of the schema.
-        depth: how often a type may stand in itself; fields that would go deeper are left out.
-        registry: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
+        schema_options: with `format`: registry, Protobuf message and depth.
         include_headers: whether the column `headers` is there, as with `kafkalike.spark.read`.
         storage_options: who asks an object store; see `kafkalike.spark.read`.
 
@@ -83,29 +79,32 @@ def read_stream(
         CorruptRecordError, DataLossError: engine delta, and a foreign writer has broken the topic's log; what happens
             to it after this call Delta's source does not notice.
     """
-    if value_format is not None and value_format not in FORMATS:
-        raise IllegalArgumentError(f"value_format must be one of {', '.join(FORMATS)}, not {value_format!r}")
-    if key_format is not None and (value_format is None or key_format not in {*PLAIN_KEYS, *FORMATS}):
-        raise IllegalArgumentError("key_format goes with value_format, and is string, binary or a format with schemas")
+    if format is not None and format not in FORMATS:
+        raise IllegalArgumentError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
+    if format is None and (schema is not None or value_column is not None or schema_options is not None):
+        raise IllegalArgumentError("schema, value_column and schema_options go with format")
+    if key_format is not None and (format is None or key_format not in {*PLAIN_KEYS, *FORMATS}):
+        raise IllegalArgumentError("key_format goes with format, and is string, binary or a format with schemas")
     if engine not in ENGINES:
         raise IllegalArgumentError(f"engine must be one of {', '.join(ENGINES)}, not {engine!r}")
     topics = [topic] if isinstance(topic, str) else list(topic)
     if not topics:
         raise IllegalArgumentError("at least one topic is needed")
-    cluster, where = opened(bootstrap_servers, storage_options, registry)
+    reader_schema = schema_options or ReaderSchemaOptions()
+    cluster, where = opened(bootstrap_servers, storage_options, reader_schema.registry)
     how = None
-    if value_format is not None:
+    if format is not None:
         if len(topics) > 1:
-            raise IllegalArgumentError("value_format is for one topic: each has columns of its own")
+            raise IllegalArgumentError("format is for one topic: each has columns of its own")
         how = Typed(
             topic=topics[0],
             where=where,
-            value_format=value_format,
+            value_format=format,
             key_format=key_format or "string",
-            schema=None if schema is None else schema_of(schema, value_format),
+            schema=None if schema is None else schema_of(schema, format),
             value_column=value_column,
-            message=message,
-            depth=depth,
+            message=reader_schema.message,
+            depth=reader_schema.depth,
         )
     if engine == "delta":
         if group_id is not None or auto_offset_reset is not None:

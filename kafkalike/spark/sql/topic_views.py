@@ -30,7 +30,7 @@ from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.topic_sql import own_names, table_view, view_names
 from kafkalike.spark.jvm.spark_session import tell_hadoop
-from kafkalike.spark.reads.frames import as_of, check_root, refuse_reserved
+from kafkalike.spark.reads.frames import check_root, options_of, refuse_reserved
 from kafkalike.spark.sql.catalog_views import DatabaseViews, SessionViews, select_of
 from kafkalike.spark.sql.cluster_tables import FORMAT, SCHEMAS
 from kafkalike.spark.sql.range_functions import range_functions
@@ -63,7 +63,7 @@ def register_sql(
     database: str | None = None,
     temporary: bool = False,
     topics: Iterable[str] | None = None,
-    at: Snapshot | None = None,
+    as_of: Snapshot | None = None,
     storage_options: StorageOptionsLike | None = None,
 ) -> Views:
     """Make topics views, in a database or in this session.
@@ -90,7 +90,7 @@ def register_sql(
             tables of `kafkalike.spark.sql.cluster_tables`, which are live: `kafkalike_topics`, `kafkalike_lag` and so
             on. A session has those of one cluster, the last one.
         topics: only these; None for all. A view costs a fraction of a second.
-        at: a snapshot (`kafkalike.snapshot`): its topics become temporary views as of it, and
+        as_of: a snapshot (`kafkalike.snapshot`): its topics become temporary views as of it, and
             `kafkalike_consumer_offsets` has what it has of its groups, so that a join shows all or nothing of every
             transaction. The other views stay live. It goes with `topics` that it has, and not with `database`.
         storage_options: who asks an object store; see `kafkalike.spark.read`.
@@ -115,16 +115,16 @@ def register_sql(
     cluster = connect_delta(bootstrap_servers, storage_options)
     check_founded(cluster)
     tell_hadoop(spark, cluster)
-    if at is not None:
-        check_root(at, cluster.root)
+    if as_of is not None:
+        check_root(as_of, cluster.root)
         if database is not None:
             raise IllegalArgumentError("views of a database outlive a snapshot, whose versions the tables forget")
     names = None if topics is None else [topics] if isinstance(topics, str) else list(topics)
-    made = _register(spark, cluster, database, names, at, temporary=temporary)
+    made = _register(spark, cluster, database, names, as_of, temporary=temporary)
     if temporary:
         # What the session had before is replaced.
         follow_topics(spark, None, None)
-    if names is None and at is None:
+    if names is None and as_of is None:
         _follow(spark, cluster, database)
     return made
 
@@ -141,7 +141,7 @@ def _register(
     with _registering, not_following():
         found = dict(cluster.topics())
         chosen = _chosen(cluster, found, at.topics if at is not None and topics is None else topics)
-        travels = {name: {} if at is None else as_of(at, cluster.root, info) for name, info in chosen.items()}
+        travels = {name: {} if at is None else options_of(at, cluster.root, info) for name, info in chosen.items()}
         views, dropped = Views(), list[str]()
         everything = topics is None and at is None
         permanent = None if database is None else DatabaseViews(spark, cluster, database)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -12,10 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.topic_sql import plain_name
-from kafkalike.schemas.arrow.reader_factory import DEPTH
+from kafkalike.spark.call_options import AsOf, ReaderSchemaOptions
 from kafkalike.spark.reads.frames import read
 from kafkalike.spark.sql_text import check_free, make_marked
 from kafkalike.spark.typed.reader_schema import FORMATS as TYPED
@@ -45,12 +43,8 @@ def create_view(
     options: Mapping[str, str] | None = None,
     key_format: str = "string",
     value_column: str | None = None,
-    version_as_of: int | None = None,
-    timestamp_as_of: str | datetime | None = None,
-    at: Snapshot | None = None,
-    message: str | None = None,
-    depth: int = DEPTH,
-    registry: str | Mapping[str, str] | None = None,
+    as_of: AsOf | None = None,
+    schema_options: ReaderSchemaOptions | None = None,
     storage_options: StorageOptionsLike | None = None,
 ) -> str:
     """Make a temporary view over a topic whose values are columns.
@@ -76,12 +70,9 @@ def create_view(
         options: of Spark's `from_json` or `from_csv`, such as `timestampFormat`.
         key_format: `string` or `binary`; with `format` also one of its words, for keys with schemas.
         value_column: None makes each field a column; a name makes one struct column of it.
-        version_as_of: the topic as of a version of its table (`DESCRIBE HISTORY`).
-        timestamp_as_of: the topic as of a time, not after the table's last commit.
-        at: the topic as of a snapshot; see `kafkalike.spark.read`.
-        message: with `format`: the full name of a Protobuf message; None for the first one of the schema.
-        depth: with `format`: how often a type may stand in itself; fields that would go deeper are left out.
-        registry: with `format`: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
+        as_of: the topic as of a version of its table (`DESCRIBE HISTORY`), a time or a snapshot; see
+            `kafkalike.spark.read`.
+        schema_options: with `format`: registry, Protobuf message and depth.
         storage_options: who asks an object store; see `kafkalike.spark.read`.
 
     Returns:
@@ -102,20 +93,20 @@ def create_view(
         spark,
         topic,
         bootstrap_servers,
-        version_as_of=version_as_of,
-        timestamp_as_of=timestamp_as_of,
-        at=at,
+        as_of=as_of,
         storage_options=storage_options,
     )
     view = name if name is not None else f"{plain_name(topic)}__values"
     check_free(spark, view)
     if format is not None:
         how = _typed(topic, format, key_format, schema, plain=value_format != "json" or options is not None)
-        _, where = opened(bootstrap_servers, storage_options, registry)
-        make_view(spark, view, how(where=where, value_column=value_column, message=message, depth=depth), frame)
+        reader = schema_options or ReaderSchemaOptions()
+        _, where = opened(bootstrap_servers, storage_options, reader.registry)
+        typed = how(where=where, value_column=value_column, message=reader.message, depth=reader.depth)
+        make_view(spark, view, typed, frame)
         return view
-    if message is not None or depth != DEPTH or registry is not None:
-        raise IllegalArgumentError("message, depth and registry go with format")
+    if schema_options is not None:
+        raise IllegalArgumentError("schema_options go with format")
     if schema is not None and not isinstance(schema, (str, StructType)):
         raise IllegalArgumentError(f"schema must be DDL or a type of Spark's, not {schema!r}")
     decoded = decoded_values(

@@ -5,7 +5,6 @@ A function over Arrow batches that Spark runs in its Python workers (decision 03
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from kafkalike.errors import IllegalArgumentError, SerializationError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
 from kafkalike.schemas.arrow.reader_factory import DEPTH, reader_of
+from kafkalike.spark.call_options import ReaderSchemaOptions
 from kafkalike.spark.typed.arrow_udf import over_arrays, spark_type, storable
 from kafkalike.spark.typed.reader_schema import Part, ReaderSchema, opened, reading_of, schema_of, subject_of
 
@@ -110,9 +110,7 @@ def from_topic(
     subject: str | None = None,
     schema: object = None,
     on_error: str = "null",
-    depth: int = DEPTH,
-    message: str | None = None,
-    registry: str | Mapping[str, str] | None = None,
+    schema_options: ReaderSchemaOptions | None = None,
     storage_options: StorageOptionsLike | None = None,
 ) -> Column:
     """The values of a column of bytes, decoded by the schemas that their ids name.
@@ -130,9 +128,7 @@ def from_topic(
         subject: where the schemas are; None for `<topic>-<part>`.
         schema: the reader's, a `kafkalike.schemas.Schema`; None for the subject's newest.
         on_error: what a value that cannot be decoded does: become `null`, or `fail` the query. A tombstone is null.
-        depth: how often a type may stand in itself; fields that would go deeper are left out.
-        message: full name of a Protobuf message; None for the first one of the schema.
-        registry: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
+        schema_options: registry, Protobuf message and depth.
         storage_options: who asks an object store; see `kafkalike.spark.read`.
 
     Returns:
@@ -146,10 +142,11 @@ def from_topic(
         raise IllegalArgumentError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}")
     if (topic is None) == (subject is None):
         raise IllegalArgumentError("one of topic and subject is needed, to find the schemas")
-    _, where = opened(bootstrap_servers, storage_options, registry)
+    options = schema_options or ReaderSchemaOptions()
+    _, where = opened(bootstrap_servers, storage_options, options.registry)
     reader = None if schema is None else schema_of(schema, format)
     reading = reading_of(where, subject or subject_of(topic or "", part), format, reader)
-    decode = Decode(reading, depth=depth, message=message, fail=on_error == "fail")
+    decode = Decode(reading, depth=options.depth, message=options.message, fail=on_error == "fail")
     values = F.col(column) if isinstance(column, str) else column
     return whole(decoded(values, decode).getField(FOUND), decode)
 

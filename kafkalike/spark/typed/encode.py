@@ -22,6 +22,7 @@ from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
 from kafkalike.schemas.arrow.derived_schema import derived
 from kafkalike.schemas.arrow.reader_factory import DEPTH
 from kafkalike.schemas.picklable_registry import SentSchemas, Where
+from kafkalike.spark.call_options import RecordSchemas
 from kafkalike.spark.typed.arrow_udf import over_arrays
 from kafkalike.spark.typed.reader_schema import FORMATS, NO_SUBJECT, Part, opened, schema_of, subject_of
 
@@ -133,22 +134,6 @@ def to_topic(
     wanted = None if schema == LATEST else schema_of(schema)
     writing = _settled(where, where_to, wanted, register=register, message=message)
     return encoded(F.col(column) if isinstance(column, str) else column, writing)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordSchemas:
-    """The schemas that records of a DataFrame are written with."""
-
-    value: object = None
-    """None: `value` is bytes or text. `latest`, a format (made of the columns), or a Schema."""
-    key: object = None
-    register: bool = True
-    message: str | None = None
-    """Of values."""
-    registry: str | Mapping[str, str] | None = None
-
-    def __bool__(self) -> bool:
-        return self.value is not None or self.key is not None
 
 
 def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: RecordSchemas) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,16 +16,15 @@ from kafkalike.errors import (
     IllegalArgumentError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
-    UnsupportedCodecError,
 )
 from kafkalike.model.config.server_config import MAX_PARTITIONS
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
-from kafkalike.model.config.topic_config import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.call_options import Partitioner, ProducerOptions, RecordSchemas, SchemaChoice
 from kafkalike.spark.record_columns import sink_columns
-from kafkalike.spark.typed.encode import RecordSchemas, named_errors, record_columns
+from kafkalike.spark.typed.encode import named_errors, record_columns
 from kafkalike.spark.typed.reader_schema import where_of
 from kafkalike.spark.writes.commit import StagedCommit, found_again, written_before
 from kafkalike.spark.writes.frame_append import append_staged
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.transactions.group_claims import GroupOffsets
     from kafkalike.spark.writes.transactional_write import Together
-
-Partitioner = Callable[[Column, int], Column]
-"""Takes the BINARY key column and the number of partitions; gives an INT column, null to leave it to the default."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,16 +55,10 @@ def write(
     topic: str | None = None,
     bootstrap_servers: Address | None = None,
     *,
-    partitioner: Partitioner | None = None,
-    compression_type: str | None = None,
-    delivery_timeout_ms: float = 120_000,
+    schemas: RecordSchemas | SchemaChoice | None = None,
     txn_id: str | None = None,
     txn_version: int | None = None,
-    value_schema: object = None,
-    key_schema: object = None,
-    register_schemas: bool = True,
-    message: str | None = None,
-    registry: str | Mapping[str, str] | None = None,
+    producer_options: ProducerOptions | None = None,
     storage_options: StorageOptionsLike | None = None,
 ) -> Written:
     """Produce a DataFrame: every row becomes a record.
@@ -88,22 +78,13 @@ def write(
             `partition` asks for; so are those of the column `topic`. With a partitioner, which is told how many there
             are, the DataFrame is computed once more to find that out, and topics of the column get the default.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        partitioner: chooses partitions for rows whose `partition` is null, before the default: Kafka's murmur2 of the
-            key's bytes, and turns of rows for null keys.
-        compression_type: None, gzip, snappy, lz4 or zstd; a topic's own `compression.type` wins.
-        delivery_timeout_ms: how long (ms) to wait for other writers and retry, from when the DataFrame has been
-            computed.
+        schemas: the schema of the values: `latest` for the newest version of the subject `<topic>-value`, `avro`,
+            `json` or `protobuf` for one made of the columns, or a `kafkalike.schemas.Schema`; or `RecordSchemas`, for
+            keys and more. The value is the column `value`, or where there is none a struct of all columns that are no
+            others of a record. None: keys and values are bytes or text. It needs the argument `topic`.
         txn_id: names the application whose write this is; with `txn_version`, a rerun adds nothing.
         txn_version: number of the write; it must rise with each one of the application.
-        value_schema: the values are the column `value`, or where there is none a struct of all columns that are no
-            others of a record, as Avro, Protobuf or JSON with the id of a schema: `latest` for the newest version of
-            the subject `<topic>-value`, `avro` or `json` for a schema made of the columns (all of them may be null),
-            `protobuf` for that where the subject has none, and for the newest version where it has, or a
-            `kafkalike.schemas.Schema`. None: `value` is bytes or text. It needs the argument `topic`.
-        key_schema: the same for the column `key`, and the subject `<topic>-key`.
-        register_schemas: whether a schema that a subject does not have becomes its next version.
-        message: full name of the values' Protobuf message; None for the first one of the schema.
-        registry: None for the cluster's own; else what `kafkalike.schemas.open_registry` takes.
+        producer_options: partitioner, compression and how long to wait.
         storage_options: who asks an object store; see `kafkalike.connect.connect`. They go to the tasks as part of
             a function, and stand in no plan, log or setting of Spark's.
 
@@ -128,20 +109,16 @@ def write(
         UnknownOutcomeError: the outcome could not be found out.
     """
     txn = _txn(txn_id, txn_version)
-    schemas = RecordSchemas(
-        value=value_schema, key=key_schema, register=register_schemas, message=message, registry=registry
-    )
-    if schemas:
-        frame, bootstrap_servers = with_schemas(frame, topic, bootstrap_servers, storage_options, schemas)
+    wanted = RecordSchemas.of(schemas)
+    if wanted:
+        frame, bootstrap_servers = with_schemas(frame, topic, bootstrap_servers, storage_options, wanted)
         storage_options = None
     with named_errors():
         return produce(
             frame,
             topic,
             bootstrap_servers,
-            partitioner=partitioner,
-            compression_type=compression_type,
-            delivery_timeout_ms=delivery_timeout_ms,
+            producer_options=producer_options or ProducerOptions(),
             naming=None if txn is None else Naming.of(txn),
             storage_options=storage_options,
         )
@@ -152,9 +129,7 @@ def produce(
     topic: str | None,
     bootstrap_servers: Address | None,
     *,
-    partitioner: Partitioner | None,
-    compression_type: str | None,
-    delivery_timeout_ms: float,
+    producer_options: ProducerOptions,
     naming: Naming | None,
     storage_options: StorageOptionsLike | None = None,
     offsets: GroupOffsets | None = None,
@@ -167,7 +142,7 @@ def produce(
     With `has_state` the frame is computed even if its records were written before: a batch of a streaming query makes
     the state that the next batch needs, and Spark ends a query some of whose state was not made.
     """
-    codec = codec_of(compression_type)
+    partitioner, codec = producer_options.partitioner, producer_options.codec
     cluster = connect_to_write(bootstrap_servers, storage_options)
     records = sink_columns(frame, needs_topic=topic is None)
     names = "partition" in records.columns
@@ -191,7 +166,7 @@ def produce(
     sent = with_partitioner(records, partitioner, target)
     how = StagedCommit(
         codec=codec,
-        timeout_ms=delivery_timeout_ms,
+        timeout_ms=producer_options.delivery_timeout_ms,
         naming=naming,
         offsets=offsets or {},
         together=together,
@@ -225,20 +200,6 @@ def with_schemas(
     """A DataFrame of columns as one of records, and the cluster; see `write`."""
     cluster = connect_to_write(bootstrap_servers, storage_options)
     return record_columns(frame, topic, where_of(cluster, schemas.registry), schemas), cluster
-
-
-def codec_of(compression_type: str | None) -> str:
-    """The compression that a user has named.
-
-    Raises:
-        UnsupportedCodecError: there is none of that name.
-    """
-    codec = compression_type or "none"
-    if codec not in CODECS:
-        raise UnsupportedCodecError(
-            f"compression_type must be None or one of {', '.join(CODECS)}, not {compression_type!r}"
-        )
-    return codec
 
 
 def with_partitioner(records: DataFrame, partitioner: Partitioner | None, target: StagingTarget) -> DataFrame:

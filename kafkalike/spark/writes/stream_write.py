@@ -14,27 +14,25 @@ from weakref import WeakValueDictionary
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.connect import connect_to_write
+from kafkalike.connect import connect, connect_to_write
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
-    UnsupportedCodecError,
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.dead_letter_config import settings_of
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
-from kafkalike.model.config.topic_config import CODECS
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import TxnId
+from kafkalike.spark.call_options import DeadLetterOptions, ProducerOptions, QueryOptions, RecordSchemas, SchemaChoice
 from kafkalike.spark.checkpoint_progress import GroupProgress
 from kafkalike.spark.dead_letter_frames import ensure_topics, with_letters
 from kafkalike.spark.jvm.spark_connect import check_same_root, is_remote
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, CheckpointFiles, StreamCheckpoint, checkpoint_at
 from kafkalike.spark.record_columns import sink_columns
-from kafkalike.spark.typed.encode import RecordSchemas
-from kafkalike.spark.writes.batch_write import Partitioner, Written, produce, with_schemas
+from kafkalike.spark.writes.batch_write import Written, produce, with_schemas
 from kafkalike.spark.writes.transactional_write import Together
 from kafkalike.spark.writes.write_ids import Naming, StreamVersion, app_id, next_txn
 
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from kafkalike.model.transactions.group_claims import GroupOffsets
-
-OUTPUT_MODES: Final = ("append", "update", "complete")
 
 OBSERVATION: Final = "kafkalike_sink"
 """Name in `observedMetrics` of a query's progress, with the field `numOutputRows`: Spark knows no such number for a
@@ -77,14 +73,9 @@ class StreamWriter:
         txn_id: str | None = None,
         group_id: str | None = None,
         group_bootstrap_servers: Address | None = None,
-        partitioner: Partitioner | None = None,
-        compression_type: str | None = None,
-        delivery_timeout_ms: float = 120_000,
+        producer_options: ProducerOptions | None = None,
+        dead_letters: DeadLetterOptions | None = None,
         storage_options: StorageOptionsLike | None = None,
-        group_storage_options: StorageOptionsLike | None = None,
-        errors_tolerance: str = "none",
-        errors_deadletterqueue_topic_name: str | None = None,
-        errors_deadletterqueue_context_headers_enable: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """See `write_stream` for the arguments and errors."""
@@ -93,18 +84,13 @@ class StreamWriter:
             raise IllegalArgumentError("checkpoint must name the folder of the query's checkpointLocation")
         if txn_id is not None and not txn_id:
             raise IllegalArgumentError("txn_id must not be empty")
-        if compression_type is not None and compression_type not in CODECS:
-            raise UnsupportedCodecError(
-                f"compression_type must be None or one of {', '.join(CODECS)}, not {compression_type!r}"
-            )
         if group_id is None and group_bootstrap_servers is not None:
             raise IllegalArgumentError("group_bootstrap_servers needs a group_id")
-        if group_bootstrap_servers is None and group_storage_options is not None:
-            raise IllegalArgumentError("group_storage_options needs group_bootstrap_servers")
+        letters = dead_letters or DeadLetterOptions()
         self._letters = settings_of(
-            errors_tolerance,
-            errors_deadletterqueue_topic_name,
-            context_headers=errors_deadletterqueue_context_headers_enable,
+            letters.errors_tolerance,
+            letters.errors_deadletterqueue_topic_name,
+            context_headers=letters.errors_deadletterqueue_context_headers_enable,
         )
         self._topic = None if topic is None else check_topic_name(topic)
         self._cluster: Cluster = connect_to_write(bootstrap_servers, storage_options)
@@ -113,10 +99,8 @@ class StreamWriter:
         self._progress: GroupProgress | None = None
         if group_id is not None:
             root = self._cluster if group_bootstrap_servers is None else group_bootstrap_servers
-            self._progress = GroupProgress(group_id, root, storage_options=group_storage_options, clock=clock)
-        self._partitioner = partitioner
-        self._codec = compression_type
-        self._timeout_ms = delivery_timeout_ms
+            self._progress = GroupProgress(group_id, root, storage_options=storage_options, clock=clock)
+        self._producer_options = producer_options or ProducerOptions()
         self._together: tuple[str, Together] | None = None
         """Decides batches that go to several topics; the run of the query that it belongs to."""
 
@@ -129,14 +113,12 @@ class StreamWriter:
             "bootstrap_servers": self._cluster.root,
             "storage_options": None if store is None else store.given(),
         }
-        if isinstance(given["group_bootstrap_servers"], Cluster):
-            other = given["group_bootstrap_servers"]
+        other = given["group_bootstrap_servers"]
+        group = None
+        if isinstance(other, Cluster):
             store = other.store.tasks.sent_options()
-            given |= {
-                "group_bootstrap_servers": other.root,
-                "group_storage_options": None if store is None else store.given(),
-            }
-        return _writer, (given,)
+            group = other.root, None if store is None else store.given()
+        return _writer, (given, group)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """The same as `write`, as `foreachBatch` wants it."""
@@ -247,9 +229,7 @@ class StreamWriter:
             frame,
             None if self._letters.tolerant else self._topic,
             self._cluster,
-            partitioner=self._partitioner,
-            compression_type=self._codec,
-            delivery_timeout_ms=self._timeout_ms,
+            producer_options=self._producer_options,
             naming=naming,
             offsets=offsets,
             together=self._together[1],
@@ -265,7 +245,10 @@ class StreamWriter:
             )
 
 
-def _writer(given: dict[str, Any]) -> StreamWriter:
+def _writer(given: dict[str, Any], group: tuple[str, Mapping[str, Any] | None] | None) -> StreamWriter:
+    """A writer made anew in another process; `group`: root and storage options of an opened cluster of the group."""
+    if group is not None:
+        given["group_bootstrap_servers"] = connect(*group)
     return StreamWriter(given.pop("topic"), given.pop("bootstrap_servers"), **given)
 
 
@@ -275,26 +258,15 @@ def write_stream(
     bootstrap_servers: Address | None = None,
     *,
     checkpoint: str,
-    output_mode: str = "append",
-    processing_time: str | None = None,
     available_now: bool = False,
-    query_name: str | None = None,
+    schemas: RecordSchemas | SchemaChoice | None = None,
     txn_id: str | None = None,
     group_id: str | None = None,
     group_bootstrap_servers: Address | None = None,
-    partitioner: Partitioner | None = None,
-    compression_type: str | None = None,
-    delivery_timeout_ms: float = 120_000,
-    value_schema: object = None,
-    key_schema: object = None,
-    register_schemas: bool = True,
-    message: str | None = None,
-    registry: str | Mapping[str, str] | None = None,
+    query_options: QueryOptions | None = None,
+    producer_options: ProducerOptions | None = None,
+    dead_letters: DeadLetterOptions | None = None,
     storage_options: StorageOptionsLike | None = None,
-    group_storage_options: StorageOptionsLike | None = None,
-    errors_tolerance: str = "none",
-    errors_deadletterqueue_topic_name: str | None = None,
-    errors_deadletterqueue_context_headers_enable: bool = True,
 ) -> StreamingQuery:
     """Produce a streaming DataFrame: start a query whose rows become records, each exactly once.
 
@@ -311,33 +283,19 @@ def write_stream(
             that the query reads, or those rows name. A later row cannot name one beyond them.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         checkpoint: folder or URI of the query's checkpoint; one per query.
-        output_mode: `append`; `update` appends the rows that a batch changes; `complete` appends the whole result of
-            each batch again.
-        processing_time: how often a batch starts, as `10 seconds`; None: as soon as the last one is done.
         available_now: take what is there, in as many batches as the source's limits ask for, and stop.
-        query_name: shown by Spark.
+        schemas: see `kafkalike.spark.write`; schemas are settled when the query starts.
         txn_id: names the stream in the topic's table; None: the id of the query, which is the checkpoint's. With a
             name of one's own, a new checkpoint under a used name is an error instead of a second copy of the data.
         group_id: commits how far the query has read to this consumer group, in one decision with the records of the
             batch. The query must read format `kafkalike`, and the group must have no members.
         group_bootstrap_servers: root of the cluster that the query reads; None: the one it writes to. Offsets of
             another cluster are committed after the batch is written.
-        partitioner: see `kafkalike.spark.write`.
-        compression_type: see `kafkalike.spark.write`.
-        delivery_timeout_ms: how long (ms) a batch waits for other writers.
-        value_schema: see `kafkalike.spark.write`; schemas are settled when the query starts.
-        key_schema: the same of keys.
-        register_schemas: the same.
-        message: the same.
-        registry: the same.
-        storage_options: who asks the object store that is written to; see `kafkalike.spark.write`.
-        group_storage_options: who asks that of the group, with `group_bootstrap_servers`.
-        errors_tolerance: `all`: rows with an error become dead letters, in one decision with the other records of the
-            batch. The frame has the columns of `decoded_values`: `_error` is not null for such rows, and `_raw` has
-            their bytes. `none`: such columns mean nothing.
-        errors_deadletterqueue_topic_name: topic of the dead letters; None: that of the topic that a row comes from, its
-            name with `.dlq` behind; the empty text: such rows are left out.
-        errors_deadletterqueue_context_headers_enable: whether letters say where they come from and why.
+        query_options: output mode, processing time and name.
+        producer_options: see `kafkalike.spark.write`; the timeout is that of each batch.
+        dead_letters: what becomes of rows with an error.
+        storage_options: who asks object stores; see `kafkalike.spark.write`. Options of one root alone stand in it
+            under its URI.
 
     Returns:
         The query. Its progress has the rows written as `observedMetrics["kafkalike_sink"]`.
@@ -352,15 +310,14 @@ def write_stream(
     """
     if not frame.isStreaming:
         raise IllegalArgumentError("write_stream takes a streaming DataFrame; kafkalike.spark.write takes others")
-    if output_mode not in OUTPUT_MODES:
-        raise IllegalArgumentError(f"output_mode must be one of {', '.join(OUTPUT_MODES)}, not {output_mode!r}")
-    if available_now and processing_time is not None:
+    running = query_options or QueryOptions()
+    if available_now and running.processing_time is not None:
         raise IllegalArgumentError("available_now and processing_time exclude each other")
-    schemas = RecordSchemas(
-        value=value_schema, key=key_schema, register=register_schemas, message=message, registry=registry
-    )
-    if schemas:
-        frame, bootstrap_servers = with_schemas(frame, topic, bootstrap_servers, storage_options, schemas)
+    wanted = RecordSchemas.of(schemas)
+    if wanted:
+        frame, bootstrap_servers = with_schemas(frame, topic, bootstrap_servers, storage_options, wanted)
+        if group_bootstrap_servers is not None:
+            group_bootstrap_servers = connect(group_bootstrap_servers, storage_options)
         storage_options = None
     sink_columns(frame, needs_topic=topic is None)
     writer = StreamWriter(
@@ -370,14 +327,9 @@ def write_stream(
         txn_id=txn_id,
         group_id=group_id,
         group_bootstrap_servers=group_bootstrap_servers,
-        partitioner=partitioner,
-        compression_type=compression_type,
-        delivery_timeout_ms=delivery_timeout_ms,
+        producer_options=producer_options,
+        dead_letters=dead_letters,
         storage_options=storage_options,
-        group_storage_options=group_storage_options,
-        errors_tolerance=errors_tolerance,
-        errors_deadletterqueue_topic_name=errors_deadletterqueue_topic_name,
-        errors_deadletterqueue_context_headers_enable=errors_deadletterqueue_context_headers_enable,
     )
     writer.records(frame)
     check_same_root(frame.sparkSession, writer.cluster)
@@ -385,11 +337,15 @@ def write_stream(
         # Else the first batch knows how many partitions it needs.
         writer.ensure_topic()
     counted = frame.observe(OBSERVATION, F.count(F.lit(1)).alias("numOutputRows"))
-    query = counted.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint).foreachBatch(writer)
-    if query_name is not None:
-        query = query.queryName(query_name)
+    query = (
+        counted.writeStream.outputMode(running.output_mode)
+        .option("checkpointLocation", checkpoint)
+        .foreachBatch(writer)
+    )
+    if running.query_name is not None:
+        query = query.queryName(running.query_name)
     if available_now:
         query = query.trigger(availableNow=True)
-    elif processing_time is not None:
-        query = query.trigger(processingTime=processing_time)
+    elif running.processing_time is not None:
+        query = query.trigger(processingTime=running.processing_time)
     return query.start()

@@ -26,9 +26,10 @@ from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim, joined_lives, with_lives
+from kafkalike.spark.call_options import ProducerOptions
 from kafkalike.spark.jvm.spark_connect import check_same_root
 from kafkalike.spark.record_columns import sink_columns
-from kafkalike.spark.writes.batch_write import Partitioner, Written, codec_of, ranges_of, with_partitioner
+from kafkalike.spark.writes.batch_write import Written, ranges_of, with_partitioner
 from kafkalike.spark.writes.commit import found_again, open_targets, written_before
 from kafkalike.spark.writes.frame_append import keeping, run_job
 from kafkalike.spark.writes.targets import target_of
@@ -60,8 +61,7 @@ class Transaction:
         bootstrap_servers: Address | None = None,
         *,
         version: int | None = None,
-        compression_type: str | None = None,
-        delivery_timeout_ms: float = 120_000,
+        producer_options: ProducerOptions | None = None,
         storage_options: StorageOptionsLike | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -73,8 +73,7 @@ class Transaction:
         self.duplicate = False
         self._id = transactional_id
         self._version = _checked(version)
-        self._codec = codec_of(compression_type)
-        self._timeout_ms = delivery_timeout_ms
+        self._producer_options = producer_options or ProducerOptions()
         self._clock = clock
         self._cluster = connect_to_write(bootstrap_servers, storage_options)
         self._together = Together(self._cluster, transactional_id, f"spark {transactional_id}")
@@ -150,8 +149,6 @@ class Transaction:
         self,
         frame: DataFrame,
         topic: str | None = None,
-        *,
-        partitioner: Partitioner | None = None,
     ) -> None:
         """Add the rows of a DataFrame. They are computed now, and stored where nobody reads them.
 
@@ -161,7 +158,6 @@ class Transaction:
         Args:
             frame: columns as for `kafkalike.spark.write`.
             topic: the topic; wins over the column `topic`. Several writes to one topic stand there in their order.
-            partitioner: see `kafkalike.spark.write`.
 
         Raises:
             IllegalStateError: the transaction is not open.
@@ -174,8 +170,9 @@ class Transaction:
             self._topics.add(check_topic_name(topic))
         if self.duplicate:
             return
+        partitioner = self._producer_options.partitioner
         names = partitioner is None and "partition" in records.columns
-        target = target_of(self._cluster, topic, codec=self._codec, names_partitions=names)
+        target = target_of(self._cluster, topic, codec=self._producer_options.codec, names_partitions=names)
         spark = frame.sparkSession
         check_same_root(spark, self._cluster)
         with staging_place(self._cluster.store) as folder:
@@ -186,7 +183,9 @@ class Transaction:
             for log, runs in opened:
                 self._topics.add(log.info.name)
                 if runs:
-                    self._together.stage(log, folder.files, runs, self._codec, deadline, keeping(spark))
+                    self._together.stage(
+                        log, folder.files, runs, self._producer_options.codec, deadline, keeping(spark)
+                    )
             self._half = before
 
     def commit_offsets(
@@ -250,7 +249,7 @@ class Transaction:
         return found
 
     def _deadline(self) -> Deadline:
-        return Deadline(self._clock, self._timeout_ms)
+        return Deadline(self._clock, self._producer_options.delivery_timeout_ms)
 
     def _check_open(self) -> None:
         if not self._open:
@@ -262,8 +261,7 @@ def transaction(
     bootstrap_servers: Address | None = None,
     *,
     version: int | None = None,
-    compression_type: str | None = None,
-    delivery_timeout_ms: float = 120_000,
+    producer_options: ProducerOptions | None = None,
     storage_options: StorageOptionsLike | None = None,
 ) -> Transaction:
     """Write several DataFrames, and commit offsets of groups, all together or not at all.
@@ -280,8 +278,7 @@ def transaction(
         version: number of the transaction, which must rise with each one of the id. A run that comes again under a
             version that was committed adds nothing. Without it, a run that comes again writes again, unless what it had
             written was not decided.
-        compression_type: None, gzip, snappy, lz4 or zstd; a topic's own `compression.type` wins.
-        delivery_timeout_ms: how long (ms) each step waits for other writers and retries.
+        producer_options: see `kafkalike.spark.write`; the timeout is that of each step.
         storage_options: who asks an object store; see `kafkalike.spark.write`.
 
     Returns:
@@ -295,8 +292,7 @@ def transaction(
         transactional_id,
         bootstrap_servers,
         version=version,
-        compression_type=compression_type,
-        delivery_timeout_ms=delivery_timeout_ms,
+        producer_options=producer_options,
         storage_options=storage_options,
     )
 

@@ -1,7 +1,7 @@
 """Register worker: subjects and a schema for them in; which of them took it, and under which id, out.
 
 With `columns` in the place of the schema, names of columns of whole numbers, it does what a DataFrame's first write
-with `value_schema="protobuf"` does; -1 stands for columns that were refused.
+with `schemas="protobuf"` does; -1 stands for columns that were refused.
 """
 
 import json
@@ -11,7 +11,8 @@ import pyarrow as pa
 from kafkalike.errors import SchemaRegistryError, SerializationError, UnknownOutcomeError
 from kafkalike.schemas import Registry, Schema
 from kafkalike.schemas.picklable_registry import Where
-from kafkalike.spark.typed.encode import RecordSchemas, writing_of
+from kafkalike.spark.call_options import RecordSchemas
+from kafkalike.spark.typed.encode import writing_of
 from tests.processes.workers.common import cluster, orders, wait_for_go
 
 

@@ -136,7 +136,7 @@ class Pipeline:
 
     def _write(self, rows: DataFrame, topic: str) -> None:
         checkpoint = str(self._folder / "checkpoints" / topic)
-        ks.write_stream(rows, topic, self._root, checkpoint=checkpoint, query_name=topic)
+        ks.write_stream(rows, topic, self._root, checkpoint=checkpoint, query_options=ks.QueryOptions(query_name=topic))
 
 
 def work(spark: SparkSession, orders: dict[str, Any]) -> None:

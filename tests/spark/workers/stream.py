@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.spark import decoded_values, read_stream, write_stream
+from kafkalike.spark import DeadLetterOptions, decoded_values, read_stream, write_stream
 from tests.tools.orders import obey
 
 
@@ -48,7 +48,7 @@ def copy(spark: SparkSession, orders: dict[str, Any]) -> None:
         available_now=True,
         txn_id="copy",
         group_id=orders["group"],
-        errors_tolerance=tolerance,
+        dead_letters=DeadLetterOptions(errors_tolerance=tolerance),
     )
     try:
         assert query.awaitTermination(120)
