@@ -7,6 +7,7 @@ schemas mean the same by `$id`, an anchor, a pointer and the name of a registere
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -26,6 +27,23 @@ Resolver = Any
 
 _IGNORES_SIBLINGS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
 """Dialects in which nothing counts beside a `$ref`."""
+
+
+@contextmanager
+def valid_json_schema() -> Iterator[None]:
+    """Raise what the libraries find wrong with a schema as an error of ours.
+
+    They take texts for granted that are none, such as an `$id` that is a number.
+
+    Raises:
+        InvalidSchemaError: the block raised anything else.
+    """
+    try:
+        yield
+    except InvalidSchemaError:
+        raise
+    except Exception as cause:
+        raise InvalidSchemaError(f"it is no JSON Schema: {type(cause).__name__}: {cause}") from cause
 
 
 class JsonReferences:
@@ -158,18 +176,13 @@ class DocumentReferences:
     def __init__(self, schema: Schema, referenced: Mapping[str, Schema]) -> None:
         self.root = load_json_schema(schema)
         used = {name: load_json_schema(other) for name, other in referenced.items()}
-        try:
+        with valid_json_schema():
             self._references = JsonReferences(self.root, used)
             self._resolvers: dict[int, Resolver] = {}
             """Of schemas, which know the `$id`s around them."""
             for name, document in used.items():
                 self._enter(document, self._references.at(name))
             self._enter(self.root, self._references.resolver)
-        except InvalidSchemaError:
-            raise
-        except Exception as cause:
-            # The library takes texts for granted that are none, such as an `$id` that is a number.
-            raise InvalidSchemaError(f"it is no JSON Schema: {type(cause).__name__}: {cause}") from cause
 
     def resolve(self, schema: JsonSchema) -> JsonSchema:
         """What a schema says, behind its `$ref` and those that follow.

@@ -20,7 +20,7 @@ from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.column_reader import ValueReader, check_type
 from kafkalike.schemas.arrow.json_numbers import exact, is_number, nearest, parsed, whole
 from kafkalike.schemas.arrow.value_arrays import Column, LeafColumn, Lists, Maps, Structs, one_by_one
-from kafkalike.schemas.json_documents import JsonReferences, Resolver
+from kafkalike.schemas.json_documents import JsonReferences, Resolver, valid_json_schema
 from kafkalike.schemas.limits import load_json
 from kafkalike.schemas.schema_source import SchemaSource
 
@@ -64,13 +64,8 @@ class JsonColumns:
     def __init__(self, text: str, used: Mapping[str, str], depth: int) -> None:
         self._depth = depth
         documents = {name: load_json(other) for name, other in used.items()}
-        try:
+        with valid_json_schema():
             self._references = JsonReferences(load_json(text), documents)
-        except InvalidSchemaError:
-            raise
-        except Exception as cause:
-            # The libraries take texts for granted that are none, such as an `$id` that is a number.
-            raise InvalidSchemaError(f"it is no JSON Schema: {type(cause).__name__}: {cause}") from cause
 
     def top(self) -> tuple[Structs, bool]:
         """The column of whole values, and whether it has the fields of an object; else there is one field `value`."""

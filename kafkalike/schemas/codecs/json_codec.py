@@ -23,7 +23,7 @@ from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas import limits
 from kafkalike.schemas.codecs.codec import Codec, Decode, Encode
-from kafkalike.schemas.json_documents import JsonReferences, load_json_schema, without_dialect
+from kafkalike.schemas.json_documents import JsonReferences, load_json_schema, valid_json_schema, without_dialect
 from kafkalike.schemas.schema_source import SchemaSource
 
 
@@ -107,15 +107,11 @@ def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
     """A function that raises SerializationError for a value that is not of the schema."""
     document = load_json_schema(schema)
     used = {name: load_json_schema(other) for name, other in source.referenced(schema).items()}
-    try:
-        validator, keywords = _validator(document, used)
-    except InvalidSchemaError:
-        raise
-    except SchemaError as cause:
-        raise InvalidSchemaError(f"it is no JSON Schema: {_short(cause.message)}") from cause
-    except Exception as cause:
-        # The libraries take texts for granted that are none, such as an `$id` that is a number.
-        raise InvalidSchemaError(f"it is no JSON Schema: {type(cause).__name__}: {cause}") from cause
+    with valid_json_schema():
+        try:
+            validator, keywords = _validator(document, used)
+        except SchemaError as cause:
+            raise InvalidSchemaError(f"it is no JSON Schema: {_short(cause.message)}") from cause
 
     def check(value: Any) -> None:  # noqa: ANN401
         keywords.begin()

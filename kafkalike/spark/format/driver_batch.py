@@ -13,6 +13,7 @@ topics: a topic that was deleted and created again while the query was stopped h
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -118,6 +119,8 @@ def unmarked(given: Mapping[str, Mapping[str, int]]) -> Json:
     return offsets
 
 
+_log = logging.getLogger(__name__)
+
 try:
     from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as Simple
 except ImportError:
@@ -176,6 +179,7 @@ def read_small(partition: InputPartition) -> list[RecordBatch] | None:
     try:
         return _up_to(MOST_BYTES, read_part(partition))
     except Exception:  # noqa: BLE001 - whatever it is, the task meets it as well
+        _log.debug("the planner leaves a batch to a task", exc_info=True)
         return None
 
 

@@ -22,6 +22,7 @@ from kafkalike.connect import named_root
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.config.storage_options import Address
 from kafkalike.spark.jvm.jars import delta_jar_conf
+from kafkalike.spark.jvm.job_errors import SPARK_FAILURES
 from kafkalike.spark.jvm.spark_connect import REMOTE, REMOTE_VARIABLE, is_remote
 from kafkalike.storage.object_root import object_root
 from kafkalike.storage.parquet import ROW_GROUP_BYTES
@@ -237,7 +238,8 @@ def answers(spark: SparkSession) -> bool:
     """Whether the JVM of a session is there, and has not stopped its work: it does when its memory ends."""
     try:
         return not spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001 - Python does not ask the JVM
-    except Exception:  # noqa: BLE001 - py4j has a class for each way of being gone
+    except (*SPARK_FAILURES, OSError, AttributeError):
+        # A session that was stopped has no SparkContext, or one without a JVM.
         return False
 
 
