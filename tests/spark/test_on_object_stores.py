@@ -364,7 +364,7 @@ def test_who_asks_is_no_option_of_the_format(spark: SparkSession, place: str) ->
     with pytest.raises(Exception, match=r"storage.options.secret_access_key is not supported") as refused:
         spark.read.format("kafkalike").options(**given).load()
     with pytest.raises(IllegalArgumentError, match="a dict of texts"):
-        ks.register_format(spark, "key")
+        ks.register_format(spark, "key")  # type: ignore[arg-type]
 
     assert KEY not in str(refused.value)
 
