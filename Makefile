@@ -78,12 +78,13 @@ fmt: setup ## rewrite the code to the house format
 	@$(bin)/ruff format .
 	@$(bin)/ruff check --fix --quiet . || true
 
-lint: setup ## format, ruff, shellcheck, declared dependencies
-	$(call step,format, ruff, shellcheck, deptry)
+lint: setup ## format, ruff, shellcheck, declared dependencies, the language of docs and docstrings
+	$(call step,format, ruff, shellcheck, deptry, language)
 	@$(bin)/ruff format --check .
 	@$(bin)/ruff check .
 	@$(bin)/shellcheck scripts/*.sh .ci/run
 	@$(bin)/deptry .
+	@$(bin)/python -m scripts.english --check | tail -1
 
 types: setup ## mypy, strict; the public names as editors see them
 	$(call step,mypy)
@@ -91,9 +92,10 @@ types: setup ## mypy, strict; the public names as editors see them
 	$(call step,basedpyright of the public names)
 	@$(bin)/basedpyright --project tests/typing/pyrightconfig.json
 
-arch: setup ## who may import whom
-	$(call step,import-linter)
+arch: setup ## who may import whom; the figures of the package's shape, none of which may rise
+	$(call step,import-linter, shape)
 	@$(bin)/lint-imports --no-cache
+	@$(bin)/python -m scripts.house --check
 
 lowest: setup ## the fast tests with the oldest versions of all dependencies that pyproject.toml allows
 	@scripts/lowest.sh
