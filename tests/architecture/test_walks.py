@@ -1,4 +1,4 @@
-"""The walks of docs/architecture.md name what is there: modules, classes and the methods that these have."""
+"""docs/architecture.md names what is there: modules, classes and their methods, and the files to go to for a change."""
 
 import ast
 import re
@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-WALKS = ("One `send`", "One transaction", "One `poll`", "One `write` of a DataFrame", "When something comes in between")
-ELSEWHERE = frozenset({"__consumer_offsets", "kafkalike.transactions", "mapInArrow"})
-"""A table, a Delta application and a function of Spark."""
+WALKS = (
+    "One `send`",
+    "One `poll`",
+    "One `commit`",
+    "One transaction",
+    "One `write` of a DataFrame",
+    "One micro-batch",
+    "One maintenance run",
+    "When something comes in between",
+)
+ELSEWHERE = frozenset({"__consumer_offsets", "df.write.format", "ks.write", "ks.write_stream", "mapInArrow"})
+"""A table, and functions that users and Spark call by these names."""
 
 
 @cache
@@ -63,3 +72,18 @@ def test_a_walk_names_what_is_there(walk: str) -> None:
 
     assert names
     assert unknown == set()
+
+
+def test_each_change_of_the_table_names_files_that_are_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.split("\n## I want to change", 1)[1].split("\n## ", 1)[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| ") and "I want to" not in line]
+    named = {change.strip(): re.findall(r"`([\w/]+\.(?:py|toml))`", files) for change, files in rows}
+    missing = {
+        change: [name for name in files if not any((ROOT / top / name).is_file() for top in ("", "kafkalike"))]
+        for change, files in named.items()
+    }
+
+    assert len(named) >= 30
+    assert [change for change, files in named.items() if not files] == []
+    assert {change: files for change, files in missing.items() if files} == {}
