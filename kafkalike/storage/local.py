@@ -309,7 +309,7 @@ class LocalStorage(Storage):
             os.unlink(self.path(name))  # noqa: PTH108
         except FileNotFoundError:
             return
-        except OSError:
+        except (OSError, ValueError):
             if not quietly:
                 raise
 

@@ -8,6 +8,8 @@ never need: a `Scheduler`, which matters for object stores alone, a `TaskAccess`
 
 from __future__ import annotations
 
+import errno
+import functools
 import io
 import math
 import time
@@ -15,16 +17,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from kafkalike.errors import KafkaError
 from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.groups.sessions import Leases
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
 
+P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -33,6 +37,27 @@ TABLE_LOG: Final = "_delta_log"
 
 Reach = Literal["process", "machine", "everywhere"]
 """Who sees what is stored: this process, the processes of this machine, or processes of any machine."""
+
+
+MAPPED: Final = frozenset(
+    {
+        "read",
+        "look",
+        "read_range",
+        "open_input",
+        "put_if_absent",
+        "replace",
+        "open_output",
+        "size",
+        "list",
+        "folders",
+        "make_folder",
+        "copy",
+        "remove",
+        "sync",
+    }
+)
+"""Methods of a `Storage` that may raise an `OSError`."""
 
 
 class NotStoredError(OSError):
@@ -291,12 +316,37 @@ class Coordination(ABC):
         """
 
 
+def storage_errors(method: Callable[P, T]) -> Callable[P, T]:
+    """Raise an `OSError` for what a library raises when it can do nothing with a name or a range.
+
+    Clients take an `OSError` of a storage for what it is, and anything else for a fault of theirs. Foreign writers may
+    put any name into a table's log, such as one with a NUL.
+    """
+
+    @functools.wraps(method)
+    def mapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except (ValueError, pa.ArrowException) as cause:
+            if isinstance(cause, OSError | MemoryError | KafkaError):
+                raise
+            raise OSError(errno.EINVAL, f"{cause}: {args[1:]!r:.200}") from cause
+
+    return mapped
+
+
 class Storage(ABC):
     """Bytes under a root. Names are relative to it, with `/` between folders. Thread-safe.
 
     A method that raises `FileNotFoundError` has found nothing under the name. Any other `OSError` means that the
-    storage did not answer, or not as asked.
+    storage did not answer, or not as asked. Methods of implementations are mapped by `storage_errors`.
     """
+
+    def __init_subclass__(cls) -> None:
+        """Map the errors of an implementation, so that none can forget it."""
+        super().__init_subclass__()
+        for name in MAPPED & vars(cls).keys():
+            setattr(cls, name, storage_errors(vars(cls)[name]))
 
     scheduler: Scheduler = AT_ONCE
     tasks: TaskAccess = BY_ITSELF
@@ -343,7 +393,10 @@ class Storage(ABC):
         Raises:
             FileNotFoundError: there is no such file.
         """
-        return pa.py_buffer(self.read(name)[start:stop])
+        content = self.read(name)
+        if not 0 <= start <= stop <= len(content):
+            raise OSError(errno.EINVAL, f"it has {len(content)} bytes, and not those from {start} to {stop}", name)
+        return pa.py_buffer(content[start:stop])
 
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
         """Open a file for reading at any place.

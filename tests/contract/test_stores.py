@@ -44,6 +44,36 @@ def test_a_name_that_is_not_there_is_not_found(store: Storage) -> None:
     assert store.list("nowhere", deep=True) == []
 
 
+BAD_NAMES = [
+    pytest.param("a\0b", id="NUL"),
+    pytest.param("\ud800", id="lone surrogate"),
+    pytest.param("x" * 5000, id="long"),
+]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_name_that_no_storage_can_have_is_an_os_error(store: Storage, name: str) -> None:
+    """A foreign writer may put any name into a table's log; callers expect that a storage raises nothing else."""
+    for ask in (store.read, store.size, store.open_input, lambda bad: store.read_range(bad, 0, 1)):
+        with pytest.raises(OSError, match=r"."):
+            ask(name)
+    if not isinstance(store, MemoryStorage):
+        with pytest.raises(OSError, match=r"."):
+            store.put_if_absent(name, b"x")
+        with pytest.raises(OSError, match=r"."):
+            store.replace(name, b"x")
+    store.remove(name, quietly=True)
+    assert [entry.name for entry in store.list(deep=True) if entry.name != name] == []
+
+
+@pytest.mark.parametrize(("start", "stop"), [(1, 9), (3, 4), (7, 9), (-2, 1)], ids=str)
+def test_range_that_a_file_does_not_have_is_an_os_error(store: Storage, start: int, stop: int) -> None:
+    store.replace("three", b"abc")
+
+    with pytest.raises(OSError, match=r"."):
+        store.read_range("three", start, stop)
+
+
 def test_a_second_put_if_absent_changes_nothing(store: Storage) -> None:
     assert store.put_if_absent("a", b"first")
     assert not store.put_if_absent("a", b"second")
