@@ -181,12 +181,13 @@ class ControlLog(Generic[S, R]):
             UnknownOutcomeError: the write may have happened.
         """
         deadline = Deadline(self._clock, timeout_ms)
+        seen: int | None = None
         with within(deadline):
             self._before_change()
             if not (self._plans_beside and self._rows.exists):
-                self.refresh()
+                seen = self.refresh().seq
         if self._combined is None:
-            self._transact_alone(plan, deadline)
+            self._transact_alone(plan, deadline, seen)
         elif self._rows.exists or self._made_for(plan, deadline):
             self._combined.bring(plan, deadline)
 
@@ -209,16 +210,16 @@ class ControlLog(Generic[S, R]):
                 self._rows.withdraw()
             raise
 
-    def _transact_alone(self, plan: Callable[[S], Sequence[R]], deadline: Deadline) -> None:
+    def _transact_alone(self, plan: Callable[[S], Sequence[R]], deadline: Deadline, seen: int | None) -> None:
         made: list[Sequence[R]] = []
-        with self._turns.awaited(deadline) if self._rows.exists else self.exclusive(deadline):
+        with self._turns.awaited(deadline, seen) if self._rows.exists else self.exclusive(deadline):
             if not self._rows.exists:
                 # No table is made for a plan that has nothing to write.
                 made.append(plan(self.refresh()))
                 if not made[0]:
                     return
                 self._create()
-            elif not self.version:
+            elif not self._table.state.version:
                 self._check_new()
 
             def rows(state: S) -> Sequence[R]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -58,6 +58,8 @@ class RowFiles(Generic[R]):
         self._files = files
         self._schema = schema
         self._row_type = row_type
+        self._values = attrgetter(*["time_ms" if name == "time" else name for name in schema.names])
+        """What the columns have of a row."""
         self._clock = clock
         self._own: tuple[str, Sequence[R]] = "", ()
         """Path and rows of the file written last, which need not be read again."""
@@ -130,7 +132,7 @@ class RowFiles(Generic[R]):
         Raises:
             KafkaStorageError: the storage refused.
         """
-        add = self.write(_to_table(rows, self._schema), data_change=True)
+        add = self.write(self._to_table(rows), data_change=True)
         self._own = add.path, rows
         return add
 
@@ -140,7 +142,16 @@ class RowFiles(Generic[R]):
         Raises:
             KafkaStorageError: the storage refused.
         """
-        return self.write(_to_table(rows, self._schema), data_change=False)
+        return self.write(self._to_table(rows), data_change=False)
+
+    def _to_table(self, rows: Sequence[R]) -> pa.Table:
+        schema = self._schema
+        columns = zip(*map(self._values, rows), strict=True)
+        arrays = [
+            scalars([ms * 1000 for ms in values] if name == "time" else values, kind)
+            for name, kind, values in zip(schema.names, schema.types, columns, strict=True)
+        ]
+        return pa.Table.from_arrays(arrays, schema=schema)
 
     def write(self, table: pa.Table, *, data_change: bool) -> Add:
         """Write a file with rows in `seq` order.
@@ -187,20 +198,6 @@ def seq_segment(add: Add, files: Storage) -> Segment:
         size_bytes=add.size,
         path=add.path,
     )
-
-
-def _to_table(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
-    columns = zip(*map(attrgetter(*map(_field_of, schema.names)), rows), strict=True)
-    arrays = [
-        scalars([ms * 1000 for ms in values] if name == "time" else values, kind)
-        for name, kind, values in zip(schema.names, schema.types, columns, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _field_of(name: str) -> str:
-    """The field of a row that a column has."""
-    return "time_ms" if name == "time" else name
 
 
 def _to_rows(table: pa.Table, row_type: type[R]) -> list[R]:

@@ -137,7 +137,7 @@ class TableState:
 
     def end(self, partition: int) -> int:
         """Offset after the last one that was ever given out in a partition; 0 when there is none."""
-        return max(self.index.end(partition), self.txns.get(end_app(partition), 0))
+        return max(self.index.end(partition), self.txns.get(f"{END_APP}{partition}", 0))
 
     def apply(self, commit: TableCommit, to_segment: Callable[[Add], Segment]) -> None:
         """Take in the next commit. Caller: `Table`, which has taken the state out of everybody's sight."""

@@ -31,7 +31,6 @@ class WriteQueue:
         patience: seconds that a writer queues behind others before it goes on all the same; None waits.
         look: reads what others wrote, so that little is left to do in the turn, and is called again and again while
             one waits; returns a number that has risen if there was something.
-        is_new: whether that was done a moment ago.
     """
 
     def __init__(
@@ -41,26 +40,19 @@ class WriteQueue:
         clock: Clock,
         patience: float | None,
         look: Callable[[], int],
-        *,
-        is_new: Callable[[], bool] = lambda: False,
     ) -> None:
         self.patience = patience
         self._root = root
         self._location = location
         self._clock = clock
         self._look = look
-        self._is_new = is_new
         self._holding = threading.local()
         self._impatient = False
         """Whether the turn could not be had the last time."""
 
     @contextlib.contextmanager
-    def held(self, deadline: Deadline, meanwhile: Callable[[], object] | None = None) -> Iterator[None]:
+    def held(self, deadline: Deadline) -> Iterator[None]:
         """Have one turn; a thread that has it already goes on.
-
-        Args:
-            deadline: until when to wait.
-            meanwhile: is called while one waits, instead of `look`.
 
         Raises:
             KafkaTimeoutError: others held it until the deadline.
@@ -68,7 +60,7 @@ class WriteQueue:
         if getattr(self._holding, "now", False):
             yield
             return
-        with self._root.coordination.turn(self._location, deadline, meanwhile or self._look):
+        with self._root.coordination.turn(self._location, deadline, self._look):
             self._holding.now = True
             try:
                 yield
@@ -76,11 +68,15 @@ class WriteQueue:
                 self._holding.now = False
 
     @contextlib.contextmanager
-    def awaited(self, deadline: Deadline) -> Iterator[None]:
+    def awaited(self, deadline: Deadline, seen: int | None = None) -> Iterator[None]:
         """Queue behind other writers; but not for ever behind one that was stopped while it had its turn.
 
         Without patience's end, a member that is stopped in the middle of a commit would stop its whole group, and
         nobody could write that its session is over; a producer that is stopped in an append would stop its topic.
+
+        Args:
+            deadline: until when to try.
+            seen: what `look` returned a moment ago; None looks before one queues.
 
         Raises:
             KafkaTimeoutError: the deadline is over.
@@ -90,22 +86,17 @@ class WriteQueue:
                 yield
             return
         wait = SHORT_PATIENCE_SECONDS if self._impatient else self.patience
-        seen: list[int] = []
-
-        def look() -> None:
-            seen.append(self._look())
-
-        if not self._is_new():
-            look()
+        if seen is None:
+            seen = self._look()
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(self.held(Deadline(self._clock, min(wait, deadline.remaining()) * 1000), look))
+                stack.enter_context(self.held(Deadline(self._clock, min(wait, deadline.remaining()) * 1000)))
                 self._impatient = False
             except KafkaTimeoutError:
                 if deadline.expired():
                     raise
                 # Where rows have come meanwhile, the queue may only be long; after a short wait it says nothing.
-                told = self._impatient or not seen or self._look() != seen[0]
+                told = self._impatient or self._look() != seen
                 self._impatient = True
                 if not told:
                     where = f"{self._root.uri}/{self._location}"

@@ -6,7 +6,7 @@ range come from the file's statistics and serve as `.index` and `.timeindex` ser
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -43,7 +43,7 @@ def _start(segment: Segment) -> int:
 
 def _overlap(run: Sequence[Segment]) -> bool:
     """Whether any of these, which stand in offset order, begins before the one before it ends."""
-    return any(before.stop > after.start for before, after in pairwise(run))
+    return len(run) > 1 and any(before.stop > after.start for before, after in pairwise(run))
 
 
 class SegmentIndex:
@@ -88,8 +88,13 @@ class SegmentIndex:
             return
         # The path comes last: who is interrupted before must not find the segment known when it tries again.
         self.raise_end(segment)
-        insort(self._by_partition.setdefault(segment.partition, []), segment, key=_start)
-        self._note_overlap(segment)
+        run = self._by_partition.setdefault(segment.partition, [])
+        at = len(run)
+        if run and run[-1].start > segment.start:
+            at = bisect_right(run, segment.start, key=_start)
+        run.insert(at, segment)
+        if _overlap(run[max(0, at - 1) : at + 2]):
+            self._overlapping.add(segment.partition)
         self._by_path[segment.path] = segment
 
     def remove(self, path: str) -> None:
@@ -103,13 +108,6 @@ class SegmentIndex:
         del run[run.index(segment, at)]
         if segment.partition in self._overlapping and not _overlap(run):
             self._overlapping.remove(segment.partition)
-
-    def _note_overlap(self, segment: Segment) -> None:
-        """Look at the neighbours of a segment that has just come in."""
-        run = self._by_partition[segment.partition]
-        at = bisect_left(run, segment.start, key=_start)
-        if _overlap(run[max(0, at - 1) : at + 3]):
-            self._overlapping.add(segment.partition)
 
     def overlap(self, segment: Segment) -> Segment | None:
         """A live segment, other than this one, that covers some of its offsets; None when there is none."""
@@ -151,10 +149,13 @@ class SegmentIndex:
             return None
         if partition in self._overlapping:
             return next((s for s in run if s.stop > offset), None)
+        # Whoever follows the log is in its last file, or at its end.
+        if run[-1].start <= offset:
+            return run[-1] if run[-1].stop > offset else None
         at = bisect_right(run, offset, key=_start)
         if at and run[at - 1].stop > offset:
             return run[at - 1]
-        return run[at] if at < len(run) else None
+        return run[at]
 
     def within(self, partition: int, offsets: range) -> list[Segment]:
         """Live segments of a partition that overlap a run of offsets, in offset order."""

@@ -44,8 +44,12 @@ def repeated(value: str | int, rows: int) -> pa.Array:
 
 def binaries(values: Sequence[bytes | None]) -> pa.Array:
     """Byte strings, or None for null, as a BINARY array; at most 2 GiB in all."""
+    nulls = values.count(None)
+    if nulls and nulls == len(values):
+        # Records without keys.
+        return pa.nulls(nulls, pa.binary())
     ends = np.zeros(len(values) + 1, np.int64)
-    whole = None not in values
+    whole = not nulls
     lengths = map(len, values) if whole else (0 if v is None else len(v) for v in values)  # type: ignore[arg-type]
     np.cumsum(np.fromiter(lengths, np.int64, len(values)), out=ends[1:])
     if ends[-1] > np.iinfo(np.int32).max:

@@ -184,10 +184,12 @@ def unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
 
 def segment_stats(rows: int, offsets: tuple[int, int], times_ms: tuple[int, int]) -> dict[str, object]:
     """Delta's statistics of a segment, from its number of records, and its first and last offset and time."""
+    first = iso_time(times_ms[0])
+    last = first if times_ms[0] == times_ms[1] else iso_time(times_ms[1])
     return {
         "numRecords": rows,
-        "minValues": {"offset": offsets[0], "timestamp": iso_time(times_ms[0])},
-        "maxValues": {"offset": offsets[1], "timestamp": iso_time(times_ms[1])},
+        "minValues": {"offset": offsets[0], "timestamp": first},
+        "maxValues": {"offset": offsets[1], "timestamp": last},
         "nullCount": {"offset": 0, "timestamp": 0},
     }
 

@@ -244,9 +244,11 @@ def rows_at_a_time(  # noqa: PLR0917
     A file's figures count a value that is repeated once (dictionary pages), so that its rows may be far larger
     than they say. Where that could matter, the first rows are decoded to see.
     """
-    metadata = [file.metadata.row_group(group) for group in groups]
-    count = sum(int(group.num_rows) for group in metadata)
-    size = sum(int(group.total_byte_size) for group in metadata)
+    count = size = 0
+    for number in groups:
+        group = file.metadata.row_group(number)
+        count += int(group.num_rows)
+        size += int(group.total_byte_size)
     rows = min(MAX_ROWS, max(1, wanted * count // max(1, size)))
     # No value is larger than the file.
     if min(rows, count) <= PROBE_ROWS or min(rows, count) * size <= PROBE_FREE_BYTES:

@@ -86,6 +86,8 @@ class PartitionReader:
         """Rows of `_segment` that were decoded and not yet handed out, from the position on."""
         self._fetched = 0
         """Offset up to which files were fetched ahead."""
+        self._end = position
+        """The log end when the position was checked last."""
 
     def read(self, max_bytes: int) -> Chunk | None:
         """Records from `position` on, in offset order, and move the position past them.
@@ -124,7 +126,7 @@ class PartitionReader:
                 parts.append(batch)
                 left -= size
                 self.position = int(longs(batch.column("offset"))[-1]) + 1
-            if left <= 0 or self._decoded is not None:
+            if left <= 0 or self._decoded is not None or self.position == self._end:
                 break
         if not parts:
             return None
@@ -165,6 +167,7 @@ class PartitionReader:
             name = f"{log.info.name}-{p}"
             reason = log.info.why_gone(p, self.position)
             raise OffsetOutOfRangeError({name: self.position}, {name: live}, reason)
+        self._end = live.stop
 
     def _next_segment(self) -> Segment | None:
         """The segment that holds the position, or the next one in a compacted topic."""
@@ -192,7 +195,7 @@ class PartitionReader:
     def _segment_and_begin(self) -> tuple[Segment | None, int]:
         """The segment that holds the position, or the next one above, and where it begins; or else the log end."""
         segment = self._log.segment_at_or_after(self._partition, self.position)
-        return segment, self._log.log_end(self._partition) if segment is None else segment.start
+        return segment, self._end if segment is None else segment.start
 
     def _rows_of(self, segment: Segment) -> pa.RecordBatch | None:
         """The next rows of a segment from the position on; None when the segment must be looked up again."""

@@ -93,8 +93,8 @@ class SegmentRows:
         self._file: DataFile | None = None
         self._batches: Iterator[pa.RecordBatch] = iter(())
         """What `_file` has yet to give."""
-        self._proof = OffsetProof(segment)
-        """What that has to hold to."""
+        self._proof: OffsetProof
+        """What that has to hold to, once there is a file."""
 
     @property
     def is_open(self) -> bool:
@@ -127,7 +127,7 @@ class SegmentRows:
         if self.position >= stop:
             return None
         batch = self._fetch() if self._waiting is None else self._waiting
-        offsets = _offsets(batch)
+        offsets = longs(batch.column("offset"))
         first = int(offsets[0])
         if first > self.position:
             lost = range(self.position, min(first, stop))
@@ -170,11 +170,8 @@ class SegmentRows:
         return sound(self._given, self._segment.path, self._fetched_at, failed)
 
     def _fetched_at(self, files: Storage) -> pa.RecordBatch:
-        self._files = files
-        return self._fetched()
-
-    def _fetched(self) -> pa.RecordBatch:
         """The next rows of the file at or above the position, checked."""
+        self._files = files
         # A file that is fetched whole is never open.
         held = contextlib.nullcontext() if self._segment.size_bytes <= WHOLE_BYTES else open_files.using(self)
         try:
@@ -184,7 +181,7 @@ class SegmentRows:
                     if not self._proof.left:
                         # The last row is there, and none comes after it.
                         self.close()
-                    offsets = _offsets(batch)
+                    offsets = longs(batch.column("offset"))
                     if offsets[0] >= self.position:
                         return batch
                     if offsets[-1] >= self.position:
@@ -217,7 +214,7 @@ class SegmentRows:
                 raise FlawError(f"it ends {self._proof.left} records early")
             if not batch.num_rows:
                 continue
-            if self._proof.follows(_offsets(batch)):
+            if self._proof.follows(longs(batch.column("offset"))):
                 return batch
             if ordered:
                 raise FlawError("its records are not those that its own offsets say")
@@ -265,10 +262,6 @@ class SegmentRows:
     @property
     def _lost(self) -> str:
         return f"{self._offsets} are lost: {self._file_name}"
-
-
-def _offsets(batch: pa.RecordBatch) -> Longs:
-    return longs(batch.column("offset"))
 
 
 def read_segment(files: Storage, segment: Segment, columns: tuple[str, ...] = COLUMNS) -> Iterator[pa.Table]:

@@ -75,7 +75,7 @@ class TopicLog(TailedTopic):
     def __init__(self, home: TopicContext, info: TopicInfo, *, jitter: Callable[[], float] = random.random) -> None:
         super().__init__(home, info, jitter)
         patience = PATIENCE_SECONDS if self.files.coordination.reach == "machine" else None
-        self._turns = WriteQueue(home.store, info.location, self.clock, patience, self._version, is_new=self._is_new)
+        self._turns = WriteQueue(home.store, info.location, self.clock, patience, self._version)
         self._cleaner = LogCleaner(home.store, info.location, home.helpers, self.clock)
         self._refusal: tuple[Mapping[str, str], str, str | None] | None = None
         self._combined: TopicGroupCommit | None = None
@@ -152,7 +152,7 @@ class TopicLog(TailedTopic):
         def plan(state: TableState) -> Change | Unchanged[Appended]:
             return self._appending(state, payload, codec, txn, ranges)
 
-        with self._turns.awaited(deadline):
+        with self._turns.awaited(deadline, self._just_seen()):
             landed = self.change_for_append(plan, deadline)
         if isinstance(landed, Unchanged):
             return landed.value
@@ -181,13 +181,13 @@ class TopicLog(TailedTopic):
         counts = payload.counts()
         if not counts and txn is None:
             return Unchanged(Appended(version=state.version, ranges={}, append_time_ms=now))
-        there = {p: state.end(p) for p in {*counts, *state.unrecorded}}
-        runs = plan_offsets({p: max(there[p], info.log_start(p)) for p in counts}, counts)
+        starts = {p: state.end(p) for p in counts}
+        runs = plan_offsets({p: max(end, info.log_start(p)) for p, end in starts.items()}, counts)
         ranges.clear()
         ranges.update(sorted(runs.items()))
-        requires: list[Requirement] = [EndsAt(p, there[p]) for p in runs]
+        requires: list[Requirement] = [EndsAt(p, starts[p]) for p in runs]
         requires.append(Still(lambda: self.info is info))
-        ends = there | {p: run.stop for p, run in runs.items()}
+        ends = {p: state.end(p) for p in state.unrecorded} | {p: run.stop for p, run in runs.items()}
         txns = {end_app(p): end for p, end in sorted(ends.items())}
         if txn is not None:
             requires.append(LastOf(txn.app_id, state.txns.get(txn.app_id)))
@@ -229,16 +229,16 @@ class TopicLog(TailedTopic):
     @contextlib.contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:
         """Hold the write queue of the table, or give up waiting for it after `PATIENCE_SECONDS`; see `WriteQueue`."""
-        with self._turns.awaited(deadline):
+        with self._turns.awaited(deadline, self._just_seen()):
             yield
 
     def _version(self) -> int:
         self.refresh_table()
         return self._table.state.version
 
-    def _is_new(self) -> bool:
-        """Whether what others wrote was read a moment ago, so that little of it is left to be read."""
-        return self._table.seen_within(NEW_SECONDS)
+    def _just_seen(self) -> int | None:
+        """The table's version, if what others wrote was read a moment ago, so that little of it is left to be read."""
+        return self._table.state.version if self._table.seen_within(NEW_SECONDS) else None
 
     def _questions(self) -> list[Callable[[], object]]:
         """What `ready_to_append` asks the storage."""
