@@ -41,7 +41,7 @@ from tests.tools.records import batch_now, records_of
 from tests.tools.replicated import Brokers, Client
 from tests.tools.three_roots import opened
 
-Course = Generator[effects.Act, Any, Any]
+Course = Generator[effects.ReplicaEffect, Any, Any]
 
 pytestmark = pytest.mark.slow
 
@@ -405,7 +405,7 @@ def test_a_reader_that_is_behind_sees_nothing_of_what_stands_where_clean_up_has_
 # --- helpers that have slept ----------------------------------------------------------------------
 
 
-def driven(client: Client, steps: Course, stop: Callable[[effects.Act], bool]) -> Callable[[], Any]:
+def driven(client: Client, steps: Course, stop: Callable[[effects.ReplicaEffect], bool]) -> Callable[[], Any]:
     """Carry a course out up to an act; returns how it goes on from there."""
     act = steps.send(None)
     while not stop(act):

@@ -18,9 +18,9 @@ from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
 from kafkalike.model.group_commit.commit_effects import (
     GIVES_WAY,
     LOST,
-    Act,
     AskRoom,
     Attempt,
+    CommitEffect,
     LeaveRoom,
     Look,
     MoveOn,
@@ -371,7 +371,7 @@ class Writer:
             self.meet()
             self.world.do(Request("delete", f"w/{done.name}"), lambda *_: None)
 
-    def driven(self, steps: Generator[Act, Any, Any], payload: Payload | None) -> Steps:
+    def driven(self, steps: Generator[CommitEffect, Any, Any], payload: Payload | None) -> Steps:
         """Carry out the acts of an append."""
         answer: Any = None
         error: Exception | None = None
@@ -386,7 +386,7 @@ class Writer:
             except KafkaError as cause:
                 error = cause
 
-    def carry_out(self, act: Act, payload: Payload | None) -> Steps:
+    def carry_out(self, act: CommitEffect, payload: Payload | None) -> Steps:
         """One act."""
         match act:
             case Look():

@@ -235,7 +235,7 @@ class World:
 
     # --- acts --------------------------------------------------------------------------------------
 
-    def carry_out(self, todo: effects.Course) -> Steps:
+    def carry_out(self, todo: effects.TransactionProtocol) -> Steps:
         """Carry out a course; every `yield` is a place where others go on, or where this one stops for ever."""
         answer: Any = None
         error: KafkaError | None = None
@@ -251,7 +251,7 @@ class World:
             except KafkaError as cause:
                 error = cause
 
-    def _act(self, act: effects.Act) -> Steps:  # noqa: C901, PLR0911, PLR0912 - one branch for each act
+    def _act(self, act: effects.TransactionEffect) -> Steps:  # noqa: C901, PLR0911, PLR0912 - one branch for each act
         fate = self.chance.random() if self.faulty else 1.0
         if fate < 0.02 and not isinstance(act, effects.Beside | effects.Remove):
             raise KafkaStorageError("refused")
@@ -347,7 +347,7 @@ class World:
             raise UnknownOutcomeError("landed", "")
         return Appended(version=len(table.versions) - 1, ranges={}, append_time_ms=0)
 
-    def _beside(self, courses: Sequence[effects.Course]) -> Steps:
+    def _beside(self, courses: Sequence[effects.TransactionProtocol]) -> Steps:
         running = {n: self.carry_out(c) for n, c in enumerate(courses)}
         results: list[Any] = [None] * len(running)
         while running:
@@ -471,7 +471,7 @@ class Actor:
             return False
         return True
 
-    def _try(self, make: Callable[[], effects.Course]) -> Steps:
+    def _try(self, make: Callable[[], effects.TransactionProtocol]) -> Steps:
         """Until it works, or is refused for good."""
         while True:
             try:

@@ -16,10 +16,10 @@ from kafkalike.model.group_commit.commit_effects import (
     BUSY,
     GIVES_WAY,
     LOST,
-    Act,
     Appending,
     AskRoom,
     Attempt,
+    CommitEffect,
     LeaveRoom,
     Look,
     MoveOn,
@@ -147,7 +147,7 @@ def test_who_waits_gives_the_latest_versions_writer_its_time(version: int) -> No
     assert isinstance(steps.send(seen(version, patience)), Pause)
 
 
-def _seconds(act: Act) -> float:
+def _seconds(act: CommitEffect) -> float:
     assert isinstance(act, Pause)
     return act.seconds
 

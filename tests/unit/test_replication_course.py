@@ -29,7 +29,7 @@ class Content(NamedTuple):
     configuration: Configuration | None = None
 
 
-def answered(steps: Generator[effects.Act, Any, Any], *answers: Any) -> Any:
+def answered(steps: Generator[effects.ReplicaEffect, Any, Any], *answers: Any) -> Any:
     """Carry a course out with these answers, in order; what it returns."""
     steps.send(None)
     try:
@@ -117,9 +117,9 @@ ANOTHER = Content("a")
 COUNTS, NOT = True, False
 
 
-def asked(steps: Generator[effects.Act, Any, Any], *answers: Any) -> tuple[list[effects.Act], Any]:
+def asked(steps: Generator[effects.ReplicaEffect, Any, Any], *answers: Any) -> tuple[list[effects.ReplicaEffect], Any]:
     """What a course asks for with these answers, of which errors are raised, and what it returns."""
-    found: list[effects.Act] = [steps.send(None)]
+    found: list[effects.ReplicaEffect] = [steps.send(None)]
     try:
         for answer in answers:
             act = steps.throw(answer) if isinstance(answer, Exception) else steps.send(answer)
@@ -177,7 +177,7 @@ FOREIGN = Content("")
 CHAIN = Configuration(0, (ONE, TWO))
 
 
-def acts_of(steps: Generator[effects.Act, Any, Any], *answers: Any) -> list[effects.Act]:
+def acts_of(steps: Generator[effects.ReplicaEffect, Any, Any], *answers: Any) -> list[effects.ReplicaEffect]:
     """What a course asks until it has had these answers, and one act more if there is one."""
     asked = [steps.send(None)]
     for answer in answers:

@@ -17,10 +17,8 @@ from kafkalike.model.record_batch import Appended
 from kafkalike.model.transactions.roll_forward import cutting, finishing, helping, looking, rolling
 from kafkalike.model.transactions.rules import CommitRequest, UnsettledError
 from kafkalike.model.transactions.transaction_effects import (
-    Act,
     Apply,
     Beside,
-    Course,
     CutAt,
     Find,
     ListFolders,
@@ -28,6 +26,8 @@ from kafkalike.model.transactions.transaction_effects import (
     LookAtTopic,
     LookAtTopics,
     Remove,
+    TransactionEffect,
+    TransactionProtocol,
     Write,
 )
 from kafkalike.model.transactions.transaction_protocol import aborting, beginning, committing, fencing, forgetting
@@ -77,8 +77,8 @@ class Told:
     A `Write` calls its plan with the answer, a table, and comes to the table after it; `Beside` comes to the answer.
     """
 
-    def __init__(self, course: Course, answers: Sequence[object]) -> None:
-        self.acts: list[Act] = []
+    def __init__(self, course: TransactionProtocol, answers: Sequence[object]) -> None:
+        self.acts: list[TransactionEffect] = []
         self.written: list[Entries | None] = []
         """What the plans made."""
         left, answer = list(answers), None
@@ -110,11 +110,11 @@ class Told:
         return [act.step if isinstance(act, Write) else act for act in self.acts]
 
 
-def steps_until(error: type[Exception], course: Course, answers: Sequence[object]) -> list[object]:
+def steps_until(error: type[Exception], course: TransactionProtocol, answers: Sequence[object]) -> list[object]:
     """The acts up to an error that comes out."""
     seen: list[object] = []
 
-    def noted() -> Course:
+    def noted() -> TransactionProtocol:
         answer = None
         act = next(course)
         while True:
@@ -366,7 +366,7 @@ def test_a_look_says_which_decision_a_topic_has() -> None:
     ],
 )
 def test_decisions_come_into_a_topic_in_the_order_of_their_rows(
-    wanted: int, answers: list[object], steps: list[Act], returned: Appended | None
+    wanted: int, answers: list[object], steps: list[TransactionEffect], returned: Appended | None
 ) -> None:
     told = Told(rolling(A, TWO, 2, wanted), answers)
 
@@ -419,7 +419,7 @@ def test_the_place_of_a_decision_is_where_it_is_brought() -> None:
     ],
 )
 def test_the_place_of_a_decision_that_another_one_brought_is_found(
-    applied: int | None, steps: list[Act], returned: Appended | None
+    applied: int | None, steps: list[TransactionEffect], returned: Appended | None
 ) -> None:
     """Else the topic is gone, or was left out of it."""
     (beside,) = steps_until(KafkaStorageError, finishing(TWO, SECOND), [GONE])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
@@ -28,13 +28,14 @@ from kafkalike.errors import (
 )
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
+from kafkalike.model.effects import run
 from kafkalike.model.group_commit.commit_effects import (
     BUSY,
     GIVES_WAY,
     LOST,
-    Act,
     AskRoom,
     Attempt,
+    CommitEffect,
     ForgottenError,
     LeaveRoom,
     Look,
@@ -52,6 +53,7 @@ from kafkalike.model.group_commit.waiting_appends import Placed, Room, WaitingAp
 GRACE_MS: Final = 10_000.0
 """How long to try to find out what became of an append that is taken back."""
 
+T = TypeVar("T")
 A = TypeVar("A")
 """An append of the table, before it has a place."""
 
@@ -101,9 +103,9 @@ class GroupCommit(Generic[A]):
         self._settle_own()
         if self.table.loaded:
             self.note(self.table.state)
-        course = _Course(self, own, deadline)
+        runner = _EffectRunner(self, own, deadline)
         steps = appending(
-            course.make,
+            runner.make,
             lambda base, seconds: Room(base, self._id, int(seconds * 1000)),
             alone=self.company.alone(self.clock.monotonic()),
             leading=self.table.loaded and self.led == self.table.state.version,
@@ -113,16 +115,16 @@ class GroupCommit(Generic[A]):
             deadline=self.clock.monotonic() + deadline.remaining(),
         )
         try:
-            placed: Placed = course.run(steps)
+            placed: Placed = runner.run(steps)
         except UnknownOutcomeError:
             raise
         except KafkaError:
-            if course.part is not None:
-                self.open.close(course.part, landed=False)
+            if runner.part is not None:
+                self.open.close(runner.part, landed=False)
             raise
-        if course.part is not None:
+        if runner.part is not None:
             self.meet()
-            self.open.close(course.part, landed=True)
+            self.open.close(runner.part, landed=True)
         return placed
 
     def meet(self) -> None:
@@ -167,10 +169,10 @@ class GroupCommit(Generic[A]):
         """Whether an append is known to have landed; it does not land any more."""
         deadline = Deadline(self.clock, GRACE_MS)
         try:
-            return _Course[A](self, None, deadline, part).run(withdrawing(part)) is not None
+            return _EffectRunner[A](self, None, deadline, part).run(withdrawing(part)) is not None
         except ForgottenError:
             # Its caller was told that it is unknown, and nothing will ever tell.
-            _Course[A](self, None, deadline).run(sealing(part))
+            _EffectRunner[A](self, None, deadline).run(sealing(part))
             return False
 
     def discard_one(self) -> bool:
@@ -181,8 +183,8 @@ class GroupCommit(Generic[A]):
         return part is not None
 
 
-class _Course(Generic[A]):
-    """One append's acts, done."""
+class _EffectRunner(Generic[A]):
+    """One append's effects, done."""
 
     def __init__(
         self, shared: GroupCommit[A], own: A | None, deadline: Deadline, part: WaitingAppend | None = None
@@ -200,22 +202,11 @@ class _Course(Generic[A]):
         self.part = self._shared.open.open(base)
         return self.part
 
-    def run(self, steps: Any) -> Any:  # noqa: ANN401 - what the generator returns
-        """Do what the acts say, and tell what came of each."""
-        answer: Placed | Lost | Seen | None = None
-        error: KafkaError | None = None
-        while True:
-            try:
-                act = steps.send(answer) if error is None else steps.throw(error)
-            except StopIteration as end:
-                return end.value
-            answer, error = None, None
-            try:
-                answer = self._do(act)
-            except KafkaError as cause:
-                error = cause
+    def run(self, protocol: Generator[CommitEffect, Any, T]) -> T:
+        """Run a protocol to its end; it is told of each error of Kafka's."""
+        return run(protocol, self._do, KafkaError)
 
-    def _do(self, act: Act) -> Placed | Lost | Seen | None:
+    def _do(self, act: CommitEffect) -> Placed | Lost | Seen | None:
         match act:
             case Look(admit):
                 return self._look(admit=admit)

@@ -1,11 +1,11 @@
-"""Transaction effects: carry the acts of the transaction protocol out on tables and staged files."""
+"""Transaction effects: carry the effects of the transaction protocol out on tables and staged files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.staged_append import Loose
@@ -13,6 +13,7 @@ from kafkalike.log.topic.transaction_append import DecidedRecords, StagedFileErr
 from kafkalike.log.transactions.transaction_files import records_of
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
+from kafkalike.model.effects import run
 from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.topic import TopicInfo
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from kafkalike.model.transactions.transaction_views import TopicCut
     from kafkalike.model.transactions.transactional_id import WriteName
 
+
+T = TypeVar("T")
 
 SIDE_BY_SIDE: Final = 16
 """Topics that get a decision at a time, where that takes requests."""
@@ -76,8 +79,8 @@ class _Ids(Mapping[str, str]):
         return len(self._topics)
 
 
-class Driver:
-    """Carries out courses for one caller.
+class EffectRunner:
+    """Runs the protocols of transactions for one caller, on tables and staged files.
 
     Args:
         home: topics, groups and staged files.
@@ -104,26 +107,15 @@ class Driver:
             # Somebody may have added it just now.
             check_partitions(offsets, metadata.refresh().topics)
 
-    def run(self, todo: effects.Course) -> Any:  # noqa: ANN401 - what the course returns
-        """Carry out a course to its end.
+    def run(self, todo: Generator[effects.TransactionEffect, Any, T]) -> T:
+        """Run a protocol to its end.
 
         Raises:
-            KafkaError: what the course raises.
+            KafkaError: what the protocol raises.
         """
-        answer: Any = None
-        error: KafkaError | None = None
-        while True:
-            try:
-                act = todo.send(answer) if error is None else todo.throw(error)
-            except StopIteration as end:
-                return end.value
-            answer, error = None, None
-            try:
-                answer = self._done(act)
-            except KafkaError as cause:
-                error = cause
+        return run(todo, self._done, KafkaError)
 
-    def _done(self, act: effects.Act) -> Any:  # noqa: ANN401, PLR0911 - a line for each act
+    def _done(self, act: effects.TransactionEffect) -> Any:  # noqa: ANN401, PLR0911 - a line for each effect
         match act:
             case effects.LookAtGroups():
                 version, state = self._look_at_groups()
@@ -133,8 +125,8 @@ class Driver:
                 return _Ids(self._cluster.metadata.refresh().topics)
             case effects.Write(plan, step):
                 return self._write(plan, step)
-            case effects.Beside(courses):
-                return self._beside(courses)
+            case effects.Beside(protocols):
+                return self._beside(protocols)
             case effects.Remove(producer_id, epoch, number):
                 return self._remove(producer_id, epoch, number)
             case effects.ListFolders():
@@ -222,17 +214,17 @@ class Driver:
             raise KafkaTimeoutError(f"{topic.name}: its log has lost the commits after transaction {seq}; try again")
         return found
 
-    def _beside(self, courses: Sequence[effects.Course]) -> list[Any]:
-        if len(courses) < 2 or not self._staging.far:  # noqa: PLR2004 - nothing to be beside
-            return [self._tried(one) for one in courses]
-        executor = ThreadPoolExecutor(min(len(courses), SIDE_BY_SIDE), "kafkalike-transaction")
+    def _beside(self, protocols: Sequence[effects.TransactionProtocol]) -> list[Any]:
+        if len(protocols) < 2 or not self._staging.far:  # noqa: PLR2004 - nothing to be beside
+            return [self._tried(one) for one in protocols]
+        executor = ThreadPoolExecutor(min(len(protocols), SIDE_BY_SIDE), "kafkalike-transaction")
         try:
-            return list(executor.map(self._tried, courses))
+            return list(executor.map(self._tried, protocols))
         finally:
             # Interrupted, what is under way goes on: anybody may do it.
             executor.shutdown(wait=False, cancel_futures=True)
 
-    def _tried(self, todo: effects.Course) -> Any:  # noqa: ANN401
+    def _tried(self, todo: effects.TransactionProtocol) -> Any:  # noqa: ANN401
         try:
             return self.run(todo)
         except KafkaError as error:

@@ -18,7 +18,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.topic.record_rules import check_batch, codec_for
 from kafkalike.log.topic.transaction_append import DecidedRecords
-from kafkalike.log.transactions.effect_runner import Driver, HeldTransaction
+from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransaction
 from kafkalike.log.transactions.open_transaction import OpenTransaction, Staged, TransactionOutcome
 from kafkalike.log.transactions.transaction_files import TRIES, FilesToStage, Staging
 from kafkalike.model import faults
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
 
 
-Drive = Callable[[Deadline, HeldTransaction], Driver]
+Drive = Callable[[Deadline, HeldTransaction], EffectRunner]
 
 
 class TransactionSession:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kafkalike.log.topic.transaction_append import StagedFileError
-from kafkalike.log.transactions.effect_runner import Driver, TransactionContext
+from kafkalike.log.transactions.effect_runner import EffectRunner, TransactionContext
 from kafkalike.log.transactions.transaction_files import check_part, staged_counts
 from kafkalike.model.clock import Deadline
 from kafkalike.model.transactions.pending_decisions import PendingDecision
@@ -100,7 +100,7 @@ class _Describer:
             if self._names.get(topic.topic_id) != topic.name:
                 continue
             if topic.topic_id not in self._seen:
-                driver = Driver(self._home, Deadline(self._home.cluster.clock, None))
+                driver = EffectRunner(self._home, Deadline(self._home.cluster.clock, None))
                 self._seen[topic.topic_id] = driver.run(looking(topic))
             last = self._seen[topic.topic_id]
             if last is not None and last < decision.seq:
@@ -121,7 +121,7 @@ def lost_parts(home: TransactionContext) -> Sequence[LostPart]:
         home: topics, groups and staged files.
     """
     known = home.look_at_groups()[1]
-    driver = Driver(home, Deadline(home.cluster.clock, None))
+    driver = EffectRunner(home, Deadline(home.cluster.clock, None))
     found = []
     for dues in known.unsettled.values():
         # One look at each topic, however many ids have written to it.
@@ -143,7 +143,7 @@ def lost_parts(home: TransactionContext) -> Sequence[LostPart]:
     return sorted(found, key=lambda lost: (lost.seq, lost.topic))
 
 
-def _why(home: TransactionContext, driver: Driver, due: PendingDecision) -> str | None:
+def _why(home: TransactionContext, driver: EffectRunner, due: PendingDecision) -> str | None:
     try:
         check_part(home.staging, due.committed, due.part)
     except StagedFileError as error:

@@ -15,7 +15,7 @@ from kafkalike.errors import (
     KafkaError,
 )
 from kafkalike.log.call_view import CallView
-from kafkalike.log.transactions.effect_runner import Driver, HeldTransaction, TransactionContext
+from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransaction, TransactionContext
 from kafkalike.log.transactions.session import TransactionSession
 from kafkalike.log.transactions.transaction_report import describe, lost_parts
 from kafkalike.model.clock import Deadline
@@ -71,8 +71,8 @@ class Transactions:
         self._failed: dict[str, float] = {}
         """When a reader could not bring decisions into a topic, by its id."""
 
-    def _driver(self, deadline: Deadline, held: HeldTransaction | None = None) -> Driver:
-        return Driver(self._home, deadline, held)
+    def _driver(self, deadline: Deadline, held: HeldTransaction | None = None) -> EffectRunner:
+        return EffectRunner(self._home, deadline, held)
 
     # --- producers ---------------------------------------------------------------------------------
 

@@ -1,13 +1,14 @@
-"""Acts: what the course of a combined append asks for, one class each, and what comes of them."""
+"""Commit effects: what the group-commit protocol asks its runner to do, one class each, with the answer's type."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from kafkalike.errors import UnknownOutcomeError
+from kafkalike.model.effects import Effect
 from kafkalike.model.group_commit.waiting_appends import Placed, Room, TakenAppends, WaitingAppend
 
 
@@ -32,7 +33,7 @@ class ForgottenError(UnknownOutcomeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Effect[Placed | Lost]):
     """Look at the table, and make the next version with the own append. Comes to `Placed`, `LOST` or `BUSY`.
 
     With `combine`, the appends that wait are listed and read after the look, and the version is made only right after
@@ -49,7 +50,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Look(Effect["Seen"]):
     """Look for new versions. Comes to `Seen`."""
 
     admit: bool = False
@@ -73,46 +74,46 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class Put(Effect[None]):
     """Put the own append beside the table, unless it is there. Comes to nothing."""
 
     part: WaitingAppend
 
 
 @dataclass(frozen=True, slots=True)
-class AskRoom:
+class AskRoom(Effect[None]):
     """Put a word beside the table that nobody else is to make versions for a while. Comes to nothing."""
 
     room: Room
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveRoom:
+class LeaveRoom(Effect[None]):
     """Try to take that word away. Comes to nothing."""
 
     room: Room
 
 
 @dataclass(frozen=True, slots=True)
-class Withdraw:
+class Withdraw(Effect[None]):
     """Put a word in the place of the own append that it must not be taken. Comes to nothing."""
 
     part: WaitingAppend
 
 
 @dataclass(frozen=True, slots=True)
-class MoveOn:
+class MoveOn(Effect["Seen"]):
     """See to it that there is a version above one, by an empty commit if nobody makes one. Comes to `Seen`."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Effect[None]):
     """Do nothing for a while. Comes to nothing."""
 
     seconds: float
 
 
-Act = Attempt | Look | Put | AskRoom | LeaveRoom | Withdraw | MoveOn | Pause
-Appending = Generator[Act, "Placed | Lost | Seen | None", Placed]
+CommitEffect = Attempt | Look | Put | AskRoom | LeaveRoom | Withdraw | MoveOn | Pause
+Appending = Generator[CommitEffect, Any, Placed]

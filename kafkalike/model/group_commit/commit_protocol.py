@@ -1,7 +1,6 @@
-"""Combined append: one append beside those of other writers in, the acts that bring it into the table out.
+"""Commit protocol: bring one append into a table that other writers append to at the same time.
 
-The order of the acts is what the guarantees rest on, so it stands here, without any input or output: `appending` yields
-what is to be done next, and is sent what came of it. A simulation and the log carry the acts out.
+The guarantees rest on the order of the effects, which stands here; see `kafkalike.model.effects`.
 
 Alone, a writer commits its own append and asks for nothing else. Beside others, it puts its append beside the table and
 waits: whoever made the latest version goes on at once, and takes along what waits. When no version comes for a while, a
@@ -11,19 +10,18 @@ writer that waits makes one itself, for all.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Final
+from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownOutcomeError
 from kafkalike.model.group_commit.commit_effects import (
     BUSY,
     LOST,
-    Act,
     Appending,
     AskRoom,
     Attempt,
+    CommitEffect,
     LeaveRoom,
     Look,
-    Lost,
     MoveOn,
     Pause,
     Put,
@@ -66,28 +64,26 @@ def appending(
 
     Raises:
         KafkaTimeoutError: time ran out, and it will not land.
-        UnknownOutcomeError: it may be there, or may still come; from the acts.
-        KafkaError: what an act raised; it will not land.
+        UnknownOutcomeError: it may be there, or may still come; from the effects.
+        KafkaError: what an effect raised; it will not land.
     """
     if alone or (leading and storable):
-        found = yield Attempt(None, combine=not alone, leading=leading and not alone)
+        found = yield from Attempt(None, combine=not alone, leading=leading and not alone)
         if isinstance(found, Placed):
             return found
     if not storable:
         return (yield from _racing(make_room, pace, deadline))
     # What is refused must be so before it is put beside the table: from then on others may have it in hand.
-    seen, lost = (yield Look(admit=True)), alone
-    assert isinstance(seen, Seen)
+    seen, lost = (yield from Look(admit=True)), alone
     if not lost and not leading and seen.age > 2 * pace().lap:
         # Nobody is at work just now.
-        found, lost = (yield Attempt(None, combine=True)), True
+        found, lost = (yield from Attempt(None, combine=True)), True
         if isinstance(found, Placed):
             return found
-        seen = yield Look()
-        assert isinstance(seen, Seen)
+        seen = yield from Look()
     part = make(seen.version)
     try:
-        yield Put(part)
+        yield from Put(part)
         return (yield from _waiting(part, pace, jitter, deadline, lost=lost))
     except KafkaError:
         # The append waits, or may: others may have it in hand.
@@ -108,66 +104,59 @@ def _racing(make_room: Callable[[int, float], Room], pace: Callable[[], CommitTi
         pace: see `appending`.
         deadline: see `appending`.
     """
-    seen = yield Look()
-    assert isinstance(seen, Seen)
+    seen = yield from Look()
     if seen.leading and pace().crowd > 1:
         # It had the latest one: those who gave way have their turn now.
         yield from _let_pass(seen.version, seen.now + 3 * pace().small_lap, pace)
     elif seen.leading or seen.age > 2 * pace().small_lap:
         # Nobody is at work just now.
-        found = yield Attempt(None, combine=True)
+        found = yield from Attempt(None, combine=True)
         if isinstance(found, Placed):
             return found
     while True:
-        seen = yield Look()
-        assert isinstance(seen, Seen)
+        seen = yield from Look()
         if seen.now >= deadline:
             raise _late()
         if seen.deaf:
             # Its writer does not look for what stands beside the table until it is told that there are others.
-            seen = yield MoveOn(seen.version)
-            assert isinstance(seen, Seen)
+            seen = yield from MoveOn(seen.version)
         seconds = pace().room()
         room, ends = make_room(seen.version, seconds), seen.now + seconds
-        yield AskRoom(room)
+        yield from AskRoom(room)
         try:
-            found = yield from _in_room(room, seen, ends, pace)
+            placed = yield from _in_room(room, seen, ends, pace)
         except KafkaError:
-            yield LeaveRoom(room)
+            yield from LeaveRoom(room)
             raise
-        yield LeaveRoom(room)
-        if isinstance(found, Placed):
-            return found
+        yield from LeaveRoom(room)
+        if placed is not None:
+            return placed
 
 
 def _in_room(
     room: Room, seen: Seen, ends: float, pace: Callable[[], CommitTimings]
-) -> Generator[Act, Placed | Lost | Seen | None, Placed | None]:
+) -> Generator[CommitEffect, Any, Placed | None]:
     """Make versions while a word counts; None when none of them was won."""
     # Who is at work has not seen it, and is faster.
     yield from _let_pass(seen.version, seen.now + pace().small_lap, pace)
     while True:
-        found = yield Attempt(None, combine=True, room=room)
+        found = yield from Attempt(None, combine=True, room=room)
         if isinstance(found, Placed):
             return found
         if found is not LOST:
-            yield Pause(pace().small_lap / 2)
-        now = yield Look()
-        assert isinstance(now, Seen)
+            yield from Pause(pace().small_lap / 2)
+        now = yield from Look()
         if now.now >= ends:
             return None
 
 
-def _let_pass(
-    version: int, until: float, pace: Callable[[], CommitTimings]
-) -> Generator[Act, Placed | Lost | Seen | None, None]:
+def _let_pass(version: int, until: float, pace: Callable[[], CommitTimings]) -> Generator[CommitEffect, Any, None]:
     """Wait for a version above one, until a time."""
     while True:
-        seen = yield Look()
-        assert isinstance(seen, Seen)
+        seen = yield from Look()
         if seen.version > version or seen.now >= until:
             return
-        yield Pause(pace().look())
+        yield from Pause(pace().look())
 
 
 def _late() -> KafkaTimeoutError:
@@ -188,8 +177,7 @@ def _waiting(
     """
     version, try_at, passed = -1, 0.0, part.base
     while True:
-        seen = yield Look()
-        assert isinstance(seen, Seen)
+        seen = yield from Look()
         placed = seen.taken.of(part)
         if placed is not None:
             return placed
@@ -198,25 +186,24 @@ def _waiting(
         if seen.deaf and lost:
             # The latest version's writer is alone as far as it knows, and may be faster each time. A version that it
             # has not made tells it otherwise, and an empty one takes the least time.
-            seen = yield MoveOn(seen.version)
-            assert isinstance(seen, Seen)
+            seen = yield from MoveOn(seen.version)
         overdue = seen.version - passed >= PASSED_OVER or (seen.version == version and seen.now >= try_at)
         if seen.leading or seen.deaf or overdue:
             if seen.leading or not lost or not seen.deaf:
-                found = yield Attempt(part, combine=True)
+                found = yield from Attempt(part, combine=True)
                 if isinstance(found, Placed):
                     return found
                 version, lost, passed = -1, True, seen.version
                 if found is not LOST:
                     # It would be so at the next look, too.
-                    yield Pause(pace().look() if found is BUSY else pace().small_lap / 2)
+                    yield from Pause(pace().look() if found is BUSY else pace().small_lap / 2)
             continue
         if seen.version != version:
             version, try_at = seen.version, seen.now + pace().patience(jitter())
-        yield Pause(min(pace().look(), max(0.0, try_at - seen.now)))
+        yield from Pause(min(pace().look(), max(0.0, try_at - seen.now)))
 
 
-def withdrawing(part: WaitingAppend) -> Generator[Act, Placed | Lost | Seen | None, Placed | None]:
+def withdrawing(part: WaitingAppend) -> Generator[CommitEffect, Any, Placed | None]:
     """Take an append back that waits, or may wait, beside the table.
 
     Whoever makes a version has read the appends that wait after it saw the version before. So once the word stands
@@ -227,17 +214,15 @@ def withdrawing(part: WaitingAppend) -> Generator[Act, Placed | Lost | Seen | No
         Where it is, when a commit was faster; None when it never lands.
 
     Raises:
-        UnknownOutcomeError: the storage does not say; from the acts. `ForgottenError`: nor will it, see `sealing`.
-        TopicDeletedError: the table is no topic's any more; from the acts.
+        UnknownOutcomeError: the storage does not say; from the effects. `ForgottenError`: nor will it, see `sealing`.
+        TopicDeletedError: the table is no topic's any more; from the effects.
     """
     try:
-        yield Withdraw(part)
-        seen = yield Look()
-        assert isinstance(seen, Seen)
+        yield from Withdraw(part)
+        seen = yield from Look()
         placed = seen.taken.of(part)
         if placed is None:
-            seen = yield MoveOn(seen.version)
-            assert isinstance(seen, Seen)
+            seen = yield from MoveOn(seen.version)
             placed = seen.taken.of(part)
     except (UnknownOutcomeError, TopicDeletedError):
         # Nobody reads a deleted topic.
@@ -247,15 +232,14 @@ def withdrawing(part: WaitingAppend) -> Generator[Act, Placed | Lost | Seen | No
     return placed
 
 
-def sealing(part: WaitingAppend) -> Generator[Act, Placed | Lost | Seen | None, None]:
+def sealing(part: WaitingAppend) -> Generator[CommitEffect, Any, None]:
     """See to it that an append does not land any more, where nothing tells whether it did.
 
     As in `withdrawing`, at most the version after the latest one can have it once the word stands.
 
     Raises:
-        KafkaError: it may still land; from the acts.
+        KafkaError: it may still land; from the effects.
     """
-    yield Withdraw(part)
-    seen = yield Look()
-    assert isinstance(seen, Seen)
-    yield MoveOn(seen.version)
+    yield from Withdraw(part)
+    seen = yield from Look()
+    yield from MoveOn(seen.version)

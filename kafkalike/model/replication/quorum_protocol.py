@@ -11,8 +11,10 @@ Registers of a version may go where a checkpoint has it. A proposer that slept m
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
+from kafkalike.model.effects import Effect
 from kafkalike.model.replication import registers
 from kafkalike.model.replication.registers import (
     NoMajorityError,
@@ -24,14 +26,16 @@ from kafkalike.model.replication.registers import (
 )
 
 
-class ReadVersion(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReadVersion(Effect[Any]):
     """Read a version. Comes to its content; None when the voter is open and does not have it."""
 
     voter: Voter
     version: int
 
 
-class PutVersion(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PutVersion(Effect[None]):
     """Put a version that was decided, if none is there. Comes to nothing."""
 
     voter: Voter
@@ -39,13 +43,15 @@ class PutVersion(NamedTuple):
     content: Hashable
 
 
-class LastVersion(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LastVersion(Effect[int]):
     """Ask for the last version that a voter has, as a file or in a checkpoint. -1 when there is none."""
 
     voter: Voter
 
 
-class SupplyVersion(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SupplyVersion(Effect[None]):
     """Give a voter the data files of a version, from any that has them. Comes to nothing."""
 
     voter: Voter
@@ -53,18 +59,28 @@ class SupplyVersion(NamedTuple):
     sources: tuple[Voter, ...]
 
 
-class CopyVoterCheckpoint(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CopyVoterCheckpoint(Effect[int]):
     """Give a voter another one's newest checkpoint, with all its data files. Comes to its version; -1 without one."""
 
     voter: Voter
     source: Voter
 
 
-class NewProposer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NewProposer(Effect[str]):
     """An id that nobody else has."""
 
 
-Act = registers.Act | ReadVersion | PutVersion | LastVersion | SupplyVersion | CopyVoterCheckpoint | NewProposer
+QuorumEffect = (
+    registers.RegisterEffect
+    | ReadVersion
+    | PutVersion
+    | LastVersion
+    | SupplyVersion
+    | CopyVoterCheckpoint
+    | NewProposer
+)
 
 UNDECIDED = "undecided"
 """What nobody wants to be decided."""
@@ -74,7 +90,7 @@ class VoterFellBehindError(Exception):
     """The version was decided long ago, and what it was is gone from the log: look anew."""
 
 
-def looking(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Hashable | None]:
+def looking(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, Hashable | None]:
     """The content of a version, which a majority has then; None when it is not there yet.
 
     Raises:
@@ -85,7 +101,7 @@ def looking(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Hashab
     content: Hashable | None = None
     for voter in voters:
         try:
-            found = yield ReadVersion(voter, version)
+            found = yield from ReadVersion(voter, version)
         except UnreachableVoterError:
             continue
         if found is None:
@@ -103,7 +119,7 @@ def looking(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Hashab
     return content
 
 
-def confirming(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, None]:
+def confirming(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, None]:
     """See to it that a version which somebody has is at a majority, so that it may be shown.
 
     Raises:
@@ -112,7 +128,7 @@ def confirming(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Non
     having = 0
     for voter in voters:
         try:
-            having += (yield LastVersion(voter)) >= version
+            having += (yield from LastVersion(voter)) >= version
         except UnreachableVoterError:
             continue
     if having < majority(len(voters)):
@@ -120,7 +136,7 @@ def confirming(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Non
         yield from publishing(version, content, voters)
 
 
-def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generator[Act, Any, Any]:
+def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, Any]:
     """Have a content decided for a version, whose predecessor is known to be decided, or learn which one is.
 
     Its data files must be at a majority.
@@ -135,7 +151,7 @@ def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generat
     found = yield from published(version, voters)
     if found is None:
         try:
-            found = yield from proposing(version, voters, (yield NewProposer()), content)
+            found = yield from proposing(version, voters, (yield from NewProposer()), content)
         except SlotClosedError:
             found = yield from published(version, voters)
             if found is None:
@@ -144,11 +160,11 @@ def putting(version: int, content: Hashable, voters: Sequence[Voter]) -> Generat
     return found
 
 
-def published(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Any]:
+def published(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, Any]:
     """What any voter in reach has as a version."""
     for voter in voters:
         try:
-            found = yield ReadVersion(voter, version)
+            found = yield from ReadVersion(voter, version)
         except UnreachableVoterError:
             continue
         if found is not None:
@@ -156,7 +172,7 @@ def published(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Any]
     return None
 
 
-def publishing(version: int, content: Hashable, voters: Sequence[Voter]) -> Generator[Act, Any, None]:
+def publishing(version: int, content: Hashable, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, None]:
     """Put a decided version at all voters in reach, those before it first.
 
     Raises:
@@ -174,7 +190,7 @@ def publishing(version: int, content: Hashable, voters: Sequence[Voter]) -> Gene
 
 def bringing(
     voter: Voter, version: int, content: Hashable | None, sources: Sequence[Voter], deciders: Sequence[Voter]
-) -> Generator[Act, Any, bool]:
+) -> Generator[QuorumEffect, Any, bool]:
     """Bring a voter up to a version.
 
     Args:
@@ -191,7 +207,7 @@ def bringing(
         UnreachableVoterError: it gives no answer.
     """
     others = tuple(source for source in sources if source != voter)
-    while (last := (yield LastVersion(voter))) < version:
+    while (last := (yield from LastVersion(voter))) < version:
         wanted = content if last + 1 == version else None
         if wanted is None:
             wanted = yield from published(last + 1, others)
@@ -202,26 +218,26 @@ def bringing(
             wanted = yield from _learned(last + 1, deciders)
             if wanted is None:
                 return False
-        yield SupplyVersion(voter, wanted, others)
-        yield PutVersion(voter, last + 1, wanted)
+        yield from SupplyVersion(voter, wanted, others)
+        yield from PutVersion(voter, last + 1, wanted)
     return True
 
 
-def _copied(voter: Voter, last: int, sources: Sequence[Voter]) -> Generator[Act, Any, bool]:
+def _copied(voter: Voter, last: int, sources: Sequence[Voter]) -> Generator[QuorumEffect, Any, bool]:
     """Give a voter a checkpoint that is newer than what it has."""
     for source in sources:
         try:
-            if (yield CopyVoterCheckpoint(voter, source)) > last:
+            if (yield from CopyVoterCheckpoint(voter, source)) > last:
                 return True
         except UnreachableVoterError:
             continue
     return False
 
 
-def _learned(version: int, voters: Sequence[Voter]) -> Generator[Act, Any, Any]:
+def _learned(version: int, voters: Sequence[Voter]) -> Generator[QuorumEffect, Any, Any]:
     """What was decided and is published nowhere in reach; None when that cannot be said now."""
     try:
-        found = yield from proposing(version, voters, (yield NewProposer()), UNDECIDED)
+        found = yield from proposing(version, voters, (yield from NewProposer()), UNDECIDED)
     except (NoMajorityError, SlotClosedError, registers.VotersReplacedError):
         return None
     assert found != UNDECIDED, f"version {version} is decided by nobody, and one above it is"

@@ -5,8 +5,8 @@ cluster's metadata, it holds a row of files, each put behind the last one: what 
 promised and accepted follows from that row alone, so everybody computes the same; that makes it an acceptor of Paxos,
 whoever reads it. A file that was put too late is there and has no effect.
 
-Any process may stop between any two acts for ever; a put whose answer was lost may land later, in its place or never.
-Two values are never decided for one slot. One is decided as soon as somebody is left alone for a while with a majority
+Any process may stop between any two effects for ever; a put whose answer was lost may land later, in its place or
+never. Two values are never decided for one slot. One is decided as soon as somebody is left alone for a while with a majority
 of voters that answer.
 
 A row is removed one day. So after each look and each put a voter is asked how it stands to the slot: where clean-up may
@@ -16,7 +16,10 @@ have been there, or other voters have taken over, what the row says counts for n
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
+
+from kafkalike.model.effects import Effect
 
 
 class Ballot(NamedTuple):
@@ -85,7 +88,8 @@ Voter: TypeAlias = Any
 """What a voter is called: any value that can be hashed."""
 
 
-class ReadRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReadRow(Effect[list[Request]]):
     """Read a voter's row of a slot from a place on. Comes to the requests there, in order."""
 
     voter: Voter
@@ -93,7 +97,8 @@ class ReadRow(NamedTuple):
     since: int
 
 
-class PutRequest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PutRequest(Effect[bool]):
     """Create the file at a place of a voter's row, if it is absent. Comes to whether this call did."""
 
     voter: Voter
@@ -102,7 +107,8 @@ class PutRequest(NamedTuple):
     request: Request
 
 
-class Stand(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Stand(Effect[SlotState]):
     """Ask how a voter stands to a slot. Comes to a `SlotState`."""
 
     voter: Voter
@@ -111,13 +117,14 @@ class Stand(NamedTuple):
     """Whether one may ask a voter that is not open yet; see `kafkalike.model.replication.takeover`."""
 
 
-class ProposalBackoff(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ProposalBackoff(Effect[None]):
     """Wait a random time that doubles with each try: another proposer was at work. Comes to nothing."""
 
     attempt: int
 
 
-Act = ReadRow | PutRequest | Stand | ProposalBackoff
+RegisterEffect = ReadRow | PutRequest | Stand | ProposalBackoff
 
 
 def majority(voters: int) -> int:
@@ -152,7 +159,7 @@ def decided(rows: Sequence[Sequence[Request]], voters: int) -> Accept | None:
 
 def proposing(
     slot: int, voters: Sequence[Voter], proposer: str, value: Hashable, *, opening: bool = False
-) -> Generator[Act, Any, Hashable]:
+) -> Generator[RegisterEffect, Any, Hashable]:
     """Have a value decided for a slot, or learn which one is.
 
     Args:
@@ -187,7 +194,7 @@ def proposing(
         if found is not None:
             return found.value
         attempt += 1
-        yield ProposalBackoff(attempt)
+        yield from ProposalBackoff(attempt)
 
 
 def _by_ballot(accept: Accept) -> Ballot:
@@ -200,7 +207,7 @@ def _asked(
     sure: dict[Voter, int],
     request: Request,
     opening: bool,  # noqa: FBT001 - of this module
-) -> Generator[Act, Any, list[Voted]]:
+) -> Generator[RegisterEffect, Any, list[Voted]]:
     """Put a request behind each voter's row.
 
     Args:
@@ -223,7 +230,7 @@ def _asked(
         try:
             voted = yield from _put(slot, voter, row, request)
             # After it: what stood before says nothing of what the row was when it was read.
-            standing: SlotState = yield Stand(voter, slot, opening)
+            standing: SlotState = yield from Stand(voter, slot, opening)
         except UnreachableVoterError:
             continue
         if standing.replaced:
@@ -239,15 +246,15 @@ def _asked(
     return counted
 
 
-def _put(slot: int, voter: Voter, row: list[Request], request: Request) -> Generator[Act, Any, Voted]:
+def _put(slot: int, voter: Voter, row: list[Request], request: Request) -> Generator[RegisterEffect, Any, Voted]:
     """Put a request behind a voter's row, where it has not passed it by already. Returns what the voter says then."""
     while True:
-        row += yield ReadRow(voter, slot, len(row))
+        row += yield from ReadRow(voter, slot, len(row))
         voted = Voted()
         for earlier in row:
             voted = voted.after(earlier)
         if request in row or (voted.promised is not None and voted.promised > request.ballot):
             return voted
-        if (yield PutRequest(voter, slot, len(row), request)):
+        if (yield from PutRequest(voter, slot, len(row), request)):
             row.append(request)
             return voted.after(request)

@@ -1,7 +1,6 @@
-"""Courses of writers: a version to be made in, acts on roots in their order out.
+"""Replica protocol: make a version of a table that has replicas, and find out what is published.
 
-The order of the acts is what the guarantees rest on, so it stands here, without any input or output: a course yields
-what is to be done next, and is sent what came of it, or gets the error thrown in.
+The guarantees rest on the order of the effects, which stands here; see `kafkalike.model.effects`.
 
 What keeps replicas the same is this. A version is decided where it is put first, at the head, and then goes down the
 chain; nobody takes one whose predecessor it lacks; the last one to get it, the leader, publishes it. Whoever is to come
@@ -29,7 +28,6 @@ from kafkalike.model.replication.registration import (
 )
 from kafkalike.model.replication.replica_effects import (
     AHEAD,
-    Act,
     Ahead,
     Checkpoint,
     CopyCheckpoint,
@@ -41,18 +39,19 @@ from kafkalike.model.replication.replica_effects import (
     Put,
     Read,
     Register,
+    ReplicaEffect,
     Supply,
 )
 
 Seen = dict[int, TableVersion]
-"""Contents of published versions, filled by courses that come by."""
+"""Contents of published versions, filled by protocols that come by."""
 
 
 class StaleError(ReplicaError):
     """A newer configuration has been met: nobody is to be taken out because of it."""
 
 
-def check_not_cleaned(replica: Replica, version: int) -> Generator[Act, Any, None]:
+def check_not_cleaned(replica: Replica, version: int) -> Generator[ReplicaEffect, Any, None]:
     """Refuse to believe what was found, or put, in the place of a version that log clean-up may have emptied.
 
     It comes after the read or the put, as a process may sleep before those. The version before is no proof: another
@@ -61,25 +60,25 @@ def check_not_cleaned(replica: Replica, version: int) -> Generator[Act, Any, Non
     Raises:
         FellBehindError: there is a checkpoint at or above it.
     """
-    if (yield Checkpoint(replica, version)) >= version:
+    if (yield from Checkpoint(replica, version)) >= version:
         raise FellBehindError
 
 
-def reading(replica: Replica, version: int) -> Generator[Act, Any, TableVersion | None]:
+def reading(replica: Replica, version: int) -> Generator[ReplicaEffect, Any, TableVersion | None]:
     """A version of a replica; None when its log ends before."""
-    found = yield Read(replica, version)
+    found = yield from Read(replica, version)
     yield from check_not_cleaned(replica, version)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
-def putting(replica: Replica, version: int, content: TableVersion) -> Generator[Act, Any, None]:
+def putting(replica: Replica, version: int, content: TableVersion) -> Generator[ReplicaEffect, Any, None]:
     """Put a decided version at a replica that has all before it.
 
     Raises:
         OtherBytesError: it has something else there.
     """
-    if not (yield Put(replica, version, content)):
-        found = yield Read(replica, version)
+    if not (yield from Put(replica, version, content)):
+        found = yield from Read(replica, version)
         yield from check_not_cleaned(replica, version)
         if found != content:
             raise OtherBytesError(replica)
@@ -87,7 +86,9 @@ def putting(replica: Replica, version: int, content: TableVersion) -> Generator[
     yield from check_not_cleaned(replica, version)
 
 
-def passing_on(replica: Replica, version: int, content: TableVersion, source: Replica) -> Generator[Act, Any, None]:
+def passing_on(
+    replica: Replica, version: int, content: TableVersion, source: Replica
+) -> Generator[ReplicaEffect, Any, None]:
     """Put a decided version at a replica that has all before it, from one that has this one.
 
     Writers give each replica the data files of a version before they put it at the first one. Another engine has put
@@ -98,17 +99,17 @@ def passing_on(replica: Replica, version: int, content: TableVersion, source: Re
     """
     if not content.append_id:
         try:
-            yield Supply(replica, content, source, partly=True)
+            yield from Supply(replica, content, source, partly=True)
         except UnreachableError:
             # Which of the two gives no answer?
-            yield Checkpoint(source)
+            yield from Checkpoint(source)
             raise
     yield from putting(replica, version, content)
 
 
 def check_passed_on(
     source: Replica, version: int, content: TableVersion, known: Configuration, registered: Registration | None
-) -> Generator[Act, Any, None]:
+) -> Generator[ReplicaEffect, Any, None]:
     """Refuse another engine's version that stands at a leader, and did not come down the chain.
 
     The others would put something else in its place, or leave a hole there.
@@ -124,12 +125,12 @@ def check_passed_on(
         return
     if first == source:
         return
-    there = yield Read(first, version)
-    if there != content and (yield Checkpoint(first)) < version:
+    there = yield from Read(first, version)
+    if there != content and (yield from Checkpoint(first)) < version:
         raise OtherBytesError(source)
 
 
-def following(view: View, seen: Seen, registered: Registration | None = None) -> Generator[Act, Any, View]:
+def following(view: View, seen: Seen, registered: Registration | None = None) -> Generator[ReplicaEffect, Any, View]:
     """Read what is published beyond a view, each version from the leader of its configuration.
 
     A seal that has not reached the leader that it names is not published yet. The first versions may have been read
@@ -150,7 +151,7 @@ def following(view: View, seen: Seen, registered: Registration | None = None) ->
         behind = registered is not None and known.epoch < registered.epoch
         source = registered.leader if behind and registered is not None else known.leader
         if view.end >= ahead:
-            yield Ahead(source, view.end, AHEAD)
+            yield from Ahead(source, view.end, AHEAD)
             ahead = view.end + AHEAD
         content = yield from reading(source, view.end + 1)
         if content is None:
@@ -161,14 +162,16 @@ def following(view: View, seen: Seen, registered: Registration | None = None) ->
         new = later.configuration
         passing = registered is not None and new.epoch < registered.epoch
         if new.epoch > known.epoch and new.leader != source and not passing:
-            there = yield Read(new.leader, later.end)
-            if there != content and (yield Checkpoint(new.leader)) < later.end:
+            there = yield from Read(new.leader, later.end)
+            if there != content and (yield from Checkpoint(new.leader)) < later.end:
                 return view
         seen[later.end] = content
         view = later
 
 
-def looking_up(version: int, view: View, registered: Registration) -> Generator[Act, Any, TableVersion | None]:
+def looking_up(
+    version: int, view: View, registered: Registration
+) -> Generator[ReplicaEffect, Any, TableVersion | None]:
     """Read a version that is published, of whoever has it still.
 
     Args:
@@ -191,9 +194,9 @@ def looking_up(version: int, view: View, registered: Registration) -> Generator[
     answered = False
     for replica in reversed(in_sync):
         try:
-            found = yield Read(replica, version)
-            if (yield Counts(replica, version)):
-                return found  # type: ignore[no-any-return]
+            found = yield from Read(replica, version)
+            if (yield from Counts(replica, version)):
+                return found
         except UnreachableError as cause:
             failed = failed or cause
         else:
@@ -204,7 +207,7 @@ def looking_up(version: int, view: View, registered: Registration) -> Generator[
     return None
 
 
-def appending(view: View, content: TableVersion, seen: Seen) -> Generator[Act, Any, tuple[View, bool]]:
+def appending(view: View, content: TableVersion, seen: Seen) -> Generator[ReplicaEffect, Any, tuple[View, bool]]:
     """Make the version after a view, or learn what it is.
 
     Args:
@@ -228,14 +231,14 @@ def appending(view: View, content: TableVersion, seen: Seen) -> Generator[Act, A
     return view, seen[wanted].append_id == content.append_id
 
 
-def publishing(view: View, content: TableVersion, seen: Seen) -> Generator[Act, Any, View]:
+def publishing(view: View, content: TableVersion, seen: Seen) -> Generator[ReplicaEffect, Any, View]:
     """Take the next version down the chain: what the head has in its place, or else this content."""
     chain, version = view.configuration.chain, view.end + 1
     decided = yield from reading(chain[0], version)
     if decided is None:
         # Before the head says that the version is there.
         for replica in chain:
-            yield Supply(replica, content, None)
+            yield from Supply(replica, content, None)
         decided = yield from deciding(chain[0], version, content)
     later = view.after(decided)
     if later.configuration != view.configuration:
@@ -246,9 +249,9 @@ def publishing(view: View, content: TableVersion, seen: Seen) -> Generator[Act, 
     return later
 
 
-def deciding(replica: Replica, version: int, content: TableVersion) -> Generator[Act, Any, TableVersion]:
+def deciding(replica: Replica, version: int, content: TableVersion) -> Generator[ReplicaEffect, Any, TableVersion]:
     """Put a content in the place of a version where that is decided, and see what is there then."""
-    if (yield Put(replica, version, content)):
+    if (yield from Put(replica, version, content)):
         yield from check_not_cleaned(replica, version)
         return content
     found = yield from reading(replica, version)
@@ -257,7 +260,7 @@ def deciding(replica: Replica, version: int, content: TableVersion) -> Generator
     return found
 
 
-def finding(*, repair: bool) -> Generator[Act, Any, tuple[Registration, View | None, Replica]]:
+def finding(*, repair: bool) -> Generator[ReplicaEffect, Any, tuple[Registration, View | None, Replica]]:
     """Find where to load a table from, and replace a leader that does not answer.
 
     Args:
@@ -270,22 +273,22 @@ def finding(*, repair: bool) -> Generator[Act, Any, tuple[Registration, View | N
         NoReplicaLeftError: nobody in sync answers.
     """
     while True:
-        registered: Registration = yield LookAtController()
+        registered: Registration = yield from LookAtController()
         last = registered.chain[-1]
         try:
             if last == registered.joining:
-                loaded = yield Load(last)
+                loaded = yield from Load(last)
                 if loaded is not None and loaded.configuration.epoch == registered.epoch:
                     # Writers go by it already.
                     return registered, loaded, last
-            return registered, (yield Load(registered.leader)), registered.leader
+            return registered, (yield from Load(registered.leader)), registered.leader
         except ReplicaError as failed:
             if not repair:
                 raise
-            yield Register(registered, without(registered, failed.replica))
+            yield from Register(registered, without(registered, failed.replica))
 
 
-def opening(seen: Seen, *, repair: bool) -> Generator[Act, Any, tuple[View, View | None, Replica]]:
+def opening(seen: Seen, *, repair: bool) -> Generator[ReplicaEffect, Any, tuple[View, View | None, Replica]]:
     """Get to know a log from its newest checkpoint on.
 
     A writer's view is one whose configuration is in force: a leader that is only registered may show what the leader
@@ -307,7 +310,7 @@ def opening(seen: Seen, *, repair: bool) -> Generator[Act, Any, tuple[View, View
             # It could be loaded, and gives no answer about what comes next.
             if not repair or failed.replica not in registered.chain:
                 raise
-            yield Register(registered, without(registered, failed.replica))
+            yield from Register(registered, without(registered, failed.replica))
             seen.clear()
         else:
             break
@@ -316,18 +319,18 @@ def opening(seen: Seen, *, repair: bool) -> Generator[Act, Any, tuple[View, View
     return view, loaded, source
 
 
-def mending(view: View, failed: ReplicaError, seen: Seen) -> Generator[Act, Any, View]:
+def mending(view: View, failed: ReplicaError, seen: Seen) -> Generator[ReplicaEffect, Any, View]:
     """Go on where a replica failed: take it out, unless there is a newer configuration, and bring that one into force.
 
     The controller decides: two sides of a partition that both shrink to themselves would both go on.
     """
     epoch = view.configuration.epoch
     while True:
-        registered = yield LookAtController()
+        registered = yield from LookAtController()
         to_blame = not isinstance(failed, StaleError) and failed.replica in registered.chain
         if registered.epoch == epoch and to_blame:
             smaller = without(registered, failed.replica)
-            if not (yield Register(registered, smaller)):
+            if not (yield from Register(registered, smaller)):
                 continue
             registered = smaller
         epoch = registered.epoch
@@ -342,7 +345,7 @@ def mending(view: View, failed: ReplicaError, seen: Seen) -> Generator[Act, Any,
         failed = StaleError(registered.leader)
 
 
-def sealing(view: View, registered: Registration, seen: Seen) -> Generator[Act, Any, View]:
+def sealing(view: View, registered: Registration, seen: Seen) -> Generator[ReplicaEffect, Any, View]:
     """Bring a registration into force, unless it is.
 
     First the seal is put where the log of the configuration before is longest: nothing of that configuration can come
@@ -361,7 +364,7 @@ def sealing(view: View, registered: Registration, seen: Seen) -> Generator[Act, 
     while end.configuration.epoch < registered.epoch:
         content = yield from reading(decider, end.end + 1)
         if content is None:
-            seal = yield NewSeal(registered)
+            seal = yield from NewSeal(registered)
             content = yield from deciding(decider, end.end + 1, seal)
         ahead[end.end + 1] = content
         end = end.after(content)
@@ -378,38 +381,38 @@ def sealing(view: View, registered: Registration, seen: Seen) -> Generator[Act, 
     return end
 
 
-def bringing(replica: Replica, source: Replica, last: int) -> Generator[Act, Any, None]:
+def bringing(replica: Replica, source: Replica, last: int) -> Generator[ReplicaEffect, Any, None]:
     """Bring a replica that has caught up before to a version, from one that has it.
 
     Raises:
         OtherBytesError: a late helper of an older configuration has put something else there meanwhile.
     """
-    end = yield End(replica)
-    if max(end, 0) <= (yield Checkpoint(source)):
-        yield CopyCheckpoint(source, replica)
+    end = yield from End(replica)
+    if max(end, 0) <= (yield from Checkpoint(source)):
+        yield from CopyCheckpoint(source, replica)
         # Above the checkpoint there may be what others have put.
-        end = yield End(replica)
-    if (yield Checkpoint(replica)) > end:
+        end = yield from End(replica)
+    if (yield from Checkpoint(replica)) > end:
         # Another helper has copied one since.
-        end = yield End(replica)
+        end = yield from End(replica)
     if not (yield from is_right(replica, source, end)):
         raise OtherBytesError(replica)
     for version in range(end + 1, last + 1):
         content = yield from reading(source, version)
         if content is None:
             raise FellBehindError
-        yield Supply(replica, content, source)
+        yield from Supply(replica, content, source)
         yield from putting(replica, version, content)
 
 
-def is_right(replica: Replica, leader: Replica, version: int) -> Generator[Act, Any, bool]:
+def is_right(replica: Replica, leader: Replica, version: int) -> Generator[ReplicaEffect, Any, bool]:
     """Whether a replica's last version is the leader's, and so all before it: each was put after the one before.
 
     Where another helper has copied a checkpoint since, it is not the last one: what is right comes after that one. Put
     behind a wrong one, right versions would make that one believed (`counting`).
     """
-    if (yield Checkpoint(replica)) >= version:
-        return bool((yield End(replica)) == version)
-    mine = yield Read(replica, version)
+    if (yield from Checkpoint(replica)) >= version:
+        return bool((yield from End(replica)) == version)
+    mine = yield from Read(replica, version)
     theirs = yield from reading(leader, version)
     return mine is not None and bool(mine == theirs)

@@ -11,8 +11,10 @@ are left is lost, and those that are gone must not come back: nothing keeps them
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
+from kafkalike.model.effects import Effect
 from kafkalike.model.replication import quorum_protocol
 from kafkalike.model.replication.quorum_protocol import LastVersion, NewProposer, bringing, published
 from kafkalike.model.replication.registers import (
@@ -43,14 +45,16 @@ class VoterSet(NamedTuple):
     """Who gets a copy of what was decided, and is not asked: where too few roots are there for several voters."""
 
 
-class PutMark(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PutMark(Effect[VoterSet]):
     """Put a mark at a voter, of any set, that other voters take over. Comes to the set that its mark names then."""
 
     voter: Voter
     after: VoterSet
 
 
-class OpenVoter(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OpenVoter(Effect[None]):
     """Let a voter of a new set vote. Comes to nothing.
 
     A voter that was there and was given the mark of a later set is not opened any more: who asks for that has slept,
@@ -61,7 +65,8 @@ class OpenVoter(NamedTuple):
     epoch: int
 
 
-class NewRecord(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NewRecord(Effect[Any]):
     """A version without data that says which voters took over. Comes to its content."""
 
     after: VoterSet
@@ -70,7 +75,7 @@ class NewRecord(NamedTuple):
     version: int
 
 
-Act = quorum_protocol.Act | PutMark | OpenVoter | NewRecord
+TakeoverEffect = quorum_protocol.QuorumEffect | PutMark | OpenVoter | NewRecord
 
 
 class VersionContent(Protocol):
@@ -109,7 +114,9 @@ class TakeoverResult(NamedTuple):
     """Whether nothing can be lost: a majority of the old voters answered."""
 
 
-def taking_over(before: VoterSet, after: VoterSet, *, lossy: bool = False) -> Generator[Act, Any, TakeoverResult]:
+def taking_over(
+    before: VoterSet, after: VoterSet, *, lossy: bool = False
+) -> Generator[TakeoverEffect, Any, TakeoverResult]:
     """Have other voters take over. It may be begun again at any point, by anybody, with the same new voters.
 
     Args:
@@ -128,7 +135,7 @@ def taking_over(before: VoterSet, after: VoterSet, *, lossy: bool = False) -> Ge
     reached, sure = yield from _stopped(before, after, lossy=lossy)
     lasts: dict[Voter, int] = {}
     for voter in reached:
-        lasts[voter] = yield LastVersion(voter)
+        lasts[voter] = yield from LastVersion(voter)
     sources = (*reached, *after.voters)
     version, ready = yield from _prepared(after, max(lasts.values()), sources)
     adopted: list[int] = []
@@ -137,22 +144,22 @@ def taking_over(before: VoterSet, after: VoterSet, *, lossy: bool = False) -> Ge
         version += 1
         wanted = yield from _accepted(version, reached)
         if wanted is None:
-            wanted = yield NewRecord(after, reached, version)
+            wanted = yield from NewRecord(after, reached, version)
         decided, ready = yield from _decided(version, wanted, after, sources, ready)
         opens = decided.opens == after.epoch
         if not opens:
             adopted.append(version)
     for voter in ready:
-        yield OpenVoter(voter, after.epoch)
+        yield from OpenVoter(voter, after.epoch)
     return TakeoverResult(reached, lasts, tuple(adopted), version, sure)
 
 
-def _marked(before: Sequence[Voter], after: VoterSet) -> Generator[Act, Any, tuple[Voter, ...]]:
+def _marked(before: Sequence[Voter], after: VoterSet) -> Generator[TakeoverEffect, Any, tuple[Voter, ...]]:
     """Mark the old voters. Returns those that answer."""
     reached: list[Voter] = []
     for voter in before:
         try:
-            found = yield PutMark(voter, after)
+            found = yield from PutMark(voter, after)
         except UnreachableVoterError:
             continue
         if found != after:
@@ -161,14 +168,16 @@ def _marked(before: Sequence[Voter], after: VoterSet) -> Generator[Act, Any, tup
     return tuple(reached)
 
 
-def _stopped(before: VoterSet, after: VoterSet, *, lossy: bool) -> Generator[Act, Any, tuple[tuple[Voter, ...], bool]]:
+def _stopped(
+    before: VoterSet, after: VoterSet, *, lossy: bool
+) -> Generator[TakeoverEffect, Any, tuple[tuple[Voter, ...], bool]]:
     """Let the old voters decide who comes next, and then nothing more.
 
     Returns:
         Who answers, and whether that is a majority of the voters.
     """
     try:
-        found: Any = yield from proposing(NEXT, before.voters, (yield NewProposer()), after, opening=True)
+        found: Any = yield from proposing(NEXT, before.voters, (yield from NewProposer()), after, opening=True)
     except NoMajorityError:
         if not lossy:
             raise
@@ -186,16 +195,16 @@ def _stopped(before: VoterSet, after: VoterSet, *, lossy: bool) -> Generator[Act
 
 def _prepared(
     after: VoterSet, version: int, sources: Sequence[Voter]
-) -> Generator[Act, Any, tuple[int, Sequence[Voter]]]:
+) -> Generator[TakeoverEffect, Any, tuple[int, Sequence[Voter]]]:
     """Bring the new voters to where the old ones are, or one of themselves. Returns that version, and who has it."""
     there: list[Voter] = []
     for voter in after.voters:
         try:
-            found = yield PutMark(voter, after)
+            found = yield from PutMark(voter, after)
             if found != after:
                 raise OtherTakeoverError(found)
             # Somebody else who does the same may have been further, and what he has put is decided.
-            version = max(version, (yield LastVersion(voter)))
+            version = max(version, (yield from LastVersion(voter)))
         except UnreachableVoterError:
             continue
         there.append(voter)
@@ -209,13 +218,13 @@ def _prepared(
     return version, ready
 
 
-def _accepted(version: int, reached: Sequence[Voter]) -> Generator[Act, Any, Any]:
+def _accepted(version: int, reached: Sequence[Voter]) -> Generator[TakeoverEffect, Any, Any]:
     """What the old voters may have decided: the value of the latest ballot, as for any later one."""
     found: list[Accept] = []
     for voter in reached:
-        row: list[Request] = yield ReadRow(voter, version, 0)
+        row: list[Request] = yield from ReadRow(voter, version, 0)
         # After it: somebody late may have published it, and removed its registers.
-        if (yield LastVersion(voter)) >= version:
+        if (yield from LastVersion(voter)) >= version:
             known = yield from published(version, reached)
             if known is None:
                 raise UnreachableVoterError
@@ -230,14 +239,14 @@ def _accepted(version: int, reached: Sequence[Voter]) -> Generator[Act, Any, Any
 
 def _decided(
     version: int, wanted: Hashable, after: VoterSet, sources: Sequence[Voter], ready: Sequence[Voter]
-) -> Generator[Act, Any, tuple[Any, list[Voter]]]:
+) -> Generator[TakeoverEffect, Any, tuple[Any, list[Voter]]]:
     """Have the new voters decide a version, and bring it to those that have all before it. Returns those left of them.
 
     Raises:
         NoMajorityError: they are too few.
     """
     try:
-        found = yield from proposing(version, after.voters, (yield NewProposer()), wanted, opening=True)
+        found = yield from proposing(version, after.voters, (yield from NewProposer()), wanted, opening=True)
     except SlotClosedError:
         # Somebody else who does the same is ahead.
         found = yield from published(version, sources)

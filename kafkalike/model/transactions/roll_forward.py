@@ -1,4 +1,4 @@
-"""Settling: decisions in, the acts out that bring them into all of their topics, by whoever comes.
+"""Settling: decisions in, the effects out that bring them into all of their topics, by whoever comes.
 
 A topic gets decisions in the order of their rows: so the number of the last one says that it has all before it.
 """
@@ -13,7 +13,6 @@ from kafkalike.model.record_batch import Appended
 from kafkalike.model.transactions.group_claims import Groups
 from kafkalike.model.transactions.pending_decisions import PendingDecision, due_in
 from kafkalike.model.transactions.transaction_effects import (
-    Act,
     Apply,
     Beside,
     CutAt,
@@ -21,6 +20,7 @@ from kafkalike.model.transactions.transaction_effects import (
     LookAtGroups,
     LookAtTopic,
     Remove,
+    TransactionEffect,
 )
 from kafkalike.model.transactions.transaction_views import TopicCut
 from kafkalike.model.transactions.transactional_id import CommittedTransaction, TopicLife, TransactionPart
@@ -54,13 +54,15 @@ def check_not_behind(groups: Groups, topic: TopicLife, applied: int) -> None:
         )
 
 
-def looking(topic: TopicLife) -> Generator[Act, Any, int | None]:
+def looking(topic: TopicLife) -> Generator[TransactionEffect, Any, int | None]:
     """Look which decision a topic has last; None when it is gone."""
-    last: int | None = yield LookAtTopic(topic)
+    last: int | None = yield from LookAtTopic(topic)
     return last
 
 
-def rolling(topic: TopicLife, known: Groups, upto: int, wanted: int = 0) -> Generator[Act, Any, Appended | None]:
+def rolling(
+    topic: TopicLife, known: Groups, upto: int, wanted: int = 0
+) -> Generator[TransactionEffect, Any, Appended | None]:
     """Bring decisions into a topic, all up to one, in their order.
 
     Args:
@@ -72,19 +74,19 @@ def rolling(topic: TopicLife, known: Groups, upto: int, wanted: int = 0) -> Gene
     Returns:
         That place; None when the topic is gone, or nothing is asked for.
     """
-    applied = yield LookAtTopic(topic, fresh=False)
+    applied = yield from LookAtTopic(topic, fresh=False)
     todo = _missing(known, topic, applied, upto)
     if any(due.seq != wanted for due in todo):
         # Others' decisions are most probably there, and reading their files would be in vain.
-        applied = yield LookAtTopic(topic)
+        applied = yield from LookAtTopic(topic)
         todo = _missing(known, topic, applied, upto)
     if applied is None:
         return None
     if applied > known.seq:
-        check_not_behind((yield LookAtGroups()), topic, applied)
+        check_not_behind((yield from LookAtGroups()), topic, applied)
     place: Appended | None = None
     for due in todo:
-        done = yield Apply(due.committed, due.part)
+        done = yield from Apply(due.committed, due.part)
         if done is None:
             return None
         if due.seq == wanted:
@@ -96,7 +98,7 @@ def _missing(known: Groups, topic: TopicLife, applied: int | None, upto: int) ->
     return () if applied is None else pending(known, topic.topic_id, applied, upto)
 
 
-def settling(known: Groups, committed: CommittedTransaction) -> Generator[Act, Any, dict[str, Appended]]:
+def settling(known: Groups, committed: CommittedTransaction) -> Generator[TransactionEffect, Any, dict[str, Appended]]:
     """Bring a decision into all of its topics.
 
     Returns:
@@ -105,7 +107,7 @@ def settling(known: Groups, committed: CommittedTransaction) -> Generator[Act, A
     Raises:
         KafkaError: what went wrong at the first topic that failed; all have been tried.
     """
-    results = yield Beside([_settling(known, committed, part) for part in committed.parts])
+    results = yield from Beside([_settling(known, committed, part) for part in committed.parts])
     for result in results:
         if isinstance(result, KafkaError):
             raise result
@@ -114,24 +116,24 @@ def settling(known: Groups, committed: CommittedTransaction) -> Generator[Act, A
 
 def _settling(
     known: Groups, committed: CommittedTransaction, part: TransactionPart
-) -> Generator[Act, Any, Appended | None]:
+) -> Generator[TransactionEffect, Any, Appended | None]:
     place = yield from rolling(part.topic, known, committed.seq, committed.seq)
     if place is None:
         # The topic is gone or was left out of it, or somebody else was there first.
-        applied = yield LookAtTopic(part.topic)
+        applied = yield from LookAtTopic(part.topic)
         if applied is not None and applied >= committed.seq:
-            place = yield Find(committed, part)
+            place = yield from Find(committed, part)
     return place
 
 
-def finishing(known: Groups, committed: CommittedTransaction) -> Generator[Act, Any, dict[str, Appended]]:
+def finishing(known: Groups, committed: CommittedTransaction) -> Generator[TransactionEffect, Any, dict[str, Appended]]:
     """Bring a decision into all of its topics, then remove its files. Returns its place by topic."""
     places = yield from settling(known, committed)
-    yield Remove(*committed.attempt)
+    yield from Remove(*committed.attempt)
     return places
 
 
-def helping(late: Mapping[TopicLife, int], known: Groups) -> Generator[Act, Any, list[KafkaError]]:
+def helping(late: Mapping[TopicLife, int], known: Groups) -> Generator[TransactionEffect, Any, list[KafkaError]]:
     """Bring decisions into some topics.
 
     Args:
@@ -141,11 +143,11 @@ def helping(late: Mapping[TopicLife, int], known: Groups) -> Generator[Act, Any,
     Returns:
         What went wrong.
     """
-    results = yield Beside([rolling(topic, known, upto) for topic, upto in late.items()])
+    results = yield from Beside([rolling(topic, known, upto) for topic, upto in late.items()])
     return [result for result in results if isinstance(result, KafkaError)]
 
 
-def cutting(topics: Sequence[TopicLife]) -> Generator[Act, Any, tuple[Groups, list[TopicCut]]]:
+def cutting(topics: Sequence[TopicLife]) -> Generator[TransactionEffect, Any, tuple[Groups, list[TopicCut]]]:
     """One moment of several topics. Returns the groups' table then, and the topics, in order.
 
     What was decided by then comes into all of them first. What was decided later may be there already; the version
@@ -155,8 +157,8 @@ def cutting(topics: Sequence[TopicLife]) -> Generator[Act, Any, tuple[Groups, li
         UnknownTopicOrPartitionError: one of the topics is gone.
         KafkaError: what went wrong at the first topic that failed.
     """
-    known: Groups = yield LookAtGroups()
-    found = yield Beside([_cutting(topic, known) for topic in topics])
+    known: Groups = yield from LookAtGroups()
+    found = yield from Beside([_cutting(topic, known) for topic in topics])
     for topic, cut in zip(topics, found, strict=True):
         if isinstance(cut, KafkaError):
             raise cut
@@ -165,7 +167,7 @@ def cutting(topics: Sequence[TopicLife]) -> Generator[Act, Any, tuple[Groups, li
     return known, found
 
 
-def _cutting(topic: TopicLife, known: Groups) -> Generator[Act, Any, TopicCut | None]:
+def _cutting(topic: TopicLife, known: Groups) -> Generator[TransactionEffect, Any, TopicCut | None]:
     yield from rolling(topic, known, known.seq)
-    cut = yield CutAt(topic, known.seq)
-    return cut  # type: ignore[no-any-return]
+    cut = yield from CutAt(topic, known.seq)
+    return cut

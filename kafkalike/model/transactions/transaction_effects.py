@@ -1,22 +1,31 @@
-"""Acts: what a course asks for, one class each. A simulation carries them out, and so does the log."""
+"""Transaction effects: what the protocols of transactions ask their runner to do, with the answer's type."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kafkalike.model.effects import Effect
+from kafkalike.model.record_batch import Appended
 from kafkalike.model.transactions.group_claims import Groups
-from kafkalike.model.transactions.transactional_id import CommittedTransaction, Entries, TopicLife, TransactionPart
+from kafkalike.model.transactions.transaction_views import TopicCut
+from kafkalike.model.transactions.transactional_id import (
+    CommittedTransaction,
+    Entries,
+    StagedFolder,
+    TopicLife,
+    TransactionPart,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtGroups:
+class LookAtGroups(Effect[Groups]):
     """Look at the groups' table. Comes to `Groups`."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtTopics:
+class LookAtTopics(Effect[Mapping[str, str]]):
     """Look at the cluster's topics. Comes to their ids by name."""
 
 
@@ -25,7 +34,7 @@ Plan = Callable[[Groups, int], "Entries | None"]
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class Write(Effect[Groups]):
     """Change the groups' table by a plan of what it is then. Comes to `Groups`, after it.
 
     What the plan raises comes out, and nothing is written then.
@@ -37,7 +46,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtTopic:
+class LookAtTopic(Effect[int | None]):
     """Look at a topic's table. Comes to the number of the last decision that it has, or None when the topic is gone."""
 
     topic: TopicLife
@@ -46,7 +55,7 @@ class LookAtTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(Effect[Appended | None]):
     """Append the records of a decision, unless the topic has it or a later one. Comes to `Appended`; None: it is gone.
 
     The table's version says which decision it brings: no two of them bring one.
@@ -57,7 +66,7 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Find:
+class Find(Effect[Appended | None]):
     """Where the records of a decision are that the topic has. Comes to `Appended`."""
 
     committed: CommittedTransaction
@@ -65,7 +74,7 @@ class Find:
 
 
 @dataclass(frozen=True, slots=True)
-class CutAt:
+class CutAt(Effect[TopicCut | None]):
     """The newest version of a topic that has no decision after one. Comes to `TopicCut`, or None: the topic is gone."""
 
     topic: TopicLife
@@ -73,14 +82,14 @@ class CutAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """Carry out courses, side by side. Comes to what each has returned, or the `KafkaError` that it has raised."""
+class Beside(Effect[list[Any]]):
+    """Carry out protocols, side by side. Comes to what each has returned, or the `KafkaError` that it has raised."""
 
-    courses: Sequence[Course]
+    protocols: Sequence[TransactionProtocol]
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Effect[None]):
     """Remove the staged files of transactions. Failing is harmless. Comes to nothing.
 
     Without a number, those of all transactions of the epoch.
@@ -92,9 +101,11 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
-class ListFolders:
+class ListFolders(Effect[Sequence[StagedFolder]]):
     """Look which transactions have staged files. Comes to a list of `Folder`."""
 
 
-Act = LookAtGroups | LookAtTopics | Write | LookAtTopic | Apply | Find | CutAt | Beside | Remove | ListFolders
-Course = Generator[Act, Any, Any]
+TransactionEffect = (
+    LookAtGroups | LookAtTopics | Write | LookAtTopic | Apply | Find | CutAt | Beside | Remove | ListFolders
+)
+TransactionProtocol = Generator[TransactionEffect, Any, Any]

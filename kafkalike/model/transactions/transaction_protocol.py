@@ -1,8 +1,7 @@
-"""Courses of producers: what the caller of a transaction wants in, the acts in their order out.
+"""Transaction protocol: begin, commit, abort and fence the transactions of a transactional id.
 
-The order of the acts is what the guarantees rest on, so it stands here, without any input or output: a course yields
-what is to be done next, and is sent what came of it, or gets the error thrown in. A simulation and the log carry the
-acts out. Any process may stop between any two acts for ever, or go on years later.
+The guarantees rest on the order of the effects, which stands here; see `kafkalike.model.effects`. Any process may stop
+between any two effects for ever, or go on years later.
 
 Three orders matter most. Files of a transaction are removed only after its outcome is a row, and after all topics have
 it if that is "committed". A row of an id follows its decision only when that is in all topics. And a topic gets
@@ -31,12 +30,12 @@ from kafkalike.model.transactions.rules import (
     plan_init,
 )
 from kafkalike.model.transactions.transaction_effects import (
-    Act,
     LookAtGroups,
     LookAtTopic,
     LookAtTopics,
     Plan,
     Remove,
+    TransactionEffect,
     Write,
 )
 from kafkalike.model.transactions.transactional_id import (
@@ -49,7 +48,9 @@ from kafkalike.model.transactions.transactional_id import (
 )
 
 
-def beginning(transactional_id: str, *, timeout_ms: int, client_id: str) -> Generator[Act, Any, TransactionalIdState]:
+def beginning(
+    transactional_id: str, *, timeout_ms: int, client_id: str
+) -> Generator[TransactionEffect, Any, TransactionalIdState]:
     """What `init_transactions` does. Returns how the id stands, with the new epoch."""
 
     def plan(settled: int) -> Plan:
@@ -63,11 +64,13 @@ def beginning(transactional_id: str, *, timeout_ms: int, client_id: str) -> Gene
     before, made = yield from _taking_over(transactional_id, plan, "begin")
     assert made is not None
     if before is not None:
-        yield Remove(before.producer_id, before.epoch)
+        yield from Remove(before.producer_id, before.epoch)
     return made
 
 
-def committing(wanted: CommitRequest) -> Generator[Act, Any, tuple[CommittedTransaction, dict[str, Appended]]]:
+def committing(
+    wanted: CommitRequest,
+) -> Generator[TransactionEffect, Any, tuple[CommittedTransaction, dict[str, Appended]]]:
     """What `commit_transaction` does. Returns the decision, and its place by topic.
 
     Raises: see `TransactionSession.commit`.
@@ -77,14 +80,14 @@ def committing(wanted: CommitRequest) -> Generator[Act, Any, tuple[CommittedTran
     return committed, places
 
 
-def deciding(wanted: CommitRequest) -> Generator[Act, Any, tuple[Groups, CommittedTransaction]]:
+def deciding(wanted: CommitRequest) -> Generator[TransactionEffect, Any, tuple[Groups, CommittedTransaction]]:
     """Write the decision, unless it is there. Returns the groups' table after it, and the decision with its parts."""
     topics: Mapping[str, str] = {}
     if wanted.parts or any(wanted.offsets.values()):
-        topics = yield LookAtTopics()
+        topics = yield from LookAtTopics()
     applied: dict[TopicLife, int | None] = {}
     for part in wanted.parts:
-        applied[part.topic] = yield LookAtTopic(part.topic, fresh=False)
+        applied[part.topic] = yield from LookAtTopic(part.topic, fresh=False)
     decided: list[CommittedTransaction] = []
 
     def plan(groups: Groups, now_ms: int) -> Entries | None:
@@ -100,19 +103,19 @@ def deciding(wanted: CommitRequest) -> Generator[Act, Any, tuple[Groups, Committ
         decided[:] = [found]
         return made
 
-    groups = yield Write(plan, "commit")
+    groups = yield from Write(plan, "commit")
     return groups, replace(decided[0], parts=wanted.parts)
 
 
 def aborting(
     transactional_id: str, attempt: TransactionAttempt, *, settled: int, in_doubt: bool
-) -> Generator[Act, Any, None]:
+) -> Generator[TransactionEffect, Any, None]:
     """What `abort_transaction` does.
 
     Raises: see `TransactionSession.abort`.
     """
     try:
-        yield Write(
+        yield from Write(
             lambda groups, now_ms: plan_abort(
                 groups, transactional_id, attempt, settled=settled, in_doubt=in_doubt, now_ms=now_ms
             ),
@@ -120,14 +123,14 @@ def aborting(
         )
     except (ProducerFencedError, InvalidProducerEpochError):
         # It is over, one way or the other: if it was committed, all topics have it, as the epoch rose after that.
-        yield Remove(*attempt)
+        yield from Remove(*attempt)
         raise
-    yield Remove(*attempt)
+    yield from Remove(*attempt)
 
 
 def fencing(
     transactional_id: str, why: Why, only: TransactionAttempt | None = None
-) -> Generator[Act, Any, TransactionalIdState | None]:
+) -> Generator[TransactionEffect, Any, TransactionalIdState | None]:
     """Shut a producer out, and abort what is open; see `plan_fence`. Returns how the id stands then.
 
     With `only`, None when the transaction that is meant was not open any more.
@@ -141,20 +144,20 @@ def fencing(
 
     before, made = yield from _taking_over(transactional_id, plan, "fence")
     if made is not None and before is not None:
-        yield Remove(before.producer_id, before.epoch)
+        yield from Remove(before.producer_id, before.epoch)
     return made
 
 
 def _taking_over(
     transactional_id: str, plan: Callable[[int], Plan], step: str
-) -> Generator[Act, Any, tuple[TransactionalIdState | None, TransactionalIdState | None]]:
+) -> Generator[TransactionEffect, Any, tuple[TransactionalIdState | None, TransactionalIdState | None]]:
     """Settle what an id has decided, and write the next row of it; again when it has decided more meanwhile.
 
     Returns:
         How it stood before, and how it does now; None where nothing was written.
     """
     while True:
-        known = yield LookAtGroups()
+        known = yield from LookAtGroups()
         settled = yield from _settled(known, transactional_id)
         seen: list[tuple[TransactionalIdState | None, Entries | None]] = []
         rows = plan(settled)
@@ -165,14 +168,14 @@ def _taking_over(
             return made
 
         try:
-            yield Write(noted, step)
+            yield from Write(noted, step)
         except UnsettledError:
             continue
         ((before, made),) = seen
         return before, None if made is None else made.standing
 
 
-def _settled(known: Groups, transactional_id: str) -> Generator[Act, Any, int]:
+def _settled(known: Groups, transactional_id: str) -> Generator[TransactionEffect, Any, int]:
     """Bring what an id has decided into all topics, and returns its number; 0 where there is nothing to bring."""
     standing = known.transactions.get(transactional_id)
     unsettled = None if standing is None else standing.unsettled
@@ -182,7 +185,7 @@ def _settled(known: Groups, transactional_id: str) -> Generator[Act, Any, int]:
     return unsettled.seq
 
 
-def forgetting(transactional_id: str, settled: int) -> Generator[Act, Any, None]:
+def forgetting(transactional_id: str, settled: int) -> Generator[TransactionEffect, Any, None]:
     """Forget an id that is not used again; nothing where it was used by somebody else meanwhile.
 
     Args:
@@ -194,6 +197,6 @@ def forgetting(transactional_id: str, settled: int) -> Generator[Act, Any, None]
         return plan_forget(groups, transactional_id, settled=settled, expiration_ms=0, now_ms=now_ms)
 
     try:
-        yield Write(rows, "forget")
+        yield from Write(rows, "forget")
     except UnsettledError:
         return

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.commit_file import CommitFile
@@ -26,10 +25,9 @@ from kafkalike.model.replication.registration import (
     Registration,
     Replica,
     ReplicaError,
-    UnreachableError,
     View,
 )
-from kafkalike.model.replication.replica_effects import Act, End, NewLife
+from kafkalike.model.replication.replica_effects import End
 from kafkalike.model.replication.replica_protocol import Seen, appending
 from kafkalike.replication.cluster.cluster_storage import replica_in
 from kafkalike.replication.cluster.epoch_marker import configuration_in
@@ -268,12 +266,8 @@ class ReplicaManager:
         def prepare(life: int) -> None:
             self._roots.make_replica(Replica(chosen.broker, life))
 
-        if (
-            self._roots.carry_out(
-                _prepared(isr_changes.choosing_unclean(chosen, registered.name(chosen.broker)), prepare)
-            )
-            is None
-        ):
+        election = isr_changes.choosing_unclean(chosen, registered.name(chosen.broker))
+        if self._roots.carry_out(election, prepare=prepare) is None:
             raise ElectionNotNeededError(f"topic {topic}: somebody else was faster")
         self._replicas.published.forget()
 
@@ -296,23 +290,3 @@ class ReplicaManager:
                 files = self._replicas.store_of(replica)
                 known = configuration_in(files, self._location)
                 yield _End(-1 if known is None else known.epoch, self._roots.do(End(replica)), replica)
-
-
-def _prepared(course: Generator[Act, Any, T], prepare: Callable[[int], object]) -> Generator[Act, Any, T]:
-    """A course whose new replica is made before it is written to."""
-    try:
-        act = course.send(None)
-        while True:
-            if isinstance(act, NewLife):
-                life = secrets.randbits(62) + 1
-                prepare(life)
-                act = course.send(life)
-                continue
-            try:
-                found = yield act
-            except (UnreachableError, ReplicaError) as failed:
-                act = course.throw(failed)
-            else:
-                act = course.send(found)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]

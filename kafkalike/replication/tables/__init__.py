@@ -1,1 +1,1 @@
-"""Replicas of a table on several roots: the acts of `kafkalike.model.replication`, done to stores."""
+"""Replicas of a table on several roots: the effects of `kafkalike.model.replication`, done to stores."""

@@ -1,6 +1,6 @@
 """ChainStorage: a table's replicas on several roots as one store, which `Table` and all that read it take for one.
 
-A version is made and seen by the courses of `kafkalike.model.replication`. A data file is kept in memory until its
+A version is made and seen by the protocols of `kafkalike.model.replication`. A data file is kept in memory until its
 version is put: then each member gets it before the first one says that the version is there. What is published can be
 read from any member in sync: the leader is asked first, and another one where it has no answer. Data files of those who
 say in which rack they are come from a member there, if one is in sync (Kafka's KIP-392). Those who want reads striped

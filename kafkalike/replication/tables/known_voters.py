@@ -104,7 +104,7 @@ class KnownVoters:
         return newest
 
     def decide(self, course: Callable[[tuple[Voter, ...]], Generator[Any, Any, T]]) -> T:
-        """Carry a course of the voters out; of those that have taken over, if others have.
+        """Carry a protocol of the voters out; of those that have taken over, if others have.
 
         Raises:
             OSError: too few of them answer.

@@ -20,6 +20,7 @@ from kafkalike.delta.version_file import LostFile, VersionFile, newest_configura
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock
+from kafkalike.model.effects import run
 from kafkalike.model.replication import replica_effects as effects
 from kafkalike.model.replication.registration import Replica, UnreachableError, View
 from kafkalike.replication.tables.data_file_copier import DataFileCopier, txns_of
@@ -40,7 +41,7 @@ LONGEST_WAIT_SECONDS: Final = 1.0
 
 
 class Landing:
-    """Whether a content may stand somewhere, whatever becomes of the course that is to put it.
+    """Whether a content may stand somewhere, whatever becomes of the protocol that is to put it.
 
     Args:
         content: what is put.
@@ -52,7 +53,9 @@ class Landing:
 
 
 class ProtocolRunner:
-    """Carries courses out. Thread-safe, as far as its users do not change `durable` meanwhile.
+    """Runs the protocols of a table's replicas on their stores.
+
+    Thread-safe, as far as its users do not change `durable` meanwhile.
 
     Args:
         store_of: a replica → the folder of its table.
@@ -115,50 +118,41 @@ class ProtocolRunner:
         since = self._down_since.get(replica)
         return 0 if since is None else max(1, self._clock.now_ms() - since)
 
-    def carry_out(self, course: Generator[effects.Act, Any, T], landing: Landing | None = None) -> T:
-        """Carry a course out, to its end.
+    def carry_out(
+        self,
+        protocol: Generator[effects.ReplicaEffect, Any, T],
+        landing: Landing | None = None,
+        prepare: Callable[[int], object] = lambda _: None,
+    ) -> T:
+        """Run a protocol to its end.
 
         Args:
-            course: what is to be done.
+            protocol: what is to be done.
             landing: notes whether its content may have been put.
+            prepare: called with each new life of a replica, before that is written to.
 
         Raises:
-            Exception: what the course raises; and `OSError` where the controller gives no answer.
+            Exception: what the protocol raises; and `OSError` where the controller gives no answer.
         """
-        try:
-            act = course.send(None)
-            while True:
-                try:
-                    found = self._done(act, landing)
-                except UnreachableError as failed:
-                    act = course.throw(failed)
-                else:
-                    act = course.send(found)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        return run(protocol, lambda effect: self._done(effect, landing, prepare), UnreachableError)
 
-    def read_out(self, course: Generator[effects.Act, Any, T]) -> T:
-        """Carry a course out that only reads: no replica is asked twice.
+    def read_out(self, protocol: Generator[effects.ReplicaEffect, Any, T]) -> T:
+        """Run a protocol that only reads: no replica is asked twice.
 
         Args:
-            course: what is to be done; it raises `UnreachableError`, with its cause, where nobody gave an answer.
+            protocol: what is to be done; it raises `UnreachableError`, with its cause, where nobody gave an answer.
 
         Raises:
-            Exception: what the course raises.
+            Exception: what the protocol raises.
         """
-        try:
-            act: Any = course.send(None)
-            while True:
-                try:
-                    found = self.do(act)
-                except OSError as cause:
-                    failed = UnreachableError(act.replica)
-                    failed.__cause__ = cause
-                    act = course.throw(failed)
-                else:
-                    act = course.send(found)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+
+        def asked(effect: Any) -> Any:  # noqa: ANN401 - of one replica, with its answer
+            try:
+                return self.do(effect)
+            except OSError as cause:
+                raise UnreachableError(effect.replica) from cause
+
+        return run(protocol, asked, UnreachableError)
 
     def note_epoch(self, epoch: int) -> None:
         """Take note of the epoch that is registered. Of one that is new, what was seen before says nothing."""
@@ -166,15 +160,15 @@ class ProtocolRunner:
             self._seen_epoch = epoch
         self.logs.note_epoch(epoch)
 
-    def do(self, act: effects.End) -> Any:  # noqa: ANN401 - what an act comes to
-        """Do one act, once.
+    def do(self, act: effects.End) -> Any:  # noqa: ANN401 - what an effect comes to
+        """Do one effect, once.
 
         Raises:
             OSError: the replica gives no answer.
         """
         return self._whole(act.replica, act)
 
-    def _done(self, act: effects.Act, landing: Landing | None) -> Any:  # noqa: ANN401 - what an act comes to
+    def _done(self, act: effects.ReplicaEffect, landing: Landing | None, prepare: Callable[[int], object]) -> Any:  # noqa: ANN401 - what an effect comes to
         if isinstance(act, effects.LookAtController):
             registered = self._controller.look()
             self.note_epoch(registered.epoch)
@@ -184,11 +178,13 @@ class ProtocolRunner:
         if isinstance(act, effects.NewSeal):
             return seal(act.registration.configuration, self._clock.now_ms(), act.lost)
         if isinstance(act, effects.NewLife):
-            return secrets.randbits(62) + 1
+            life = secrets.randbits(62) + 1
+            prepare(life)
+            return life
         watched = landing if isinstance(act, effects.Put) and landing and act.content is landing.content else None
         return self._asked(act.source if isinstance(act, effects.CopyCheckpoint) else act.replica, act, watched)
 
-    def _asked(self, replica: Replica, act: effects.Act, landing: Landing | None) -> Any:  # noqa: ANN401
+    def _asked(self, replica: Replica, act: effects.ReplicaEffect, landing: Landing | None) -> Any:  # noqa: ANN401
         """Ask a replica, again and again for as long as it may lag."""
         wait = FIRST_WAIT_SECONDS
         while True:
@@ -230,8 +226,8 @@ class ProtocolRunner:
             return registered.epoch > self._seen_epoch and replica not in registered.chain
         return False
 
-    def _whole(self, replica: Replica, act: effects.Act) -> Any:  # noqa: ANN401 - what an act comes to
-        """Do an act. A log that lacks something is damaged only where the replica is there still."""
+    def _whole(self, replica: Replica, act: effects.ReplicaEffect) -> Any:  # noqa: ANN401 - what an effect comes to
+        """Do an effect. A log that lacks something is damaged only where the replica is there still."""
         try:
             return self._carriers[type(act)](act)
         except LogCorruptError:

@@ -1,6 +1,6 @@
 """PublishedLog: what one process knows of the published versions of a table with replicas, and how it gets to know.
 
-All that decides is in `kafkalike.model.replication`. Here is what a process remembers between two courses, so that a
+All that decides is in `kafkalike.model.replication`. Here is what a process remembers between two protocols, so that a
 look costs one look at the leader.
 """
 
@@ -61,7 +61,7 @@ class PublishedLog:
 
     Args:
         replicas: its replicas, and what is registered of them.
-        roots: carries courses out.
+        roots: carries protocols out.
         lag_ms: `replica.lag.time.max.ms`.
     """
 

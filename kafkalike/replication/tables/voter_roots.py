@@ -1,4 +1,4 @@
-"""Voter roots: a course of the voters' rules in, its acts done to the folders of the metadata on their roots.
+"""Voter roots: a protocol of the voters' rules in, its effects done to the folders of the metadata on their roots.
 
 Nothing here decides anything: what comes after what stands in `kafkalike.model.replication`, which is simulated.
 """
@@ -18,6 +18,7 @@ from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import Clock
+from kafkalike.model.effects import run
 from kafkalike.model.replication import quorum_protocol, registers, takeover
 from kafkalike.model.replication.registers import SlotState, UnreachableVoterError
 from kafkalike.model.replication.takeover import VoterSet
@@ -46,14 +47,14 @@ PAUSE_SECONDS: Final = 0.01
 """Longest first wait of a proposer that met another one; it doubles with each try, up to a hundred times that."""
 
 SLOW_SECONDS: Final = 2.0
-"""A voter that takes so long for one act is passed over for a while, where the others are enough."""
+"""A voter that takes so long for one effect is passed over for a while, where the others are enough."""
 
 PASSED_OVER_SECONDS: Final = 30.0
 """For how long a slow voter is passed over."""
 
 
 class VoterRoots:
-    """Carries courses out.
+    """Carries protocols out.
 
     Args:
         store_of: a voter → the folder of the metadata on its root.
@@ -92,26 +93,16 @@ class VoterRoots:
             takeover.OpenVoter: self._open_voter,
         }
 
-    def carry_out(self, course: Generator[Any, Any, T]) -> T:
-        """Carry a course out, to its end.
+    def carry_out(self, protocol: Generator[Any, Any, T]) -> T:
+        """Run a protocol to its end.
 
         Raises:
-            Exception: what the course raises.
+            Exception: what the protocol raises.
         """
-        try:
-            act = course.send(None)
-            while True:
-                try:
-                    found = self.do(act)
-                except UnreachableVoterError as failed:
-                    act = course.throw(failed)
-                else:
-                    act = course.send(found)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        return run(protocol, self.do, UnreachableVoterError)
 
-    def do(self, act: Any) -> Any:  # noqa: ANN401 - what an act comes to
-        """Do one act.
+    def do(self, act: Any) -> Any:  # noqa: ANN401 - what an effect comes to
+        """Do one effect.
 
         Raises:
             UnreachableVoterError: the voter gives no answer.
