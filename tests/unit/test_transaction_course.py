@@ -150,7 +150,7 @@ def test_whoever_takes_an_id_over_brings_in_its_decision_and_removes_the_files_o
 
     beside = told.acts[1]
     assert isinstance(beside, Beside)
-    assert len(beside.courses) == 2
+    assert len(beside.protocols) == 2
     assert told.steps == [LookAtGroups(), beside, Remove(*ATTEMPT), "begin", Remove(7, 3)]
     assert told.returned == TransactionalIdState(
         producer_id=7,
@@ -196,7 +196,7 @@ def test_a_commit_decides_and_then_brings_it_into_the_topics() -> None:
     assert made.standing == replace(DECIDED, changed_ms=NOW, committed=decided)
     beside = told.acts[4]
     assert isinstance(beside, Beside)
-    assert Told(beside.courses[0], [0, PLACE_A]).steps == [CACHED, Apply(decided, PART_A)]
+    assert Told(beside.protocols[0], [0, PLACE_A]).steps == [CACHED, Apply(decided, PART_A)]
 
 
 def test_a_commit_of_nothing_looks_at_no_topics() -> None:
@@ -396,14 +396,14 @@ def test_a_decision_is_finished_when_all_topics_were_tried() -> None:
     (beside,) = steps_until(KafkaStorageError, course, [[PLACE_A, GONE]])
 
     assert isinstance(beside, Beside)
-    assert len(beside.courses) == len(SECOND.parts)
+    assert len(beside.protocols) == len(SECOND.parts)
 
 
 def test_the_place_of_a_decision_is_where_it_is_brought() -> None:
     (beside,) = steps_until(KafkaStorageError, finishing(TWO, SECOND), [GONE])
     assert isinstance(beside, Beside)
 
-    told = Told(beside.courses[0], [1, PLACE_A])
+    told = Told(beside.protocols[0], [1, PLACE_A])
 
     assert told.steps == [CACHED, APPLY_SECOND]
     assert told.returned == PLACE_A
@@ -425,7 +425,7 @@ def test_the_place_of_a_decision_that_another_one_brought_is_found(
     (beside,) = steps_until(KafkaStorageError, finishing(TWO, SECOND), [GONE])
     assert isinstance(beside, Beside)
 
-    told = Told(beside.courses[0], [2, applied, *([PLACE_B] if returned else [])])
+    told = Told(beside.protocols[0], [2, applied, *([PLACE_B] if returned else [])])
 
     assert told.steps == [CACHED, *steps]
     assert told.returned == returned
@@ -437,9 +437,9 @@ def test_help_says_what_failed_and_goes_on() -> None:
     (beside,) = told.acts
     assert isinstance(beside, Beside)
     assert told.returned == [GONE]
-    assert Told(beside.courses[0], [1, 1, PLACE_A]).steps == [CACHED, LOOK, APPLY_SECOND]
+    assert Told(beside.protocols[0], [1, 1, PLACE_A]).steps == [CACHED, LOOK, APPLY_SECOND]
     # Of the other topic nothing is wanted that was decided after row 1.
-    assert Told(beside.courses[1], [0]).steps == [LookAtTopic(B, fresh=False)]
+    assert Told(beside.protocols[1], [0]).steps == [LookAtTopic(B, fresh=False)]
 
 
 def test_a_cut_is_one_row_of_the_table() -> None:
@@ -450,7 +450,7 @@ def test_a_cut_is_one_row_of_the_table() -> None:
     assert told.returned == (TWO, [cut_a, cut_b])
     beside = told.acts[1]
     assert isinstance(beside, Beside)
-    one = Told(beside.courses[0], [1, 1, PLACE_A, cut_a])
+    one = Told(beside.protocols[0], [1, 1, PLACE_A, cut_a])
     assert one.steps == [CACHED, LOOK, APPLY_SECOND, CutAt(A, 2)]
     assert one.returned == cut_a
 
@@ -531,8 +531,8 @@ def test_a_transaction_that_was_open_for_longer_than_its_timeout_is_aborted(age_
 
     last = told.acts[-1]
     assert isinstance(last, Beside)
-    assert len(last.courses) == aborted
-    for course in last.courses:
+    assert len(last.protocols) == aborted
+    for course in last.protocols:
         known = table(("id", OPEN))
         fenced = Told(course, [known, known])
         assert fenced.steps == [LookAtGroups(), "fence", Remove(7, 3)]
@@ -545,7 +545,7 @@ def test_maintenance_aborts_only_the_transaction_that_it_has_seen() -> None:
     assert isinstance(last, Beside)
     over = table(("id", replace(OPEN, number=2, why=Why.ABORT)))
 
-    assert Told(last.courses[0], [over, over]).steps == [LookAtGroups(), "fence"]
+    assert Told(last.protocols[0], [over, over]).steps == [LookAtGroups(), "fence"]
 
 
 def test_maintenance_brings_all_decisions_into_their_topics() -> None:
@@ -553,8 +553,8 @@ def test_maintenance_brings_all_decisions_into_their_topics() -> None:
 
     beside = told.acts[2]
     assert isinstance(beside, Beside)
-    assert Told(beside.courses[0], [0, 1, PLACE_A]).steps == [CACHED, LOOK, APPLY_SECOND]
-    assert Told(beside.courses[1], [0, 0, PLACE_B]).acts[-1] == Apply(SECOND, PART_B)
+    assert Told(beside.protocols[0], [0, 1, PLACE_A]).steps == [CACHED, LOOK, APPLY_SECOND]
+    assert Told(beside.protocols[1], [0, 0, PLACE_B]).acts[-1] == Apply(SECOND, PART_B)
 
 
 @pytest.mark.parametrize(
@@ -578,8 +578,8 @@ def test_an_id_is_forgotten_that_was_not_used_for_long_and_has_no_files(
 
     last = told.acts[-1]
     assert isinstance(last, Beside)
-    assert len(last.courses) == row
-    for course in last.courses:
+    assert len(last.protocols) == row
+    for course in last.protocols:
         forgot = Told(course, [table(("id", standing))])
         assert forgot.steps == ["forget"]
         assert forgot.written == [Entries(transactional_id="id", standing=None, now_ms=NOW)]
@@ -591,9 +591,9 @@ def test_an_id_stays_whose_decision_is_not_in_all_topics_or_that_was_used_just_n
     assert isinstance(late, Beside)
     assert isinstance(used, Beside)
 
-    assert Told(late.courses[0], []).steps == []
-    assert Told(used.courses[0], [table(("id", replace(DECIDED, changed_ms=0)))]).written == []
-    assert Told(used.courses[0], []).returned is None
+    assert Told(late.protocols[0], []).steps == []
+    assert Told(used.protocols[0], [table(("id", replace(DECIDED, changed_ms=0)))]).written == []
+    assert Told(used.protocols[0], []).returned is None
 
 
 def test_problems_of_maintenance_are_all_told() -> None:

@@ -6,8 +6,8 @@ promised and accepted follows from that row alone, so everybody computes the sam
 whoever reads it. A file that was put too late is there and has no effect.
 
 Any process may stop between any two effects for ever; a put whose answer was lost may land later, in its place or
-never. Two values are never decided for one slot. One is decided as soon as somebody is left alone for a while with a majority
-of voters that answer.
+never. Two values are never decided for one slot. One is decided as soon as somebody is left alone for a while with a
+majority of voters that answer.
 
 A row is removed one day. So after each look and each put a voter is asked how it stands to the slot: where clean-up may
 have been there, or other voters have taken over, what the row says counts for nothing.
