@@ -164,7 +164,7 @@ bench-kafka: setup ## the same against a real Kafka broker and Spark's Kafka con
 	@$(tests) $(bin)/python -m benchmarks.kafka_rivals
 	@$(tests) $(bin)/python -m benchmarks.kafka_copier
 
-reference: setup ## docs/settings.md, docs/errors.md and the types of settings, from the tables of settings
+reference: setup ## docs/reference/settings.md, docs/reference/errors.md and the types of settings, from the tables of settings
 	@$(bin)/python -m scripts.reference
 	@$(bin)/ruff format --quiet kafkalike/model/config/setting_types.py
 

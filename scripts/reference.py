@@ -1,4 +1,4 @@
-"""Reference: tables of settings and errors in; `kafkalike/model/config/setting_types.py`, two pages of `docs` out.
+"""Write `setting_types.py` and two pages of `docs/reference` from the tables of settings and errors.
 
 python -m scripts.reference
 
@@ -28,8 +28,8 @@ from scripts import reference_errors
 
 ROOT: Final = Path(__file__).parents[1]
 TYPED: Final = ROOT / "kafkalike" / "model" / "config" / "setting_types.py"
-PAGE: Final = ROOT / "docs" / "settings.md"
-ERRORS: Final = ROOT / "docs" / "errors.md"
+PAGE: Final = ROOT / "docs" / "reference" / "settings.md"
+ERRORS: Final = ROOT / "docs" / "reference" / "errors.md"
 
 WIDTH: Final = 116
 
@@ -174,7 +174,7 @@ HEAD: Final = '''"""Settings of the clients, as type checkers and `help()` see t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, TypeVar
 
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
@@ -306,7 +306,7 @@ def page() -> str:
         "",
         "## Servers",
         "",
-        "Defaults of the whole cluster, kept in its metadata ([operations](operations.md#cluster-wide-defaults)).",
+        "Defaults of the whole cluster, kept in its metadata ([operations](../operations.md#cluster-wide-defaults)).",
         "Change them with `kafkalike configs --entity-type brokers --entity-default --alter` or `KafkaAdminClient`.",
         "A file `server.properties` at a root, or the one that `KAFKALIKE_SERVER_PROPERTIES` names, seeds them once.",
         "`broker.rack` and `controller.quorum.voters` are read from a root's file alone.",

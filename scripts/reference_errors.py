@@ -1,4 +1,4 @@
-"""Errors of the reference: the classes of `kafkalike.errors` and what to do about each in; `docs/errors.md` out."""
+"""Write `docs/reference/errors.md`: the classes of `kafkalike.errors`, and what to do about each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalike.errors import KafkaError
 _CODE: Final = "correct the call"
 _SETTING: Final = "correct the setting; the text names the nearest known one"
 _VERIFY: Final = (
-    "run `kafkalike verify`, then see [after a finding](operations.md#what-to-do-after-a-finding-of-verify)"
+    "run `kafkalike verify`, then see [after a finding](../operations.md#what-to-do-after-a-finding-of-verify)"
 )
 _POLL: Final = "call `poll` again: the consumer joins its group anew; records since the last commit come again"
 _AGAIN: Final = "try again; clients do so by themselves until their time is up"
@@ -58,7 +58,7 @@ ADVICE: Final = {
     "NonEmptyGroupError": "stop the members first",
     "NotEnoughReplicasAfterAppendError": "nothing: the records are there; see `kafkalike replicate`",
     "MirrorError": "the text says what differs; promote the mirror, or delete it and mirror the topic anew",
-    "MirrorTopicError": "write to the source, or promote it with `kafkalike mirror promote` ([mirrors](mirrors.md))",
+    "MirrorTopicError": "write to the source, or promote it with `kafkalike mirror promote` ([mirrors](../mirrors.md))",
     "NotEnoughReplicasError": "bring replicas back with `kafkalike replicate`, or lower `min.insync.replicas`",
     "OffsetMetadataTooLargeError": "commit a shorter text, or raise `offset.metadata.max.bytes`",
     "OffsetOutOfRangeError": "seek to an offset that is there, or set `auto_offset_reset`",
@@ -85,7 +85,7 @@ ADVICE: Final = {
     "UnknownRegistryOutcomeError": "ask the registry whether the change was made",
     "UnknownTopicIdError": "check it with `kafkalike topics --describe`",
     "UnknownTopicOrPartitionError": "create the topic; check its name and number of partitions",
-    "UnsafeStorageError": "take another storage: this one would lose records ([guarantees](guarantees.md))",
+    "UnsafeStorageError": "take another storage: this one would lose records ([guarantees](../guarantees.md))",
     "UnsupportedCodecError": "take none, gzip, snappy, lz4 or zstd",
     "UnsupportedVersionError": "upgrade this client, or begin it anew; or take off the property that the text names",
     "BrokerNotAvailableError": "see `kafkalike brokers list`",

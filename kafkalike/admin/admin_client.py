@@ -138,7 +138,7 @@ class KafkaAdminClient(
 
     Args:
         clock: where waiting gets its time from.
-        **configs: settings, see below and docs/settings.md; `bootstrap_servers` names the storage root.
+        **configs: settings, see below and docs/reference/settings.md; `bootstrap_servers` names the storage root.
 
     Raises:
         KafkaConfigurationError: an unknown setting, one without meaning here, or a bad value.

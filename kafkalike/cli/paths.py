@@ -61,10 +61,13 @@ def docs_path(*, page: str) -> None:
 
     Links of the pages, of README.md and of CHANGELOG.md beside the folder are relative: they work there.
     """
-    file = DOCS / f"{page.removesuffix('.md')}.md" if page else DOCS
-    if not file.exists():
-        pages = ", ".join(sorted(path.stem for path in DOCS.glob("*.md")))
-        raise click.UsageError(f"there is no page {page!r}; there are {pages}")
+    if not page:
+        click.echo(DOCS.resolve())
+        return
+    pages = {path.stem: path for folder in (DOCS / "reference", DOCS) for path in folder.glob("*.md")}
+    file = pages.get(page.removesuffix(".md"))
+    if file is None:
+        raise click.UsageError(f"there is no page {page!r}; there are {', '.join(sorted(pages))}")
     click.echo(file.resolve())
 
 

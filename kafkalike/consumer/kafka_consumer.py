@@ -60,7 +60,7 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
     Args:
         *topics: topics to subscribe to; more in `subscribe`.
         clock: where time comes from and what waits; for tests.
-        **configs: settings, see below and docs/settings.md.
+        **configs: settings, see below and docs/reference/settings.md.
 
     Raises:
         KafkaConfigurationError: an unknown setting, a setting without meaning here, or a bad value.

@@ -63,7 +63,7 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
 
     Args:
         clock: where time comes from; for tests.
-        **configs: settings, see below and docs/settings.md.
+        **configs: settings, see below and docs/reference/settings.md.
 
     Raises:
         KafkaConfigurationError: an unknown setting, a setting without meaning here, or a bad value.

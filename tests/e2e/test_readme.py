@@ -68,9 +68,10 @@ def test_the_site_is_built_strictly_without_a_network(tmp_path: Path) -> None:
     )
 
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    pages = {name: (tmp_path / f"{name}.html").read_text() for name in ("api", "cli", "readme", "settings", "errors")}
-    assert 'id="kafkalike.KafkaProducer.send"' in pages["api"]
-    assert "--bootstrap-server" in pages["cli"]
+    names = ("readme", "reference/api", "reference/cli", "reference/settings", "reference/errors")
+    pages = {name: (tmp_path / f"{name}.html").read_text() for name in names}
+    assert 'id="kafkalike.KafkaProducer.send"' in pages["reference/api"]
+    assert "--bootstrap-server" in pages["reference/cli"]
     assert 'href="changelog.html"' in pages["readme"]
 
 

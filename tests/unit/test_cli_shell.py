@@ -121,6 +121,7 @@ def test_no_signal_raises_nothing() -> None:
         (["job-path", "produce"], JOBS / "produce.py"),
         (["docs-path"], DOCS.resolve()),
         (["docs-path", "sql.md"], DOCS.resolve() / "sql.md"),
+        (["docs-path", "settings"], DOCS.resolve() / "reference" / "settings.md"),
     ],
 )
 def test_parts_of_the_package_are_named(args: list[str], place: object, capsys: pytest.CaptureFixture[str]) -> None:

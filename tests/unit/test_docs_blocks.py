@@ -21,8 +21,8 @@ from kafkalike.cli.paths import JOBS
 from tests.tools.blocks import PROJECT, Block, all_blocks, blocks
 from tests.tools.pages import LANGUAGES, PLAIN, WITH_SPARK
 
-DOCS = sorted(page for page in (PROJECT / "docs").glob("*.md") if page.name != "benchmarks.md")
-PAGES = ["README.md", *(f"docs/{page.name}" for page in DOCS)]
+DOCS = sorted(page for folder in ("docs", "docs/reference") for page in (PROJECT / folder).glob("*.md"))
+PAGES = ["README.md", *(str(page.relative_to(PROJECT)) for page in DOCS if page.name != "benchmarks.md")]
 HELP = {"--help", "--version"}
 
 FILES = {"ini", "json", "yaml", "mermaid", "properties"}
