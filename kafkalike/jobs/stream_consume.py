@@ -28,7 +28,7 @@ from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.spark import CheckpointProgress, QueryOptions, write_stream
 from kafkalike.spark.dead_letter_frames import ensure_topics
 from kafkalike.spark.files.file_formats import FileTarget, save
-from kafkalike.spark.files.value_decoder import TYPED, Decoding, decoded, decoded_and_letters
+from kafkalike.spark.files.value_decoder import TYPED, Decoding, decode_rows, decode_rows_and_letters
 
 TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
 
@@ -99,7 +99,7 @@ def main(
     records = topics_stream(spark, cluster.root, topics, starting_offsets, max_offsets_per_trigger)
     aside: StreamingQuery | None = None
     if errors.tolerant:
-        rows, letters = decoded_and_letters(records, decoding, topics, cluster, errors, "stream_consume")
+        rows, letters = decode_rows_and_letters(records, decoding, topics, cluster, errors, "stream_consume")
         if letters is not None:
             ensure_topics(cluster, errors, [topic.strip() for topic in topics.split(",")])
             aside = write_stream(
@@ -113,7 +113,7 @@ def main(
                 ),
             )
     else:
-        rows = decoded(records, decoding, topics, cluster)
+        rows = decode_rows(records, decoding, topics, cluster)
     writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(**how)
     writer = writer.queryName(f"stream_consume {topics}").options(**pairs(options, "--option"))
     match target_format:

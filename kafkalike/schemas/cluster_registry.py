@@ -47,24 +47,24 @@ class Registry(RegistryClient):
         self.cluster = connect(cluster, storage_options)
         service = RegistryService(self.cluster, timeout_ms=timeout_ms, clock=clock)
         super().__init__(service, {"url": f"kafkalike:{self.cluster.root}"})
-        self._desk = service.desk
+        self._repository = service.repository
 
     # Without the way through JSON: a reader asks these for each record.
 
     def schema_by_id(self, id: int) -> Schema:  # noqa: A002
         """The schema that an id has for ever."""
-        found = self._desk.known.schema(id) or self._desk.now.schema(id)
+        found = self._repository.known.schema(id) or self._repository.now.schema(id)
         if found is None:
             raise refusals.no_schema(id)
         return found
 
     def latest(self, subject: str) -> Registered | None:
         """The newest version of a subject that is not deleted, fresh."""
-        return self._desk.now.latest(check_subject(subject))
+        return self._repository.now.latest(check_subject(subject))
 
     def ids_of(self, subject: str) -> Sequence[int]:
         """Ids of all versions of a subject that are not deleted, fresh, oldest first."""
-        known = self._desk.now.subject(check_subject(subject))
+        known = self._repository.now.subject(check_subject(subject))
         return [known.versions[version].id for version in known.live]
 
     def referenced(self, schema: Schema) -> Mapping[str, Schema]:
@@ -72,9 +72,9 @@ class Registry(RegistryClient):
         if not schema.references:
             return {}
         try:
-            return self._desk.known.referenced(schema)
+            return self._repository.known.referenced(schema)
         except SchemaRegistryError:
-            return self._desk.now.referenced(schema)
+            return self._repository.now.referenced(schema)
 
     # --- moving in and out -----------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class Registry(RegistryClient):
         Args:
             prefix: only subjects whose names begin so, and what they refer to; all settings without one.
         """
-        return written_records(self._desk.now, prefix)
+        return written_records(self._repository.now, prefix)
 
     def import_records(self, lines: Iterable[str], *, dry_run: bool = False) -> Imported:
         """Take over what such lines leave in force, under its ids and versions: all of it in one change, or nothing.
@@ -104,4 +104,4 @@ class Registry(RegistryClient):
         def plan(state: RegistryState, now_ms: int) -> tuple[Sequence[SchemaRow], Imported]:
             return import_all(state, contents, checks, now_ms)
 
-        return plan(self._desk.now, 0)[1] if dry_run else self._desk.change(plan)
+        return plan(self._repository.now, 0)[1] if dry_run else self._repository.change(plan)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.schema import Checks, Resolve, Schema, SchemaType
 from kafkalike.model.schemas.schema_identity import canonical, json_text, parsed_json
-from kafkalike.schemas.optional_imports import needed
+from kafkalike.schemas.optional_imports import require_module
 
 
 def normalized(schema: Schema) -> Schema:
@@ -33,8 +33,8 @@ def normalized(schema: Schema) -> Schema:
 
 
 def _protobuf(text: str) -> str:
-    files = needed("kafkalike.schemas.proto.proto_files", "Protobuf schemas")
-    printer = needed("kafkalike.schemas.proto.printer", "Protobuf schemas")
+    files = require_module("kafkalike.schemas.proto.proto_files", "Protobuf schemas")
+    printer = require_module("kafkalike.schemas.proto.printer", "Protobuf schemas")
     file = files.load_proto(text)
     ordered = sorted(file.dependency)
     for places in (file.public_dependency, file.weak_dependency):
@@ -55,15 +55,15 @@ _COMPARISONS: Final[dict[SchemaType, tuple[str, str]]] = {
 
 def _problems(new: Schema, old: Schema, resolve: Resolve) -> Sequence[str]:
     module, use = _COMPARISONS[new.type]
-    found: Sequence[str] = needed(f"kafkalike.schemas.compatibility.{module}", use).problems(new, old, resolve)
+    found: Sequence[str] = require_module(f"kafkalike.schemas.compatibility.{module}", use).problems(new, old, resolve)
     return found
 
 
 def _check(schema: Schema, resolve: Resolve) -> None:
     if schema.type == "AVRO":
-        needed("kafkalike.schemas.avro_schema", "Avro schemas").parse_avro(schema, resolve(schema))
+        require_module("kafkalike.schemas.avro_schema", "Avro schemas").parse_avro(schema, resolve(schema))
     elif schema.type == "PROTOBUF":
-        needed("kafkalike.schemas.proto.proto_files", "Protobuf schemas").build_file(schema, resolve(schema))
+        require_module("kafkalike.schemas.proto.proto_files", "Protobuf schemas").build_file(schema, resolve(schema))
     else:
         _check_json(parsed_json(schema.text))
     # What a JSON Schema refers to is looked for when it is compared, and what is nested too deeply to be compared
@@ -74,10 +74,10 @@ def _check(schema: Schema, resolve: Resolve) -> None:
 def _check_json(value: Any) -> None:  # noqa: ANN401 - any JSON
     if not isinstance(value, (dict, bool)):
         raise refusals.invalid_schema("a JSON Schema is an object, true or false")
-    validators = needed("jsonschema.validators", "JSON schemas")
+    validators = require_module("jsonschema.validators", "JSON schemas")
     try:
         validators.validator_for(value, default=validators.Draft7Validator).check_schema(value)
-    except needed("jsonschema.exceptions", "JSON schemas").SchemaError as cause:
+    except require_module("jsonschema.exceptions", "JSON schemas").SchemaError as cause:
         raise refusals.invalid_schema(f"{cause.json_path}: {cause.message[:500]}") from cause
     except Exception as cause:
         # The library takes texts for granted that are none, such as a `$schema` that is a number.

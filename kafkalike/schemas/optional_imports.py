@@ -8,7 +8,7 @@ from typing import Any
 from kafkalike.errors import KafkaConfigurationError
 
 
-def needed(module: str, use: str, extra: str = "schemas") -> Any:  # noqa: ANN401 - a module
+def require_module(module: str, use: str, extra: str = "schemas") -> Any:  # noqa: ANN401 - a module
     """A module of a package that is not installed with kafkalike alone.
 
     Args:

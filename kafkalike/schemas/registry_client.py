@@ -18,7 +18,16 @@ from kafkalike.schemas.confluent_types import (
     read_registered,
     read_schema,
 )
-from kafkalike.schemas.transport import CACHED_SCHEMAS, Asking, LruCache, SourceClient, Transport, at, query_of, said
+from kafkalike.schemas.transport import (
+    CACHED_SCHEMAS,
+    Asking,
+    LruCache,
+    SourceClient,
+    Transport,
+    at,
+    query_flag,
+    query_of,
+)
 
 
 class SettingsClient(Asking):
@@ -59,14 +68,14 @@ class SettingsClient(Asking):
             normalize: bring it to its normal form before.
         """
         path = ["compatibility", "subjects", subject_name, "versions", *([] if version is None else [str(version)])]
-        answer = self._door.ask("POST", path, query_of(normalize=normalize, verbose=True), body_of(schema))
+        answer = self._transport.ask("POST", path, query_of(normalize=normalize, verbose=True), body_of(schema))
         return [] if answer["is_compatible"] else list(answer.get("messages") or ["it is not compatible"])
 
     def set_compatibility(self, subject_name: str | None = None, level: str | None = None) -> dict[str, Any]:
         """Set the level of a subject, or of all that have none."""
         if level is None:
             raise ValueError("level must be set")
-        return dict(self._door.ask("PUT", at("config", subject_name), None, {"compatibility": str(level).upper()}))
+        return dict(self._transport.ask("PUT", at("config", subject_name), None, {"compatibility": str(level).upper()}))
 
     def get_compatibility(self, subject_name: str | None = None) -> str:
         """The level of a subject, or of all.
@@ -74,21 +83,21 @@ class SettingsClient(Asking):
         Raises:
             SchemaRegistryError: a subject has none of its own; 40408.
         """
-        return str(self._door.ask("GET", at("config", subject_name))["compatibilityLevel"])
+        return str(self._transport.ask("GET", at("config", subject_name))["compatibilityLevel"])
 
     def set_config(self, subject_name: str | None = None, config: object = None) -> dict[str, Any]:
         """Set what a configuration says, of this package or of Confluent's."""
         if config is None:
             raise ValueError("config must be set")
-        return dict(self._door.ask("PUT", at("config", subject_name), None, _config_body(config)))
+        return dict(self._transport.ask("PUT", at("config", subject_name), None, _config_body(config)))
 
     def get_config(self, subject_name: str | None = None) -> ServerConfig:
         """What is set for a subject, or for all."""
-        return _config(self._door.ask("GET", at("config", subject_name)))
+        return _config(self._transport.ask("GET", at("config", subject_name)))
 
     def delete_config(self, subject_name: str | None = None) -> ServerConfig:
         """Forget what is set; returns it."""
-        return _config(self._door.ask("DELETE", at("config", subject_name)))
+        return _config(self._transport.ask("DELETE", at("config", subject_name)))
 
     def get_mode(self, subject_name: str) -> str:
         """The mode of a subject.
@@ -96,20 +105,20 @@ class SettingsClient(Asking):
         Raises:
             SchemaRegistryError: it has none of its own; 40409.
         """
-        return str(self._door.ask("GET", at("mode", subject_name))["mode"])
+        return str(self._transport.ask("GET", at("mode", subject_name))["mode"])
 
     def update_mode(self, subject_name: str | None, mode: str, force: bool = False) -> str:  # noqa: FBT001, FBT002
         """Set the mode of a subject: READWRITE, READONLY, READONLY_OVERRIDE or IMPORT."""
         path = at("mode", subject_name)
-        return str(self._door.ask("PUT", path, {"force": said(force)}, {"mode": mode})["mode"])
+        return str(self._transport.ask("PUT", path, {"force": query_flag(force)}, {"mode": mode})["mode"])
 
     def delete_mode(self, subject_name: str | None) -> str:
         """Forget the mode of a subject; returns it."""
-        return str(self._door.ask("DELETE", at("mode", subject_name))["mode"])
+        return str(self._transport.ask("DELETE", at("mode", subject_name))["mode"])
 
     def get_global_mode(self) -> str:
         """The mode of all that have none of their own."""
-        return str(self._door.ask("GET", ("mode",))["mode"])
+        return str(self._transport.ask("GET", ("mode",))["mode"])
 
     def update_global_mode(self, mode: str, force: bool = False) -> str:  # noqa: FBT001, FBT002
         """Set it; see `update_mode`."""
@@ -141,12 +150,12 @@ class RegistryClient(SettingsClient, SourceClient):
     """A client of a registry. Thread-safe.
 
     Args:
-        door: where requests go.
+        transport: where requests go.
         conf: what `config` gives.
     """
 
-    def __init__(self, door: Transport, conf: Mapping[str, Any]) -> None:
-        super().__init__(door)
+    def __init__(self, transport: Transport, conf: Mapping[str, Any]) -> None:
+        super().__init__(transport)
         self._conf = dict(conf)
         self._cache = _NoCache()
         self._by_id: LruCache[tuple[int, str | None], Schema] = LruCache(CACHED_SCHEMAS)
@@ -189,9 +198,9 @@ class RegistryClient(SettingsClient, SourceClient):
         normalize_schemas: bool = False,  # noqa: FBT001, FBT002
     ) -> RegisteredSchema:
         """The same; returns the version too."""
-        query = {"normalize": said(normalize_schemas)}
+        query = {"normalize": query_flag(normalize_schemas)}
         body = body_of(schema)
-        answer = self._door.ask("POST", ("subjects", subject_name, "versions"), query, body)
+        answer = self._transport.ask("POST", ("subjects", subject_name, "versions"), query, body)
         # Older registries answer with the id alone.
         return read_registered({**body, "subject": subject_name, **answer})
 
@@ -217,17 +226,17 @@ class RegistryClient(SettingsClient, SourceClient):
         if known is not None:
             return known
         query = query_of(subject=subject_name, format=fmt, referenceFormat=reference_format)
-        schema = read_schema(self._door.ask("GET", ("schemas", "ids", str(schema_id)), query))
+        schema = read_schema(self._transport.ask("GET", ("schemas", "ids", str(schema_id)), query))
         self._by_id.put((schema_id, fmt), schema)
         return schema
 
     def get_schema_by_guid(self, guid: str, fmt: str | None = None) -> Schema:
         """The schema of a GUID."""
-        return read_schema(self._door.ask("GET", ("schemas", "guids", guid), query_of(format=fmt)))
+        return read_schema(self._transport.ask("GET", ("schemas", "guids", guid), query_of(format=fmt)))
 
     def get_schema_types(self) -> list[str]:
         """Types of schemas that are understood."""
-        return list(self._door.ask("GET", ("schemas", "types")))
+        return list(self._transport.ask("GET", ("schemas", "types")))
 
     def get_subjects_by_schema_id(
         self,
@@ -239,7 +248,7 @@ class RegistryClient(SettingsClient, SourceClient):
     ) -> list[str]:
         """Subjects that have a schema."""
         query = query_of(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
-        return list(self._door.ask("GET", ("schemas", "ids", str(schema_id), "subjects"), query))
+        return list(self._transport.ask("GET", ("schemas", "ids", str(schema_id), "subjects"), query))
 
     def get_schema_versions(
         self,
@@ -251,7 +260,7 @@ class RegistryClient(SettingsClient, SourceClient):
     ) -> list[SchemaVersion]:
         """Versions that have a schema."""
         query = query_of(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
-        found = self._door.ask("GET", ("schemas", "ids", str(schema_id), "versions"), query)
+        found = self._transport.ask("GET", ("schemas", "ids", str(schema_id), "versions"), query)
         return [SchemaVersion(one["subject"], one["version"]) for one in found]
 
     def lookup_schema(
@@ -268,7 +277,7 @@ class RegistryClient(SettingsClient, SourceClient):
             SchemaRegistryError: 40401, 40403.
         """
         query = query_of(normalize=normalize_schemas, deleted=deleted, format=fmt)
-        return read_registered(self._door.ask("POST", ("subjects", subject_name), query, body_of(schema)))
+        return read_registered(self._transport.ask("POST", ("subjects", subject_name), query, body_of(schema)))
 
     # --- subjects and versions -------------------------------------------------------------------
 
@@ -282,7 +291,7 @@ class RegistryClient(SettingsClient, SourceClient):
     ) -> list[str]:
         """Names of subjects, in order."""
         query = query_of(subjectPrefix=subject_prefix, deleted=deleted, deletedOnly=deleted_only)
-        return list(self._door.ask("GET", ("subjects",), {**query, **query_of(offset=offset, limit=limit)}))
+        return list(self._transport.ask("GET", ("subjects",), {**query, **query_of(offset=offset, limit=limit)}))
 
     def get_versions(
         self,
@@ -294,7 +303,7 @@ class RegistryClient(SettingsClient, SourceClient):
     ) -> list[int]:
         """Numbers of a subject's versions, in order."""
         query = query_of(deleted=deleted, deletedOnly=deleted_only, offset=offset, limit=limit)
-        return list(self._door.ask("GET", ("subjects", subject_name, "versions"), query))
+        return list(self._transport.ask("GET", ("subjects", subject_name, "versions"), query))
 
     def get_version(
         self,
@@ -305,7 +314,7 @@ class RegistryClient(SettingsClient, SourceClient):
     ) -> RegisteredSchema:
         """A version of a subject; a number or `latest`."""
         path = ("subjects", subject_name, "versions", str(version))
-        return read_registered(self._door.ask("GET", path, query_of(deleted=deleted, format=fmt)))
+        return read_registered(self._transport.ask("GET", path, query_of(deleted=deleted, format=fmt)))
 
     def get_latest_version(self, subject_name: str, fmt: str | None = None) -> RegisteredSchema:
         """The newest version of a subject, fresh."""
@@ -320,14 +329,14 @@ class RegistryClient(SettingsClient, SourceClient):
     ) -> RegisteredSchema:
         """The newest version of a subject whose schema has metadata; an embedded registry keeps none."""
         query = query_of(deleted=deleted, format=fmt, key=",".join(metadata), value=",".join(metadata.values()))
-        return read_registered(self._door.ask("GET", ("subjects", subject_name, "metadata"), query))
+        return read_registered(self._transport.ask("GET", ("subjects", subject_name, "metadata"), query))
 
     def get_referenced_by(
         self, subject_name: str, version: int | str = "latest", offset: int = 0, limit: int = -1
     ) -> list[int]:
         """Ids of schemas that refer to a version."""
         path = ("subjects", subject_name, "versions", str(version), "referencedby")
-        return list(self._door.ask("GET", path, query_of(offset=offset, limit=limit)))
+        return list(self._transport.ask("GET", path, query_of(offset=offset, limit=limit)))
 
     def delete_subject(self, subject_name: str, permanent: bool = False) -> list[int]:  # noqa: FBT001, FBT002
         """Delete all versions of a subject: softly, or then for good; returns their numbers.
@@ -335,7 +344,7 @@ class RegistryClient(SettingsClient, SourceClient):
         Raises:
             SchemaRegistryError: 40401, 40404, 40405, 42205, 42206.
         """
-        return list(self._door.ask("DELETE", ("subjects", subject_name), {"permanent": said(permanent)}))
+        return list(self._transport.ask("DELETE", ("subjects", subject_name), {"permanent": query_flag(permanent)}))
 
     def delete_version(self, subject_name: str, version: int | str, permanent: bool = False) -> int:  # noqa: FBT001, FBT002
         """Delete a version: softly, or then for good; returns its number.
@@ -344,11 +353,11 @@ class RegistryClient(SettingsClient, SourceClient):
             SchemaRegistryError: 40401, 40402, 40406, 40407, 42205, 42206.
         """
         path = ("subjects", subject_name, "versions", str(version))
-        return int(self._door.ask("DELETE", path, {"permanent": said(permanent)}))
+        return int(self._transport.ask("DELETE", path, {"permanent": query_flag(permanent)}))
 
     def get_contexts(self, offset: int = 0, limit: int = -1) -> list[str]:
         """Contexts; an embedded registry has the default one alone."""
-        return list(self._door.ask("GET", ("contexts",), query_of(offset=offset, limit=limit)))
+        return list(self._transport.ask("GET", ("contexts",), query_of(offset=offset, limit=limit)))
 
     def get_associations_by_resource_name(
         self, resource_name: str, resource_namespace: str, *args: object, **kwargs: object

@@ -20,7 +20,7 @@ from kafkalike.errors import (
     UnknownRegistryOutcomeError,
 )
 from kafkalike.schemas.confluent_types import not_understood
-from kafkalike.schemas.optional_imports import needed
+from kafkalike.schemas.optional_imports import require_module
 from kafkalike.schemas.registry_client import RegistryClient
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -107,7 +107,7 @@ class HttpDoor:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._httpx = needed("httpx", "registries by URL")
+        self._httpx = require_module("httpx", "registries by URL")
         try:
             self._session = self._opened()
         except (OSError, ValueError) as cause:

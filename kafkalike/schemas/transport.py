@@ -25,14 +25,14 @@ class Asking:
     """What asks a registry.
 
     Args:
-        door: where requests go.
+        transport: where requests go.
     """
 
-    def __init__(self, door: Transport) -> None:
-        self._door = door
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
 
-def said(value: bool) -> str:  # noqa: FBT001
+def query_flag(value: bool) -> str:  # noqa: FBT001
     """A truth value in a query."""
     return "true" if value else "false"
 
@@ -40,7 +40,7 @@ def said(value: bool) -> str:  # noqa: FBT001
 def query_of(**given: str | float | bool | None) -> dict[str, str]:
     """A query without what is None."""
     return {
-        name: said(value) if isinstance(value, bool) else str(value)
+        name: query_flag(value) if isinstance(value, bool) else str(value)
         for name, value in given.items()
         if value is not None
     }
@@ -60,8 +60,8 @@ CACHED_SCHEMAS: Final = 1_000
 class SourceClient(Asking):
     """See `RegistryClient`."""
 
-    def __init__(self, door: Transport) -> None:
-        super().__init__(door)
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport)
         self._values: LruCache[int, Schema] = LruCache(CACHED_SCHEMAS)
         self._versions: LruCache[tuple[str, int], Schema] = LruCache(CACHED_SCHEMAS)
 
@@ -74,18 +74,18 @@ class SourceClient(Asking):
         """The schema that an id has for ever."""
         known = self._values.get(id)
         if known is None:
-            known = read_value(self._door.ask("GET", ("schemas", "ids", str(id))))
+            known = read_value(self._transport.ask("GET", ("schemas", "ids", str(id))))
             self._values.put(id, known)
         return known
 
     def schema_by_guid(self, guid: str) -> Schema:
         """The schema that a GUID has for ever."""
-        return read_value(self._door.ask("GET", ("schemas", "guids", guid)))
+        return read_value(self._transport.ask("GET", ("schemas", "guids", guid)))
 
     def latest(self, subject: str) -> Registered | None:
         """The newest version of a subject that is not deleted, fresh."""
         try:
-            return read_version(self._door.ask("GET", ("subjects", subject, "versions", "latest")))
+            return read_version(self._transport.ask("GET", ("subjects", subject, "versions", "latest")))
         except SchemaRegistryError as error:
             if error.http_status_code != NOT_FOUND:
                 raise
@@ -111,14 +111,14 @@ class SourceClient(Asking):
         path = ("subjects", subject, "versions")
         try:
             # Versions that were deleted softly keep their numbers.
-            known = self._door.ask("GET", path, {"deleted": "true"})
+            known = self._transport.ask("GET", path, {"deleted": "true"})
         except SchemaRegistryError as error:
             if error.http_status_code != NOT_FOUND:
                 raise
             known = []
         if self.latest(subject) is None:
             try:
-                self._door.ask("POST", path, None, {**written(schema), "version": max(known, default=0) + 1})
+                self._transport.ask("POST", path, None, {**written(schema), "version": max(known, default=0) + 1})
             except SchemaRegistryError:
                 if self.latest(subject) is None:
                     raise
@@ -130,8 +130,8 @@ class SourceClient(Asking):
         """Ids of all versions of a subject that are not deleted, fresh, oldest first."""
         path = ("subjects", subject, "versions")
         try:
-            versions = self._door.ask("GET", path)
-            return [int(self._door.ask("GET", (*path, str(version)))["id"]) for version in versions]
+            versions = self._transport.ask("GET", path)
+            return [int(self._transport.ask("GET", (*path, str(version)))["id"]) for version in versions]
         except SchemaRegistryError as error:
             if error.http_status_code != NOT_FOUND:
                 raise
@@ -146,7 +146,7 @@ class SourceClient(Asking):
         known = self._versions.get(where)
         if known is None:
             path = ("subjects", reference.subject, "versions", str(reference.version))
-            known = read_value(self._door.ask("GET", path, {"deleted": "true"}))
+            known = read_value(self._transport.ask("GET", path, {"deleted": "true"}))
             self._versions.put(where, known)
         return known
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.schemas.optional_imports import needed
+from kafkalike.schemas.optional_imports import require_module
 from kafkalike.schemas.service.credentials import is_loopback
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ class ConsoleServer:
         queries: Queries | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        serving = needed("kafkalike.schemas.service.http_server", "the console", "ui")
-        app = needed("kafkalike.ui.app", "the console", "ui")
-        desk = needed("kafkalike.ui.cluster_view", "the console", "ui")
-        guard = needed("kafkalike.ui.access_control", "the console", "ui")
+        serving = require_module("kafkalike.schemas.service.http_server", "the console", "ui")
+        app = require_module("kafkalike.ui.app", "the console", "ui")
+        desk = require_module("kafkalike.ui.cluster_view", "the console", "ui")
+        guard = require_module("kafkalike.ui.access_control", "the console", "ui")
         if token == "" and not is_loopback(host):
             raise KafkaConfigurationError(f"whoever reaches {host} could ask: a token is needed there")
         self.token = secrets.token_urlsafe(24) if token is None else token

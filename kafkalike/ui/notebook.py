@@ -14,7 +14,7 @@ from kafkalike.admin.group_lag import Lags
 from kafkalike.connect import connect
 from kafkalike.errors import GroupIdNotFoundError
 from kafkalike.model.lag import Lag, total
-from kafkalike.schemas.optional_imports import needed
+from kafkalike.schemas.optional_imports import require_module
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ class NotebookTable:
         self.rows = [tuple(row) for row in rows]
 
     def _repr_html_(self) -> str:
-        request = needed("kafkalike.ui.page_request", "tables for notebooks", "ui")
+        request = require_module("kafkalike.ui.page_request", "tables for notebooks", "ui")
         made: str = request.templates().get_template("notebook.html").render(table=self)
         return made
 

@@ -15,7 +15,7 @@ from kafkalike.errors import IllegalArgumentError, SerializationError
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
 from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
-from kafkalike.schemas.arrow.derived_schema import derived
+from kafkalike.schemas.arrow.derived_schema import derive_schema
 from kafkalike.schemas.arrow.reader_factory import reader_of
 from tests.tools.schemas import SchemasInMemory
 
@@ -159,8 +159,8 @@ def test_a_schema_of_columns_reads_what_it_writes() -> None:
     row = {"b": True, "i": 3, "d": date(2026, 1, 2), "t": MOMENT, "l": [{"x": 0.5}, {"x": None}], "m": [("k", ["v"])]}
     more = {"dec": Decimal("1.50"), "local": MOMENT.replace(tzinfo=None), "raw": b"\0"}
 
-    avro = both_ways(derived(avro_only, "a.b-value", "AVRO"), pa.array([{**row, **more}, {}], avro_only))
-    plain = both_ways(derived(TYPE, "a.b-value", "JSON"), pa.array([row, {}], TYPE))
+    avro = both_ways(derive_schema(avro_only, "a.b-value", "AVRO"), pa.array([{**row, **more}, {}], avro_only))
+    plain = both_ways(derive_schema(TYPE, "a.b-value", "JSON"), pa.array([row, {}], TYPE))
 
     assert avro[1] == [{**row, **more}, dict.fromkeys(avro_only.names)]
     assert plain[1] == [row, dict.fromkeys(TYPE.names)]
@@ -188,11 +188,11 @@ def test_a_protobuf_schema_of_columns_reads_what_it_writes() -> None:
     row = {"raw": b"\xff", "b": False, "f": 0.0, "message": "", "t": MOMENT, "took": timedelta(microseconds=-1),
            "line": one, "lines": [one], "line_message": 3, "m": [("k", one)], "counts": [(1, 2)]}  # fmt: skip
 
-    schema = derived(kind, "a.b-value", "PROTOBUF")
+    schema = derive_schema(kind, "a.b-value", "PROTOBUF")
     _, read = both_ways(schema, pa.array([row, {}], kind))
 
     assert read == [row, {**dict.fromkeys(kind.names), "lines": [], "m": [], "counts": []}]
-    assert schema == derived(pa.struct(list(reversed(kind))), "a.b-value", "PROTOBUF")
+    assert schema == derive_schema(pa.struct(list(reversed(kind))), "a.b-value", "PROTOBUF")
     assert "message a_b_value {" in schema.text
     assert "optional bool b = 1;" in schema.text
 
@@ -218,7 +218,7 @@ def test_columns_that_no_schema_has_words_for(kind: pa.DataType, schema_type: An
     """Are refused, by their names."""
     name = f"column {kind[0].name}" if pa.types.is_struct(kind) else "int32"
     with pytest.raises(IllegalArgumentError, match=name):
-        derived(kind, "t", schema_type)
+        derive_schema(kind, "t", schema_type)
 
 
 def test_a_refusal_names_the_whole_path_of_a_column() -> None:
@@ -226,7 +226,7 @@ def test_a_refusal_names_the_whole_path_of_a_column() -> None:
 
     for schema_type, path in (("AVRO", "a.items.b.values"), ("JSON", "a.items.b.values"), ("PROTOBUF", "a.b")):
         with pytest.raises(IllegalArgumentError, match=f"column {path}: there is no type"):
-            derived(kind, "t", schema_type)  # type: ignore[arg-type]
+            derive_schema(kind, "t", schema_type)  # type: ignore[arg-type]
 
 
 SMALL = pa.struct([("x", pa.int32())])
@@ -247,7 +247,7 @@ OTHER = pa.struct([("y", pa.string())])
 )
 def test_records_of_an_avro_schema_are_told_apart_where_columns_have_like_names(kind: pa.DataType) -> None:
     """fastavro takes the schema, and what is read is what was written."""
-    schema = derived(kind, "t-value", "AVRO")
+    schema = derive_schema(kind, "t-value", "AVRO")
     rows = pa.array([filled(kind)], kind)
 
     _, read = both_ways(schema, rows)
@@ -269,7 +269,7 @@ def filled(kind: pa.DataType) -> Any:
 
 def test_names_without_a_clash_stay_as_they_were() -> None:
     """A schema that is registered already does not get another version."""
-    text = derived(pa.struct([("tags", pa.list_(SMALL)), ("one", OTHER)]), "t-value", "AVRO").text
+    text = derive_schema(pa.struct([("tags", pa.list_(SMALL)), ("one", OTHER)]), "t-value", "AVRO").text
 
     assert "namespace" not in text
     assert '"name": "t_value_tags_item"' in text

@@ -159,7 +159,7 @@ _INT: Final = np.iinfo(np.int32)
 _LARGEST: Final = (1 << 63) - 1
 
 
-def whole(kind: pa.DataType, factor: int = 1, *, narrow: bool = False) -> Convert:
+def whole_number_converter(kind: pa.DataType, factor: int = 1, *, narrow: bool = False) -> Convert:
     """Whole numbers as numbers, dates or times.
 
     Args:

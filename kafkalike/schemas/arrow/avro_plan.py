@@ -217,7 +217,7 @@ def _leaf(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> Node:  # noqa:
     if given in _NUMBERS and wanted in _NUMBERS and _NUMBERS.index(given) <= _NUMBERS.index(wanted):
         if given in {"float", "double"}:
             return PlainNode("<f4" if given == "float" else "<f8", leaves.floating(kind))
-        return NumberNode(leaves.whole(kind, _unit(wrote, wants, kind), narrow=given == "int"))
+        return NumberNode(leaves.whole_number_converter(kind, _unit(wrote, wants, kind), narrow=given == "int"))
     if given in _TEXTS and wanted in _TEXTS:
         return BytesNode(_gather(kind))
     if given != wanted:

@@ -14,7 +14,7 @@ from kafkalike.schemas.arrow.avro_arrow_types import VALUE
 from kafkalike.schemas.arrow.avro_encode import joined, writer_of
 from kafkalike.schemas.arrow.column_reader import UnmatchedError
 from kafkalike.schemas.avro_schema import parse_avro
-from kafkalike.schemas.optional_imports import needed
+from kafkalike.schemas.optional_imports import require_module
 from kafkalike.schemas.schema_source import SchemaSource
 from kafkalike.schemas.wire import frame
 
@@ -93,12 +93,12 @@ def _encoder(schema: Schema, source: SchemaSource, kind: pa.DataType, depth: int
                 return lambda values: inner(values.field(0))
             return writer_of(top, kind, depth)
         case "PROTOBUF":
-            needed("google.protobuf", "Columns of Protobuf")
+            require_module("google.protobuf", "Columns of Protobuf")
             from kafkalike.schemas.arrow.protobuf_encode import encoder
 
             return encoder(schema, source, kind, message)
         case "JSON":
-            needed("jsonschema", "JSON schemas")
+            require_module("jsonschema", "JSON schemas")
             from kafkalike.schemas.arrow.json_encode import encoder as json_encoder
 
             return json_encoder(schema, source, kind, depth)

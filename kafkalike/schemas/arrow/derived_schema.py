@@ -43,7 +43,7 @@ _JSON: dict[Any, dict[str, Any]] = {
 }
 
 
-def derived(kind: pa.DataType, name: str, schema_type: SchemaType) -> Schema:
+def derive_schema(kind: pa.DataType, name: str, schema_type: SchemaType) -> Schema:
     """A schema for values of a type: every field may be null, and has null for its default.
 
     Args:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.column_reader import ValueReader, check_type
-from kafkalike.schemas.arrow.json_numbers import exact, is_number, nearest, parsed, whole
+from kafkalike.schemas.arrow.json_numbers import exact, is_number, nearest, parsed, whole_number
 from kafkalike.schemas.arrow.value_arrays import Column, LeafColumn, Lists, Maps, Structs, one_by_one
 from kafkalike.schemas.json_documents import JsonReferences, Resolver, valid_json_schema
 from kafkalike.schemas.limits import load_json
@@ -272,7 +272,7 @@ def moment(value: str) -> datetime:
 def _whole(value: Any) -> int:  # noqa: ANN401
     if not is_number(value):
         raise TypeError(f"a whole number is needed, not {json_text(value)[:100]}")
-    return whole(value)
+    return whole_number(value)
 
 
 def _number(value: Any) -> float:  # noqa: ANN401

@@ -13,7 +13,7 @@ from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.column_reader import UnmatchedError
 from kafkalike.schemas.arrow.exact_cast import is_text
 from kafkalike.schemas.arrow.json_columns import JsonColumns, json_text
-from kafkalike.schemas.arrow.json_numbers import exact, nearest, parsed, whole
+from kafkalike.schemas.arrow.json_numbers import exact, nearest, parsed, whole_number
 from kafkalike.schemas.arrow.python_objects import at, check_kind, is_list, objects, without_doubles
 from kafkalike.schemas.arrow.value_arrays import Column, LeafColumn, Lists, Maps, Structs
 from kafkalike.schemas.codecs.codec import codec_for
@@ -36,8 +36,8 @@ def encoder(
     if not is_record and not (pa.types.is_struct(kind) and kind.names == ["value"]):
         plain = _plain(top.fields[0][2], kind, "")
     else:
-        whole = _plain(top, kind, "")
-        plain = whole if is_record else lambda value: whole(value).get("value")
+        whole_number = _plain(top, kind, "")
+        plain = whole_number if is_record else lambda value: whole_number(value).get("value")
     encode = codec_for(schema, source).encoder(b"")
 
     def write(values: pa.Array) -> pa.BinaryArray:
@@ -97,7 +97,7 @@ def _leaf(column: LeafColumn, kind: pa.DataType) -> Plain | None:
     wanted = column.kind
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     known: list[tuple[bool, bool, Plain]] = [
-        (pa.types.is_integer(wanted), is_number, whole),
+        (pa.types.is_integer(wanted), is_number, whole_number),
         (pa.types.is_floating(wanted), is_number, _double),
         (pa.types.is_boolean(wanted), pa.types.is_boolean(kind), _same),
         (pa.types.is_null(wanted), not pa.types.is_nested(kind), _nothing),

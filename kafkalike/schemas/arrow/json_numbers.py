@@ -57,7 +57,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
-def whole(value: Any) -> int:  # noqa: ANN401 - a number
+def whole_number(value: Any) -> int:  # noqa: ANN401 - a number
     """Return a number that is whole, however it is written: 1.0 is 1.
 
     Raises:

@@ -19,7 +19,7 @@ from kafkalike.errors import SerializationError
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.column_reader import UnmatchedError
 from kafkalike.schemas.arrow.exact_cast import is_bytes, is_text
-from kafkalike.schemas.arrow.json_numbers import exact, is_number, nearest, parsed, whole
+from kafkalike.schemas.arrow.json_numbers import exact, is_number, nearest, parsed, whole_number
 from kafkalike.schemas.arrow.protobuf_columns import MICROS, MOST_SECONDS, chosen_message
 from kafkalike.schemas.arrow.python_objects import at, check_kind, is_list, objects, without_doubles
 from kafkalike.schemas.arrow.value_arrays import WRONG
@@ -159,7 +159,7 @@ def _scalar(field: FieldDescriptor, kind: pa.DataType, path: str) -> Callable[[A
     of = field.cpp_type
     known: list[tuple[bool, bool, Callable[[Any], Any]]] = [
         (of == FieldDescriptor.CPPTYPE_ENUM, integer or is_text(kind), partial(_enum, field.enum_type)),
-        (of in _WHOLE, number or pa.types.is_decimal(kind), whole),
+        (of in _WHOLE, number or pa.types.is_decimal(kind), whole_number),
         (of == FieldDescriptor.CPPTYPE_DOUBLE, number, _double),
         (of == FieldDescriptor.CPPTYPE_FLOAT, number, _float),
         (of == FieldDescriptor.CPPTYPE_BOOL, pa.types.is_boolean(kind), _same),

@@ -8,7 +8,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.avro_plan import AvroReader
 from kafkalike.schemas.arrow.column_reader import ColumnReader
-from kafkalike.schemas.optional_imports import needed
+from kafkalike.schemas.optional_imports import require_module
 from kafkalike.schemas.schema_source import SchemaSource
 
 DEPTH: Final = 3
@@ -36,12 +36,12 @@ def reader_of(schema: Schema, source: SchemaSource, *, depth: int = DEPTH, messa
         case "AVRO":
             return AvroReader(schema, source, depth)
         case "PROTOBUF":
-            needed("google.protobuf", "Columns of Protobuf")
+            require_module("google.protobuf", "Columns of Protobuf")
             from kafkalike.schemas.arrow.protobuf_columns import ProtobufReader
 
             return ProtobufReader(schema, source, depth, message)
         case "JSON":
-            needed("jsonschema", "JSON schemas")
+            require_module("jsonschema", "JSON schemas")
             from kafkalike.schemas.arrow.json_columns import JsonReader
 
             return JsonReader(schema, source, depth)

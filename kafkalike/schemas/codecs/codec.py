@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kafkalike.errors import SerializationError
 from kafkalike.model.schemas.schema import Schema, SchemaType
-from kafkalike.schemas.optional_imports import needed
+from kafkalike.schemas.optional_imports import require_module
 from kafkalike.schemas.schema_source import SchemaSource
 
 Encode = Callable[[Any], bytes]
@@ -90,5 +90,5 @@ def codec_for(schema: Schema, source: SchemaSource, *, reader: Schema | None = N
     if reader is not None and reader.type != schema.type:
         raise SerializationError(f"the record has a schema of type {schema.type} and is read with one of {reader.type}")
     home, name = _HOMES[schema.type]
-    made: Codec = getattr(needed(home, f"{schema.type} schemas"), name)(schema, source, reader)
+    made: Codec = getattr(require_module(home, f"{schema.type} schemas"), name)(schema, source, reader)
     return made

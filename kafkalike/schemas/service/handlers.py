@@ -14,19 +14,21 @@ from kafkalike.schemas.service.registry_request import Request, formatted
 from kafkalike.schemas.service.repository import RegistryRepository
 
 
-def list_subjects(desk: RegistryRepository, request: Request) -> list[str]:
+def list_subjects(repository: RegistryRepository, request: Request) -> list[str]:
     """`GET /subjects`."""
     prefix = request.prefix
     found = [
-        name for name, subject in desk.now.subjects.items() if name.startswith(prefix) and _versions(subject, request)
+        name
+        for name, subject in repository.now.subjects.items()
+        if name.startswith(prefix) and _versions(subject, request)
     ]
     return request.page(sorted(found))
 
 
-def list_versions(desk: RegistryRepository, request: Request) -> list[int]:
+def list_versions(repository: RegistryRepository, request: Request) -> list[int]:
     """`GET /subjects/{subject}/versions`."""
     subject = request.subject
-    found = _versions(desk.now.subject(subject), request)
+    found = _versions(repository.now.subject(subject), request)
     if not found:
         raise refusals.no_subject(subject)
     return request.page(list(found))
@@ -38,62 +40,64 @@ def _versions(subject: Subject, request: Request) -> tuple[int, ...]:
     return subject.kept if request.flag("deleted") else subject.live
 
 
-def register(desk: RegistryRepository, request: Request) -> dict[str, Any]:
+def register(repository: RegistryRepository, request: Request) -> dict[str, Any]:
     """`POST /subjects/{subject}/versions`."""
     # Others wait while a plan is made under the table's lock, and it was made once before.
-    wanted, checks = request.wanted(), remembered(desk.checks)
-    made = desk.change(lambda state, now: registration_rules.register(state, wanted, checks, now))
-    return version_answer(desk.known, made, request)
+    wanted, checks = request.wanted(), remembered(repository.checks)
+    made = repository.change(lambda state, now: registration_rules.register(state, wanted, checks, now))
+    return version_answer(repository.known, made, request)
 
 
-def look_up(desk: RegistryRepository, request: Request) -> dict[str, Any]:
+def look_up(repository: RegistryRepository, request: Request) -> dict[str, Any]:
     """`POST /subjects/{subject}`."""
-    state = desk.now
-    found = registration_rules.look_up(state, request.wanted(), desk.checks, deleted=request.flag("deleted"))
+    state = repository.now
+    found = registration_rules.look_up(state, request.wanted(), repository.checks, deleted=request.flag("deleted"))
     return version_answer(state, found, request)
 
 
-def get_version(desk: RegistryRepository, request: Request) -> dict[str, Any]:
+def get_version(repository: RegistryRepository, request: Request) -> dict[str, Any]:
     """`GET /subjects/{subject}/versions/{version}`."""
-    state = desk.now
+    state = repository.now
     return version_answer(state, _version(state, request), request)
 
 
-def get_version_text(desk: RegistryRepository, request: Request) -> Any:  # noqa: ANN401 - any JSON
+def get_version_text(repository: RegistryRepository, request: Request) -> Any:  # noqa: ANN401 - any JSON
     """`GET /subjects/{subject}/versions/{version}/schema`: the schema alone."""
-    return raw(get_version(desk, request))
+    return raw(get_version(repository, request))
 
 
-def get_with_metadata(desk: RegistryRepository, request: Request) -> dict[str, Any]:
+def get_with_metadata(repository: RegistryRepository, request: Request) -> dict[str, Any]:
     """`GET /subjects/{subject}/metadata`: no schema has metadata here, so only who asks for none finds one."""
     if request.query.get("key"):
         raise refusals.no_schema()
-    state = desk.now
+    state = repository.now
     found = state.latest(request.subject, deleted=request.flag("deleted"))
     if found is None:
         raise refusals.no_subject(request.subject)
     return version_answer(state, found, request)
 
 
-def referenced_by(desk: RegistryRepository, request: Request) -> list[int]:
+def referenced_by(repository: RegistryRepository, request: Request) -> list[int]:
     """`GET /subjects/{subject}/versions/{version}/referencedby`."""
-    state = desk.now
+    state = repository.now
     found = _version(state, request, deleted=True)
     return request.page(
         subject_deletion.referrers(state, found.subject, found.version, deleted=request.flag("deleted"))
     )
 
 
-def delete_subject(desk: RegistryRepository, request: Request) -> list[int]:
+def delete_subject(repository: RegistryRepository, request: Request) -> list[int]:
     """`DELETE /subjects/{subject}`."""
     subject, permanent = request.subject, request.flag("permanent")
-    return desk.change(lambda state, now: subject_deletion.delete_subject(state, subject, now, permanent=permanent))
+    return repository.change(
+        lambda state, now: subject_deletion.delete_subject(state, subject, now, permanent=permanent)
+    )
 
 
-def delete_version(desk: RegistryRepository, request: Request) -> int:
+def delete_version(repository: RegistryRepository, request: Request) -> int:
     """`DELETE /subjects/{subject}/versions/{version}`."""
     subject, version, permanent = request.subject, request.version, request.flag("permanent")
-    return desk.change(
+    return repository.change(
         lambda state, now: subject_deletion.delete_version(state, subject, version, now, permanent=permanent)
     )
 
@@ -130,15 +134,15 @@ def raw(answer: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
     return answer["schema"] if answer.get("schemaType") == "PROTOBUF" else parsed_json(answer["schema"])
 
 
-def list_types(desk: RegistryRepository, request: Request) -> list[str]:
+def list_types(repository: RegistryRepository, request: Request) -> list[str]:
     """`GET /schemas/types`."""
-    del desk, request
+    del repository, request
     return sorted(SCHEMA_TYPES)
 
 
-def list_schemas(desk: RegistryRepository, request: Request) -> list[dict[str, Any]]:
+def list_schemas(repository: RegistryRepository, request: Request) -> list[dict[str, Any]]:
     """`GET /schemas`."""
-    state, deleted, latest_only = desk.now, request.flag("deleted"), request.flag("latestOnly")
+    state, deleted, latest_only = repository.now, request.flag("deleted"), request.flag("latestOnly")
     found = []
     for name in sorted(state.subjects):
         subject = state.subject(name)
@@ -153,9 +157,9 @@ def list_schemas(desk: RegistryRepository, request: Request) -> list[dict[str, A
     return answers
 
 
-def get_schema(desk: RegistryRepository, request: Request) -> dict[str, Any]:
+def get_schema(repository: RegistryRepository, request: Request) -> dict[str, Any]:
     """`GET /schemas/ids/{id}`."""
-    state, known = _known(desk, request.id)
+    state, known = _known(repository, request.id)
     assert known.named.schema is not None
     answer = written(formatted(known.named.schema, request.query.get("format"), state.referenced))
     answer["guid"] = known.named.guid
@@ -168,40 +172,40 @@ def get_schema(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     return answer
 
 
-def get_schema_text(desk: RegistryRepository, request: Request) -> Any:  # noqa: ANN401 - any JSON
+def get_schema_text(repository: RegistryRepository, request: Request) -> Any:  # noqa: ANN401 - any JSON
     """`GET /schemas/ids/{id}/schema`: the schema alone."""
-    return raw(get_schema(desk, request))
+    return raw(get_schema(repository, request))
 
 
-def get_by_guid(desk: RegistryRepository, request: Request) -> dict[str, Any]:
+def get_by_guid(repository: RegistryRepository, request: Request) -> dict[str, Any]:
     """`GET /schemas/guids/{guid}`."""
     guid = request.names["guid"].lower()
-    schema_id = desk.known.guids.get(guid) or desk.now.guids.get(guid)
+    schema_id = repository.known.guids.get(guid) or repository.now.guids.get(guid)
     if schema_id is None:
         raise refusals.no_schema(guid[:40])
-    state, known = _known(desk, schema_id)
+    state, known = _known(repository, schema_id)
     assert known.named.schema is not None
     answer = written(formatted(known.named.schema, request.query.get("format"), state.referenced))
     return {**answer, "guid": guid, "id": schema_id}
 
 
-def ids_of_guid(desk: RegistryRepository, request: Request) -> list[dict[str, Any]]:
+def ids_of_guid(repository: RegistryRepository, request: Request) -> list[dict[str, Any]]:
     """`GET /schemas/guids/{guid}/ids`."""
-    return [{"context": ".", "id": get_by_guid(desk, request)["id"]}]
+    return [{"context": ".", "id": get_by_guid(repository, request)["id"]}]
 
 
-def subjects_of_id(desk: RegistryRepository, request: Request) -> list[str]:
+def subjects_of_id(repository: RegistryRepository, request: Request) -> list[str]:
     """`GET /schemas/ids/{id}/subjects`."""
-    return request.page(sorted({name for name, _ in _uses(desk, request)}))
+    return request.page(sorted({name for name, _ in _uses(repository, request)}))
 
 
-def versions_of_id(desk: RegistryRepository, request: Request) -> list[dict[str, Any]]:
+def versions_of_id(repository: RegistryRepository, request: Request) -> list[dict[str, Any]]:
     """`GET /schemas/ids/{id}/versions`."""
-    return request.page([{"subject": name, "version": version} for name, version in _uses(desk, request)])
+    return request.page([{"subject": name, "version": version} for name, version in _uses(repository, request)])
 
 
-def _uses(desk: RegistryRepository, request: Request) -> list[tuple[str, int]]:
-    known = desk.now.schemas.get(request.id)
+def _uses(repository: RegistryRepository, request: Request) -> list[tuple[str, int]]:
+    known = repository.now.schemas.get(request.id)
     if known is None or not known.uses:
         raise refusals.no_schema(request.id)
     wanted, deleted = request.query.get("subject"), request.flag("deleted")
@@ -212,26 +216,26 @@ def _uses(desk: RegistryRepository, request: Request) -> list[tuple[str, int]]:
     )
 
 
-def _known(desk: RegistryRepository, schema_id: int) -> tuple[RegistryState, SchemaEntry]:
+def _known(repository: RegistryRepository, schema_id: int) -> tuple[RegistryState, SchemaEntry]:
     """A schema that a version has; what an id is never changes, so what is known of it needs no look."""
-    for state in (desk.known, desk.now):
+    for state in (repository.known, repository.now):
         known = state.schemas.get(schema_id)
         if known is not None and known.named.schema is not None:
             return state, known
     raise refusals.no_schema(schema_id)
 
 
-def check_compatibility(desk: RegistryRepository, request: Request) -> dict[str, Any]:
+def check_compatibility(repository: RegistryRepository, request: Request) -> dict[str, Any]:
     """`POST /compatibility/subjects/{subject}/versions` and `…/versions/{version}`."""
     version = request.version if "version" in request.names else None
-    problems = registration_rules.examined(desk.now, request.wanted(), desk.checks, version)
+    problems = registration_rules.examined(repository.now, request.wanted(), repository.checks, version)
     answer: dict[str, Any] = {"is_compatible": not problems}
     return {**answer, "messages": problems} if request.flag("verbose") else answer
 
 
-def get_config(desk: RegistryRepository, request: Request) -> dict[str, Any]:
+def get_config(repository: RegistryRepository, request: Request) -> dict[str, Any]:
     """`GET /config` and `GET /config/{subject}`."""
-    state, subject = desk.now, request.subject
+    state, subject = repository.now, request.subject
     own = state.configs.get(subject)
     if subject != EVERYWHERE and own is None:
         if not request.flag("defaultToGlobal"):
@@ -240,7 +244,7 @@ def get_config(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     return _config_answer(own or registry_settings.NOTHING_SET, state.level(subject))
 
 
-def put_config(desk: RegistryRepository, request: Request) -> dict[str, Any]:
+def put_config(repository: RegistryRepository, request: Request) -> dict[str, Any]:
     """`PUT /config` and `PUT /config/{subject}`."""
     subject, body = request.subject, request.object()
     refused = [name for name in registry_settings.NOT_KEPT if body.get(name)]
@@ -252,15 +256,15 @@ def put_config(desk: RegistryRepository, request: Request) -> dict[str, Any]:
     if level is None and normalize is None:
         raise refusals.invalid_level(None)
     wanted = Config(None if level is None else registry_settings.check_level(level), normalize)
-    after = desk.change(lambda state, now: registry_settings.set_config(state, subject, wanted, now))
+    after = repository.change(lambda state, now: registry_settings.set_config(state, subject, wanted, now))
     answer: dict[str, Any] = {} if after.level is None else {"compatibility": after.level}
     return answer if after.normalize is None else {**answer, "normalize": after.normalize}
 
 
-def delete_config(desk: RegistryRepository, request: Request) -> dict[str, Any]:
+def delete_config(repository: RegistryRepository, request: Request) -> dict[str, Any]:
     """`DELETE /config` and `DELETE /config/{subject}`: answers what was set."""
     subject = request.subject
-    before = desk.change(lambda state, now: registry_settings.delete_config(state, subject, now))
+    before = repository.change(lambda state, now: registry_settings.delete_config(state, subject, now))
     return _config_answer(before, BACKWARD)
 
 
@@ -269,22 +273,24 @@ def _config_answer(config: Config, level: str) -> dict[str, Any]:
     return answer if config.normalize is None else {**answer, "normalize": config.normalize}
 
 
-def get_mode(desk: RegistryRepository, request: Request) -> dict[str, str]:
+def get_mode(repository: RegistryRepository, request: Request) -> dict[str, str]:
     """`GET /mode` and `GET /mode/{subject}`."""
-    state, subject = desk.now, request.subject
+    state, subject = repository.now, request.subject
     if subject != EVERYWHERE and subject not in state.modes and not request.flag("defaultToGlobal"):
         raise refusals.no_mode(subject)
     return {"mode": state.mode(subject) if request.flag("defaultToGlobal") else state.modes.get(subject, READWRITE)}
 
 
-def put_mode(desk: RegistryRepository, request: Request) -> dict[str, str]:
+def put_mode(repository: RegistryRepository, request: Request) -> dict[str, str]:
     """`PUT /mode` and `PUT /mode/{subject}`."""
     subject, force = request.subject, request.flag("force")
     mode = registry_settings.check_mode_name(request.object().get("mode"))
-    return {"mode": desk.change(lambda state, now: registry_settings.set_mode(state, subject, mode, now, force=force))}
+    return {
+        "mode": repository.change(lambda state, now: registry_settings.set_mode(state, subject, mode, now, force=force))
+    }
 
 
-def delete_mode(desk: RegistryRepository, request: Request) -> dict[str, str]:
+def delete_mode(repository: RegistryRepository, request: Request) -> dict[str, str]:
     """`DELETE /mode` and `DELETE /mode/{subject}`: answers what was set."""
     subject = request.subject
-    return {"mode": desk.change(lambda state, now: registry_settings.delete_mode(state, subject, now))}
+    return {"mode": repository.change(lambda state, now: registry_settings.delete_mode(state, subject, now))}

@@ -64,16 +64,16 @@ class HttpServer:
 
     Args:
         app: answers; see ASGI.
-        door: where.
+        address: where.
         name: of its thread.
         grace_seconds: how long requests that are being answered may take when it ends.
     """
 
-    def __init__(self, app: Any, door: ListeningAddress, *, name: str, grace_seconds: int = GRACE_SECONDS) -> None:  # noqa: ANN401
-        self._door = door
+    def __init__(self, app: Any, address: ListeningAddress, *, name: str, grace_seconds: int = GRACE_SECONDS) -> None:  # noqa: ANN401
+        self._address = address
         config = uvicorn.Config(
             app,
-            http=impatient(HEAD_SECONDS),
+            http=protocol_with_head_timeout(HEAD_SECONDS),
             lifespan="off",
             access_log=False,
             log_config=None,
@@ -83,10 +83,10 @@ class HttpServer:
             limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=grace_seconds,
-            **door.secured,
+            **address.secured,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([door.socket],), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._server.run, args=([address.socket],), name=name, daemon=True)
 
     @property
     def running(self) -> bool:
@@ -102,7 +102,7 @@ class HttpServer:
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join()
-        self._door.socket.close()
+        self._address.socket.close()
 
 
 def _secured(certificate: tuple[str, str | None]) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _listening(host: str, port: int, *, anyone: bool) -> socket.socket:
     return made
 
 
-def impatient(seconds: float) -> type[asyncio.Protocol]:
+def protocol_with_head_timeout(seconds: float) -> type[asyncio.Protocol]:
     """Uvicorn's protocol, which waits for a head so long.
 
     Args:

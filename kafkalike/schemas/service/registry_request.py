@@ -17,7 +17,7 @@ from kafkalike.model.schemas.registration_rules import (
 )
 from kafkalike.model.schemas.schema import SCHEMA_TYPES, Reference, Resolve, Schema
 from kafkalike.model.schemas.schema_rows import EVERYWHERE
-from kafkalike.schemas.optional_imports import needed
+from kafkalike.schemas.optional_imports import require_module
 
 T = TypeVar("T")
 
@@ -174,7 +174,7 @@ def readable(schema: Schema) -> Schema:
     """
     if schema.type != "PROTOBUF":
         return schema
-    text = needed("kafkalike.schemas.proto.proto_files", "Protobuf schemas").as_text(schema.text)
+    text = require_module("kafkalike.schemas.proto.proto_files", "Protobuf schemas").as_text(schema.text)
     return schema if text == schema.text else replace(schema, text=text)
 
 
@@ -192,5 +192,5 @@ def formatted(schema: Schema, wanted: str | None, resolve: Resolve) -> Schema:
     """
     if wanted != SERIALIZED or schema.type != "PROTOBUF":
         return schema
-    files = needed("kafkalike.schemas.proto.proto_files", "Protobuf schemas")
+    files = require_module("kafkalike.schemas.proto.proto_files", "Protobuf schemas")
     return replace(schema, text=files.serialized(schema, resolve(schema)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalike.schemas.optional_imports import needed
+from kafkalike.schemas.optional_imports import require_module
 from kafkalike.schemas.service.credentials import Credentials
 from kafkalike.schemas.service.registry_service import RegistryService
 
@@ -35,16 +35,16 @@ class RegistryServer:
         anyone: bool = False,
         certificate: tuple[str, str | None] | None = None,
     ) -> None:
-        app = needed("kafkalike.schemas.service.registry_app", "services of schemas", "registry")
-        serving = needed("kafkalike.schemas.service.http_server", "services of schemas", "registry")
-        door = serving.ListeningAddress(
+        app = require_module("kafkalike.schemas.service.registry_app", "services of schemas", "registry")
+        serving = require_module("kafkalike.schemas.service.http_server", "services of schemas", "registry")
+        address = serving.ListeningAddress(
             host=host, port=port, anyone=anyone or credentials.needed, certificate=certificate
         )
-        self.address: tuple[str, int] = door.address
-        self.url: str = door.url
+        self.address: tuple[str, int] = address.address
+        self.url: str = address.url
         """Where it listens."""
         handler = app.RegistryApp(service, credentials, app.RequestLimits(body_bytes=max_body))
-        self._server = serving.HttpServer(handler, door, name="kafkalike-schema-registry")
+        self._server = serving.HttpServer(handler, address, name="kafkalike-schema-registry")
 
     @property
     def running(self) -> bool:

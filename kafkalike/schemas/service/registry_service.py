@@ -39,7 +39,7 @@ class RegistryService:
         timeout_ms: float | None = 60_000,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.desk = RegistryRepository(cluster.schemas, CHECKS, clock, timeout_ms)
+        self.repository = RegistryRepository(cluster.schemas, CHECKS, clock, timeout_ms)
         self._read_only = read_only
 
     def ask(self, method: str, path: Sequence[str], query: Mapping[str, str] | None = None, body: object = None) -> Any:  # noqa: ANN401 - any JSON
@@ -58,10 +58,10 @@ class RegistryService:
             SchemaRegistryError: the registry says no.
             KafkaError: the table cannot be read or written; see `RegistryRepository.change`.
         """
-        route, names = found(method, path)
+        route, names = match_route(method, path)
         if route.writes and self._read_only:
             raise SchemaRegistryError(422, 42205, "this service is read-only")
-        return route.answer(self.desk, Request(names, query or {}, body))
+        return route.answer(self.repository, Request(names, query or {}, body))
 
 
 Answering = Callable[[RegistryRepository, Request], Any]
@@ -76,28 +76,28 @@ class Route:
     """Whether it may change something."""
 
 
-def _nothing(desk: RegistryRepository, request: Request) -> dict[str, Any]:
-    del desk, request
+def _nothing(repository: RegistryRepository, request: Request) -> dict[str, Any]:
+    del repository, request
     return {}
 
 
-def _contexts(desk: RegistryRepository, request: Request) -> list[str]:
-    del desk
+def _contexts(repository: RegistryRepository, request: Request) -> list[str]:
+    del repository
     return request.page(["."])
 
 
-def _no_associations(desk: RegistryRepository, request: Request) -> list[Any]:
-    del desk, request
+def _no_associations(repository: RegistryRepository, request: Request) -> list[Any]:
+    del repository, request
     return []
 
 
-def _refuse_associations(desk: RegistryRepository, request: Request) -> Any:  # noqa: ANN401 - it has no answer
-    del desk, request
+def _refuse_associations(repository: RegistryRepository, request: Request) -> Any:  # noqa: ANN401 - it has no answer
+    del repository, request
     raise refusals.no_associations()
 
 
-def _version(desk: RegistryRepository, request: Request) -> dict[str, str]:
-    del desk, request
+def _version(repository: RegistryRepository, request: Request) -> dict[str, str]:
+    del repository, request
     return {"version": __version__, "commitId": ""}
 
 
@@ -149,7 +149,7 @@ ROUTES: Final[Mapping[str, Mapping[str, Route]]] = {
     "associations/subjects/{subject}": {"GET": Route(_no_associations)},
     "associations/resources/{resource}": {"GET": Route(_no_associations), "DELETE": Route(_refuse_associations)},
     "associations/resources/{namespace}/{name}": {"GET": Route(_no_associations)},
-    "v1/metadata/id": {"GET": Route(lambda desk, request: {"scope": {"path": [], "clusters": {}}})},  # noqa: ARG005
+    "v1/metadata/id": {"GET": Route(lambda repository, request: {"scope": {"path": [], "clusters": {}}})},  # noqa: ARG005
     "v1/metadata/version": {"GET": Route(_version)},
 }
 """By path and method. A name in braces stands for any part of a path."""
@@ -157,7 +157,7 @@ ROUTES: Final[Mapping[str, Mapping[str, Route]]] = {
 _SPLIT: Final = [(tuple(path.split("/")) if path else (), methods) for path, methods in ROUTES.items()]
 
 
-def found(method: str, path: Sequence[str]) -> tuple[Route, dict[str, str]]:
+def match_route(method: str, path: Sequence[str]) -> tuple[Route, dict[str, str]]:
     """Who answers a request, and the parts of the path that have names.
 
     Args:

@@ -21,7 +21,7 @@ from kafkalike.model.names import check_group_id
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.spark.dead_letter_frames import ensure_topics
 from kafkalike.spark.files.file_formats import FileTarget, save
-from kafkalike.spark.files.value_decoder import Decoding, decoded, decoded_and_letters
+from kafkalike.spark.files.value_decoder import Decoding, decode_rows, decode_rows_and_letters
 from kafkalike.spark.partition_offsets import EARLIEST, LATEST, Offsets, plan_ranges
 from kafkalike.spark.reads.conditions import within
 from kafkalike.spark.reads.frames import check_root, read
@@ -77,7 +77,7 @@ def consume(
         ending: offsets to stop before.
         as_of: a snapshot (`kafkalike.snapshot`): reads the topic as it has it, up to its log ends; instead of `ending`.
         group: begins at this group's committed offsets, and commits the end.
-        decoding: how records become rows; see `decoded`.
+        decoding: how records become rows; see `decode_rows`.
         errors: with `errors_tolerance='all'` records that cannot be decoded become dead letters, in one transaction
             with the group's offsets; needs a group.
         clock: time of the commit.
@@ -203,9 +203,9 @@ def _copy(  # noqa: PLR0917
     # Also when there is nothing to read: arguments that cannot work must show in the first run.
     records = read(spark, log.info.name, cluster, as_of=at).where(within(ranges))
     if letters is None:
-        frame, bad = decoded(records, decoding, log.info.name, cluster), None
+        frame, bad = decode_rows(records, decoding, log.info.name, cluster), None
     else:
-        frame, bad = decoded_and_letters(records, decoding, log.info.name, cluster, letters, "consume")
+        frame, bad = decode_rows_and_letters(records, decoding, log.info.name, cluster, letters, "consume")
     if target.format == "console":
         frame = frame if decoding.value_only else frame.orderBy("partition", "offset")
     elif not wanted and target.mode == "append":

@@ -71,7 +71,7 @@ READER_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 """Options of Spark's reader that a format needs."""
 
 
-def exported(frame: DataFrame, file_format: str) -> DataFrame:
+def export_columns(frame: DataFrame, file_format: str) -> DataFrame:
     """Records as rows of a file format.
 
     Args:
@@ -99,8 +99,8 @@ def exported(frame: DataFrame, file_format: str) -> DataFrame:
     )
 
 
-def imported(frame: DataFrame, file_format: str) -> DataFrame:
-    """Rows that `exported` made, as records for `kafkalike.spark.write`, in the order of their offsets.
+def import_columns(frame: DataFrame, file_format: str) -> DataFrame:
+    """Rows that `export_columns` made, as records for `kafkalike.spark.write`, in the order of their offsets.
 
     Args:
         frame: the files, read with `TEXT_SCHEMA` if they are text.
@@ -181,7 +181,7 @@ def export_topic(
     log = cluster.log(topic)
     ending = ending if as_of is None else ends_of(as_of, cluster.root, log, ending)
     ranges = plan_ranges(log, starting, ending)
-    frame = exported(read(spark, topic, cluster, as_of=as_of).where(within(ranges)), file_format)
+    frame = export_columns(read(spark, topic, cluster, as_of=as_of).where(within(ranges)), file_format)
     options = WRITER_OPTIONS.get(file_format, {})
     records = save(frame, FileTarget(format=file_format, path=path, mode=mode, options=options))
     wanted = sum(map(len, ranges.values()))
@@ -255,4 +255,4 @@ def import_topic(
         cluster.create_topic(topic, wanted, dict(configs or {}))
     elif known.num_partitions < total:
         raise IllegalArgumentError(f"{topic} has {known.num_partitions} partitions; the records name {total}")
-    return write(imported(rows, file_format), topic, cluster, txn_id=txn_id or f"import {path}", txn_version=1)
+    return write(import_columns(rows, file_format), topic, cluster, txn_id=txn_id or f"import {path}", txn_version=1)

@@ -17,7 +17,7 @@ from kafkalike.spark.call_options import ReaderSchemaOptions
 from kafkalike.spark.dead_letter_frames import dead_letters, error_of
 from kafkalike.spark.sql.value_views import decoded_values
 from kafkalike.spark.typed.decode import from_topic
-from kafkalike.spark.typed.reader_schema import Part, opened
+from kafkalike.spark.typed.reader_schema import Part, open_with_registry
 from kafkalike.spark.typed.typed_views import Typed, typed_columns
 
 VALUE_FORMATS: Final = ("string", "json", "binary", "avro", "protobuf", "json-schema")
@@ -49,7 +49,7 @@ class Decoding:
     """Where schemas are; None for the cluster's own registry."""
 
 
-def decoded(frame: DataFrame, decoding: Decoding, topic: str, cluster: Any) -> DataFrame:  # noqa: ANN401
+def decode_rows(frame: DataFrame, decoding: Decoding, topic: str, cluster: Any) -> DataFrame:  # noqa: ANN401
     """Make records rows that files and tables can hold.
 
     Args:
@@ -82,7 +82,7 @@ def decoded(frame: DataFrame, decoding: Decoding, topic: str, cluster: Any) -> D
     return frame.select(*columns, *([F.col("headers")] if decoding.headers else []))
 
 
-def decoded_and_letters(  # noqa: PLR0917 - see `decoded`
+def decode_rows_and_letters(  # noqa: PLR0917 - see `decode_rows`
     frame: DataFrame,
     decoding: Decoding,
     topic: str,
@@ -101,10 +101,10 @@ def decoded_and_letters(  # noqa: PLR0917 - see `decoded`
         connector: who could not read them.
 
     Returns:
-        Columns as `decoded`, and those of `kafkalike.spark.dead_letters`; None where none are to be written.
+        Columns as `decode_rows`, and those of `kafkalike.spark.dead_letters`; None where none are to be written.
 
     Raises:
-        IllegalArgumentError: keys have schemas, and values have none; and see `decoded`.
+        IllegalArgumentError: keys have schemas, and values have none; and see `decode_rows`.
     """
     rows = _with_errors(frame, decoding, topic, cluster)
     good = rows.where(F.col(error_of(rows)).isNull())
@@ -127,7 +127,7 @@ def _with_errors(frame: DataFrame, decoding: Decoding, topic: str, cluster: Any)
     if decoding.value_format in TYPED:
         how = Typed(
             topic=topic,
-            where=opened(cluster, None, decoding.registry)[1],
+            where=open_with_registry(cluster, None, decoding.registry)[1],
             value_format=TYPED[decoding.value_format],
             key_format=TYPED.get(decoding.key_format, "binary"),
             value_column="value",

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.batch_plan import BATCH_TASKS, OffsetRun
-from kafkalike.spark.format.error_text import plain_rows, plainly
+from kafkalike.spark.format.error_text import hide_frames, hide_frames_of_rows
 from kafkalike.spark.format.input_partitions import parts, read_part
 from kafkalike.spark.format.positions import EARLIEST, Everywhere, Position, Settled, names, resolve
 from kafkalike.spark.format.source_options import SourceOptions, check_batch
@@ -36,7 +36,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._prompt = PromptAnswer()
 
-    @plainly
+    @hide_frames
     def partitions(self) -> list[InputPartition]:
         """What each task reads: the offsets of the moment, each end exclusive.
 
@@ -50,7 +50,7 @@ class BatchReader(DataSourceReader):
         topics = SourceTopics(self._options)
         return parts(topics, self._options, batch_runs(topics, self._options), scale=BATCH_TASKS)
 
-    @plain_rows
+    @hide_frames_of_rows
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one input partition as Arrow batches, in offset order."""
         return read_part(partition)

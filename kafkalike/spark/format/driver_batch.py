@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from kafkalike.errors import CheckpointMismatchError
 from kafkalike.model import faults
 from kafkalike.model.offsets import MARK
-from kafkalike.spark.format.error_text import plainly
+from kafkalike.spark.format.error_text import hide_frames
 from kafkalike.spark.format.input_partitions import OffsetPartition, read_part
 from kafkalike.spark.format.stream_reader import Json, StreamReader
 
@@ -44,13 +44,13 @@ IDS: Final = "topics"
 class MarkedReader(StreamReader):
     """A `StreamReader` whose offsets say that they are its own, and of which topics."""
 
-    @plainly
+    @hide_frames
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         """See `StreamReader.initialOffset`."""
         offsets = super().initialOffset()
         return marked(offsets, self.ids_of(offsets))
 
-    @plainly
+    @hide_frames
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802 - Spark's name
         """See `StreamReader.latestOffset`.
 
@@ -63,7 +63,7 @@ class MarkedReader(StreamReader):
         same = end == offsets and all(ids.get(topic, known) == known for topic, known in end_ids.items())
         return start if same else marked(end, end_ids)
 
-    @plainly
+    @hide_frames
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """See `StreamReader.partitions`.
 
@@ -72,7 +72,7 @@ class MarkedReader(StreamReader):
         """
         return self.tasks(unmarked(start), unmarked(end), marked_ids(start), marked_ids(end))
 
-    @plainly
+    @hide_frames
     def commit(self, end: Json) -> None:
         """See `StreamReader.commit`."""
         self.show_progress(unmarked(end), marked_ids(end))

@@ -26,7 +26,7 @@ HIDE: Final = "SPARK_HIDE_TRACEBACK"
 NAMED: Final = (KafkaError, AnalysisException)
 
 
-def plainly(function: Callable[P, R]) -> Callable[P, R]:
+def hide_frames(function: Callable[P, R]) -> Callable[P, R]:
     """A method that Spark calls, whose named errors come without frames."""
 
     @wraps(function)
@@ -40,7 +40,7 @@ def plainly(function: Callable[P, R]) -> Callable[P, R]:
     return called
 
 
-def plain_rows(function: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
+def hide_frames_of_rows(function: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
     """The same of a generator."""
 
     @wraps(function)

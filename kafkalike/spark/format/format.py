@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from kafkalike.errors import IllegalArgumentError, KafkaError
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions, StorageOptionsLike, check_options
-from kafkalike.spark.format.error_text import plainly
+from kafkalike.spark.format.error_text import hide_frames
 from kafkalike.spark.format.input_partitions import columns_of, schema_of
 from kafkalike.spark.format.source_options import SourceOptions, parse_options, warn_without_meaning
 from kafkalike.spark.format.spark_refusals import explain_modes, explain_statements
@@ -49,7 +49,7 @@ class KafkalikeSource(DataSource):
         """Name of the format."""
         return FORMAT
 
-    @plainly
+    @hide_frames
     def schema(self) -> StructType:
         """Columns of Spark's Kafka source; options are checked here, so at `load`.
 
@@ -60,7 +60,7 @@ class KafkalikeSource(DataSource):
         warn_without_meaning(self.options)
         return schema_of(columns)
 
-    @plainly
+    @hide_frames
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one batch query."""
         from kafkalike.spark.format.batch_reader import BatchReader
@@ -76,7 +76,7 @@ class KafkalikeSource(DataSource):
         except KafkaError as error:
             return RefusedReader(error)
 
-    @plainly
+    @hide_frames
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """A writer of one batch query."""
         from kafkalike.spark.format.sink import BatchWriter
@@ -84,7 +84,7 @@ class KafkalikeSource(DataSource):
 
         return BatchWriter(self._near(parse_batch(self.options, self.storage)), schema, overwrite=overwrite)
 
-    @plainly
+    @hide_frames
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802
         """A writer of one streaming query.
 
@@ -173,7 +173,7 @@ class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    @plainly
+    @hide_frames
     def _raise(self) -> NoReturn:
         raise self._error
 

@@ -22,7 +22,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.maintenance.staging.staging_folder import JobPlace, job_place
 from kafkalike.maintenance.staging.staging_lease import DriverProcess
 from kafkalike.model import faults
-from kafkalike.spark.format.error_text import plainly
+from kafkalike.spark.format.error_text import hide_frames
 from kafkalike.spark.format.sink_options import SinkOptions, check_sink_columns
 from kafkalike.spark.jvm.python_worker import PromptAnswer, task_number
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, checkpoint_at
@@ -84,12 +84,12 @@ class BatchWriter(DataSourceArrowWriter):
         self._folder.make()
         self._prompt = PromptAnswer()
 
-    @plainly
+    @hide_frames
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of a task; those of a rerun are not looked at."""
         return Message(stage_topics(self._target, self._folder, iterator, task_number()))
 
-    @plainly
+    @hide_frames
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Number and commit what the tasks have staged.
 
@@ -176,14 +176,14 @@ class StreamSink(DataSourceStreamArrowWriter):
         self._folder.make()
         self._prompt = PromptAnswer()
 
-    @plainly
+    @hide_frames
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of a task."""
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)
         return StreamMessage(stage_topics(self._target, self._folder, iterator, task_number()), query_id)
 
-    @plainly
+    @hide_frames
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Number and commit a batch, unless it was committed before.
 

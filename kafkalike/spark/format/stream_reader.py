@@ -20,7 +20,7 @@ from kafkalike.errors import DataLossError, KafkaError
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.spark.format.batch_plan import OffsetRun
-from kafkalike.spark.format.error_text import plain_rows
+from kafkalike.spark.format.error_text import hide_frames_of_rows
 from kafkalike.spark.format.input_partitions import parts, read_part
 from kafkalike.spark.format.option_values import MAX_LONG
 from kafkalike.spark.format.positions import (
@@ -226,7 +226,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._query = after
         return made
 
-    @plain_rows
+    @hide_frames_of_rows
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one input partition as Arrow batches, in offset order."""
         return read_part(partition)

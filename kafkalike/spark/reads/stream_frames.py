@@ -16,7 +16,7 @@ from kafkalike.spark.call_options import ReaderSchemaOptions
 from kafkalike.spark.format.format import FORMAT, register_format
 from kafkalike.spark.jvm.spark_session import tell_hadoop
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
-from kafkalike.spark.typed.reader_schema import FORMATS, opened, schema_of
+from kafkalike.spark.typed.reader_schema import FORMATS, open_with_registry, schema_of
 from kafkalike.spark.typed.typed_views import PLAIN_KEYS, Typed, typed_columns
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def read_stream(
     if not topics:
         raise IllegalArgumentError("at least one topic is needed")
     reader_schema = schema_options or ReaderSchemaOptions()
-    cluster, where = opened(bootstrap_servers, storage_options, reader_schema.registry)
+    cluster, where = open_with_registry(bootstrap_servers, storage_options, reader_schema.registry)
     how = None
     if format is not None:
         if len(topics) > 1:

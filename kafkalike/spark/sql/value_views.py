@@ -17,7 +17,7 @@ from kafkalike.spark.call_options import AsOf, ReaderSchemaOptions
 from kafkalike.spark.reads.frames import read
 from kafkalike.spark.sql_text import check_free, make_marked
 from kafkalike.spark.typed.reader_schema import FORMATS as TYPED
-from kafkalike.spark.typed.reader_schema import opened, schema_of
+from kafkalike.spark.typed.reader_schema import open_with_registry, schema_of
 from kafkalike.spark.typed.typed_views import Typed, forget_view, make_view
 
 FORMATS: Final = ("json", "csv", "string", "binary")
@@ -101,7 +101,7 @@ def create_view(
     if format is not None:
         how = _typed(topic, format, key_format, schema, plain=value_format != "json" or options is not None)
         reader = schema_options or ReaderSchemaOptions()
-        _, where = opened(bootstrap_servers, storage_options, reader.registry)
+        _, where = open_with_registry(bootstrap_servers, storage_options, reader.registry)
         typed = how(where=where, value_column=value_column, message=reader.message, depth=reader.depth)
         make_view(spark, view, typed, frame)
         return view

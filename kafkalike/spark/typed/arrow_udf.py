@@ -49,7 +49,7 @@ def storable_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def storable(values: pa.Array) -> pa.Array:
+def to_storable(values: pa.Array) -> pa.Array:
     """An array of a type of which Delta can store all; the same one where it is that already."""
     kind = storable_type(values.type)
     return values if kind == values.type else _cast(values, kind)

@@ -17,8 +17,15 @@ from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
 from kafkalike.schemas.arrow.reader_factory import DEPTH, reader_of
 from kafkalike.spark.call_options import ReaderSchemaOptions
-from kafkalike.spark.typed.arrow_udf import over_arrays, spark_type, storable
-from kafkalike.spark.typed.reader_schema import Part, ReaderSchema, opened, reading_of, schema_of, subject_of
+from kafkalike.spark.typed.arrow_udf import over_arrays, spark_type, to_storable
+from kafkalike.spark.typed.reader_schema import (
+    Part,
+    ReaderSchema,
+    open_with_registry,
+    reading_of,
+    schema_of,
+    subject_of,
+)
 
 FOUND: Final = "found"
 WRONG: Final = "wrong"
@@ -78,7 +85,7 @@ class Decode:
         if self._fail and errors.null_count < len(errors):
             nth = next(nth for nth, error in enumerate(errors) if error.is_valid)
             raise SerializationError(f"a value cannot be decoded: {errors[nth].as_py()}")
-        return pa.StructArray.from_arrays([storable(found), errors], names=[FOUND, WRONG])
+        return pa.StructArray.from_arrays([to_storable(found), errors], names=[FOUND, WRONG])
 
     def found(self, values: pa.Array) -> tuple[pa.StructArray, pa.StringArray]:
         """See `BatchDecoder.decode`."""
@@ -93,7 +100,7 @@ class Decode:
         return self._made
 
 
-def decoded(values: Column, decode: Decode) -> Column:
+def decode_column(values: Column, decode: Decode) -> Column:
     """A struct of `found` and `wrong` for each of a column's values."""
     kind = StructType([StructField(FOUND, decode.spark_columns), StructField(WRONG, StringType())])
 
@@ -143,14 +150,14 @@ def from_topic(
     if (topic is None) == (subject is None):
         raise IllegalArgumentError("one of topic and subject is needed, to find the schemas")
     options = schema_options or ReaderSchemaOptions()
-    _, where = opened(bootstrap_servers, storage_options, options.registry)
+    _, where = open_with_registry(bootstrap_servers, storage_options, options.registry)
     reader = None if schema is None else schema_of(schema, format)
     reading = reading_of(where, subject or subject_of(topic or "", part), format, reader)
     decode = Decode(reading, depth=options.depth, message=options.message, fail=on_error == "fail")
     values = F.col(column) if isinstance(column, str) else column
-    return whole(decoded(values, decode).getField(FOUND), decode)
+    return as_one_column(decode_column(values, decode).getField(FOUND), decode)
 
 
-def whole(found: Column, decode: Decode) -> Column:
+def as_one_column(found: Column, decode: Decode) -> Column:
     """A value as one column: a record is a struct, anything else is itself."""
     return found if decode.is_record else found.getField(decode.columns.names[0])

@@ -19,12 +19,12 @@ from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, Serializ
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
-from kafkalike.schemas.arrow.derived_schema import derived
+from kafkalike.schemas.arrow.derived_schema import derive_schema
 from kafkalike.schemas.arrow.reader_factory import DEPTH
 from kafkalike.schemas.picklable_registry import SentSchemas, Where
 from kafkalike.spark.call_options import RecordSchemas
 from kafkalike.spark.typed.arrow_udf import over_arrays
-from kafkalike.spark.typed.reader_schema import FORMATS, NO_SUBJECT, Part, opened, schema_of, subject_of
+from kafkalike.spark.typed.reader_schema import FORMATS, NO_SUBJECT, Part, open_with_registry, schema_of, subject_of
 
 _RAISED: Final = re.compile(rf"^{re.escape(SerializationError.__module__)}\.SerializationError: (.*)$", re.MULTILINE)
 LATEST: Final = "latest"
@@ -87,7 +87,7 @@ def named_errors() -> Iterator[None]:
         raise SerializationError(found[1]) from cause
 
 
-def encoded(values: Column, writing: Writing) -> Column:
+def encode_column(values: Column, writing: Writing) -> Column:
     """A column of BINARY."""
     return over_arrays(Encode(writing), BinaryType(), "to_topic")(values)
 
@@ -129,11 +129,11 @@ def to_topic(
     """
     if (topic is None) == (subject is None):
         raise IllegalArgumentError("one of topic and subject is needed, to find the schemas")
-    _, where = opened(bootstrap_servers, storage_options, registry)
+    _, where = open_with_registry(bootstrap_servers, storage_options, registry)
     where_to = subject or subject_of(topic or "", part)
     wanted = None if schema == LATEST else schema_of(schema)
     writing = _settled(where, where_to, wanted, register=register, message=message)
-    return encoded(F.col(column) if isinstance(column, str) else column, writing)
+    return encode_column(F.col(column) if isinstance(column, str) else column, writing)
 
 
 def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: RecordSchemas) -> DataFrame:
@@ -171,7 +171,7 @@ def record_columns(frame: DataFrame, topic: str | None, where: Where, schemas: R
 
 def _part(frame: DataFrame, topic: str, part: Part, where: Where, schemas: RecordSchemas) -> DataFrame:
     writing = writing_of(arrow_type(frame.schema[part].dataType), topic, part, where, schemas)
-    return frame.withColumn(part, encoded(F.col(part), writing))
+    return frame.withColumn(part, encode_column(F.col(part), writing))
 
 
 def writing_of(kind: pa.DataType, topic: str, part: Part, where: Where, schemas: RecordSchemas) -> Writing:
@@ -209,11 +209,11 @@ def _of_columns(
         source = where.open()
         latest = source.latest(subject)
         if latest is None and register:
-            source.register_first(subject, derived(kind, name, schema_type))
+            source.register_first(subject, derive_schema(kind, name, schema_type))
             latest = source.latest(subject)
         if latest is not None and latest.schema.type == schema_type:
             return None
-    return derived(kind, name, schema_type)
+    return derive_schema(kind, name, schema_type)
 
 
 def arrow_type(kind: DataType) -> pa.DataType:

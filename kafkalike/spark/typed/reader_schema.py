@@ -26,7 +26,7 @@ FORMATS: Final[Mapping[str, SchemaType]] = {"avro": "AVRO", "protobuf": "PROTOBU
 NO_SUBJECT: Final = 40401
 
 
-def where_of(cluster: Cluster, registry: str | Mapping[str, str] | None) -> Where:
+def registry_place(cluster: Cluster, registry: str | Mapping[str, str] | None) -> Where:
     """The registry of a cluster, or another one.
 
     Args:
@@ -102,11 +102,11 @@ def reading_of(where: Where, subject: str, kind: str | None = None, schema: Sche
     return ReaderSchema(schema, number, SentSchemas.of(where, subject, [schema]))
 
 
-def opened(
+def open_with_registry(
     bootstrap_servers: Address | None,
     storage_options: StorageOptionsLike | None,
     registry: Any,  # noqa: ANN401 - a registry of Confluent's or ours
 ) -> tuple[Cluster, Where]:
     """The cluster and the registry that a user named."""
     cluster = connect_delta(bootstrap_servers, storage_options)
-    return cluster, where_of(cluster, registry)
+    return cluster, registry_place(cluster, registry)

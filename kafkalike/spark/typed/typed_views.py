@@ -26,7 +26,7 @@ from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.reader_factory import DEPTH
 from kafkalike.schemas.picklable_registry import Where
 from kafkalike.spark.sql_text import make_marked, quoted
-from kafkalike.spark.typed.arrow_udf import over_arrays, storable
+from kafkalike.spark.typed.arrow_udf import over_arrays, to_storable
 from kafkalike.spark.typed.decode import FOUND, WRONG, Decode
 from kafkalike.spark.typed.reader_schema import Part, reading_of, subject_of
 
@@ -283,7 +283,7 @@ class _Shared:
             if place == WRONG:
                 made[place] = errors
             else:
-                made[place] = storable(found if place == FOUND else pc.struct_field(found, place))
+                made[place] = to_storable(found if place == FOUND else pc.struct_field(found, place))
         return made
 
 

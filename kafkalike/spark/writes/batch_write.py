@@ -25,7 +25,7 @@ from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.call_options import Partitioner, ProducerOptions, RecordSchemas, SchemaChoice
 from kafkalike.spark.record_columns import sink_columns
 from kafkalike.spark.typed.encode import named_errors, record_columns
-from kafkalike.spark.typed.reader_schema import where_of
+from kafkalike.spark.typed.reader_schema import registry_place
 from kafkalike.spark.writes.commit import StagedCommit, found_again, written_before
 from kafkalike.spark.writes.frame_append import append_staged
 from kafkalike.spark.writes.staged_files import StagingTarget
@@ -199,7 +199,7 @@ def with_schemas(
 ) -> tuple[DataFrame, Cluster]:
     """A DataFrame of columns as one of records, and the cluster; see `write`."""
     cluster = connect_to_write(bootstrap_servers, storage_options)
-    return record_columns(frame, topic, where_of(cluster, schemas.registry), schemas), cluster
+    return record_columns(frame, topic, registry_place(cluster, schemas.registry), schemas), cluster
 
 
 def with_partitioner(records: DataFrame, partitioner: Partitioner | None, target: StagingTarget) -> DataFrame:

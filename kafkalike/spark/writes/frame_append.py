@@ -66,7 +66,7 @@ def append_staged(
         spark = frame.sparkSession
         # Other writers are waited for from here on: however long the source took, there is time for them.
         return commit_results(
-            cluster, target.topic, results, folder.files, how, partial(write_all, spark), keeping(spark)
+            cluster, target.topic, results, folder.files, how, partial(write_all, spark), task_writing(spark)
         )
 
 
@@ -81,7 +81,7 @@ def _place(
     return staging_place(cluster.store)
 
 
-def keeping(spark: SparkSession) -> Writing:
+def task_writing(spark: SparkSession) -> Writing:
     """What writes the segments of a decided transaction, in tasks where they are many."""
     return partial(write_all, spark, keep=True)
 

@@ -31,7 +31,7 @@ from kafkalike.spark.jvm.spark_connect import check_same_root
 from kafkalike.spark.record_columns import sink_columns
 from kafkalike.spark.writes.batch_write import Written, ranges_of, with_partitioner
 from kafkalike.spark.writes.commit import found_again, open_targets, written_before
-from kafkalike.spark.writes.frame_append import keeping, run_job
+from kafkalike.spark.writes.frame_append import run_job, task_writing
 from kafkalike.spark.writes.targets import target_of
 from kafkalike.spark.writes.transactional_write import Together
 from kafkalike.spark.writes.write_ids import Naming
@@ -184,7 +184,7 @@ class Transaction:
                 self._topics.add(log.info.name)
                 if runs:
                     self._together.stage(
-                        log, folder.files, runs, self._producer_options.codec, deadline, keeping(spark)
+                        log, folder.files, runs, self._producer_options.codec, deadline, task_writing(spark)
                     )
             self._half = before
 
