@@ -21,6 +21,7 @@ from kafkalike.delta.table_state import CLOSE, EndsAt, TableState
 from kafkalike.delta.write_queue import WriteQueue
 from kafkalike.errors import KafkaStorageError
 from kafkalike.model.clock import Deadline, within
+from kafkalike.model.concurrency import OnError
 from kafkalike.model.row_value import ControlState
 from kafkalike.storage.port import Pace
 
@@ -203,12 +204,8 @@ class ControlLog(Generic[S, R]):
     def _create(self) -> None:
         """Make the table. Whoever forbids that says so, and looks for it then: so one of the two sees the other."""
         made = self._rows.create(self._properties)
-        try:
+        with OnError(self._rows.withdraw) if made else contextlib.nullcontext():
             self._check_new()
-        except BaseException:
-            if made:
-                self._rows.withdraw()
-            raise
 
     def _transact_alone(self, plan: Callable[[S], Sequence[R]], deadline: Deadline, seen: int | None) -> None:
         made: list[Sequence[R]] = []

@@ -8,6 +8,7 @@ import secrets
 import sys
 import uuid
 from collections.abc import Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.log.topic.topic_history import RUN_KEY
 from kafkalike.maintenance.handles import lies_below
 from kafkalike.model.clock import Clock
+from kafkalike.model.concurrency import OnError
 from kafkalike.model.maintenance.purge_certificate import Certificate, FileHash, VersionMade, parse_certificate
 from kafkalike.model.maintenance.record_removal import fingerprint, runs_of
 from kafkalike.version import user_and_host
@@ -60,12 +62,9 @@ class CertificateFile:
         with _alone(self._path.parent):
             if _text_of(self._path) != self._there:
                 raise IllegalArgumentError(f"another run writes to the certificate {self._path}; name another file")
-            try:
+            with OnError(partial(beside.unlink, missing_ok=True)):
                 beside.write_text(text, encoding="utf-8")
                 beside.replace(self._path)
-            except BaseException:
-                beside.unlink(missing_ok=True)
-                raise
             self.certificate, self._there = certificate, text
 
 

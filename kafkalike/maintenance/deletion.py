@@ -24,6 +24,7 @@ from kafkalike.maintenance.maintenance_commit import (
 from kafkalike.maintenance.vacuum import Leftover, vacuum
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
+from kafkalike.model.concurrency import OnError
 from kafkalike.model.maintenance.record_removal import Taking, count
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Remover:
             for piece in self._pieces(left, dry_run=False, hashed=True, by_key=False):
                 partition = piece.replacement.partition
                 if partition in again:
-                    discard_all(self._log.files, _adds([piece]))
+                    self._discard([piece])
                     continue
                 version = self._publish([piece], fenced)
                 if version is None:
@@ -116,17 +117,17 @@ class Remover:
             self._log.refresh()
             fenced = self._log.fenced
             pieces = list[Removed]()
-            try:
+            with OnError(partial(self._discard, pieces)):
                 pieces.extend(self._pieces(takings, dry_run=False, hashed=False, by_key=False))
-            except BaseException:
-                discard_all(self._log.files, _adds(pieces))
-                raise
             if not pieces:
                 return None, []
             version = self._publish(pieces, fenced)
             if version is not None:
                 return version, pieces
             self._check_time(takings)
+
+    def _discard(self, pieces: Sequence[Removed]) -> None:
+        discard_all(self._log.files, _adds(pieces))
 
     def _check_time(self, left: Mapping[int, Taking]) -> None:
         if left and self._budget.expired():

@@ -8,11 +8,40 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from types import TracebackType
 from typing import Final, Protocol
 
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+
+
+class OnError:
+    """Call a function when the block ends by an error or an interrupt; the error goes on.
+
+    The function takes back what the block has begun. It must be right at any point of the block, as an interrupt may
+    come at any. It is not called for a block that has reached its end, even if an interrupt comes just then: a block
+    that must also catch that needs `except BaseException` around its `return`.
+
+    Args:
+        undo: the function.
+    """
+
+    __slots__ = ("_undo",)
+
+    def __init__(self, undo: Callable[[], object]) -> None:
+        self._undo = undo
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Undo, unless the block has reached its end."""
+        if kind is not None:
+            self._undo()
 
 
 class Latch:

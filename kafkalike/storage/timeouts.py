@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.concurrency import inherited
+from kafkalike.model.concurrency import OnError, inherited
 
 T = TypeVar("T")
 
@@ -372,11 +372,8 @@ class TimedFile(io.RawIOBase):
         self._size = 0
         self._at = 0
         self._file = Handle(calls, self._open)
-        try:
+        with OnError(self._file.release):
             self._file.take()
-        except BaseException:
-            self._file.release()
-            raise
 
     def _open(self) -> int:
         descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)

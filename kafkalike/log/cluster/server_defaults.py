@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import InvalidConfigurationError, KafkaError, KafkaStorageError
 from kafkalike.model.brokers import Defaults
+from kafkalike.model.concurrency import OnError
 from kafkalike.model.config.server_config import (
     PER_ROOT,
     SERVER_PROPERTIES,
@@ -209,14 +210,14 @@ class ServerDefaults:
             if not rows and self._files is not None and self._files.silent:
                 # Nothing is known yet: the next change looks again.
                 return
-            try:
+            with OnError(self._forget_record):
                 # Set before the write, which calls this again.
                 self._recorded = True
                 if rows:
                     self._metadata().transact(partial(self.first_rows, again=True))
-            except BaseException:
-                self._recorded = False
-                raise
+
+    def _forget_record(self) -> None:
+        self._recorded = False
 
     def record_early(self) -> None:
         """Record what the files say when a client connects, so that others have it when the files are gone.

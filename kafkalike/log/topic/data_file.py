@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
+from kafkalike.model.concurrency import OnError
 from kafkalike.storage.footers.bloom import may_hold, xxh64
 from kafkalike.storage.parquet import HAS_FILTERS, KEY, UNREADABLE, is_storage_error, open_parquet
 
@@ -114,12 +115,9 @@ class DataFile:
         self._small = segment.size_bytes <= WHOLE_BYTES
         whole = segment.size_bytes <= (FAR_WHOLE_BYTES if files.scheduler.is_remote else WHOLE_BYTES)
         self._file = open_parquet(files, segment.path, whole=whole)
-        try:
+        with OnError(self.close):
             self.groups = self._checked(segment)
             """Rows of each row group."""
-        except BaseException:
-            self.close()
-            raise
 
     def _checked(self, segment: Segment) -> list[int]:
         metadata = self._file.metadata

@@ -12,6 +12,7 @@ from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError, Offs
 from kafkalike.log.topic.chunk import Chunk, first_undecodable
 from kafkalike.log.topic.data_file import ReadOptions, longs
 from kafkalike.log.topic.segment_rows import SegmentRows
+from kafkalike.model.concurrency import OnError
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp
 from kafkalike.model.topic import TopicInfo
@@ -203,14 +204,11 @@ class PartitionReader:
         if batch is not None and segment is self._segment:
             return batch
         try:
-            return self._rows_from(segment).next()
+            with OnError(self._forget):
+                return self._rows_from(segment).next()
         except (FileNotFoundError, CorruptRecordError) as cause:
-            self._forget()
             self._explain(segment, cause)
             return None
-        except BaseException:
-            self._forget()
-            raise
 
     def _rows_from(self, segment: Segment) -> SegmentRows:
         rows = self._rows

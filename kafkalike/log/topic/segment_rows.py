@@ -27,6 +27,7 @@ from kafkalike.log.topic.data_file import (
     open_files,
 )
 from kafkalike.log.topic.offset_order import OffsetProof, in_order, is_dense
+from kafkalike.model.concurrency import OnError
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, sound
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class SegmentRows:
         # A file that is fetched whole is never open.
         held = contextlib.nullcontext() if self._segment.size_bytes <= WHOLE_BYTES else open_files.using(self)
         try:
-            with held:
+            with OnError(self.close), held:
                 while True:
                     batch = self._decoded()
                     if not self._proof.left:
@@ -187,20 +188,14 @@ class SegmentRows:
                     if offsets[-1] >= self.position:
                         return batch.slice(int(np.searchsorted(offsets, self.position)))
         except FlawError as flaw:
-            self.close()
             segment = self._segment
             raise CorruptRecordError(
                 f"{self._lost} should hold [{segment.start}, {segment.stop}), but {flaw}"
             ) from None
         except (FileNotFoundError, KafkaError):
-            self.close()
             raise
         except UNREADABLE as cause:
-            self.close()
             raise self._named(cause) from cause
-        except BaseException:
-            self.close()
-            raise
 
     def _decoded(self) -> pa.RecordBatch:
         """The next rows of the file."""

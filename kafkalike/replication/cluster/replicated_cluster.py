@@ -25,6 +25,7 @@ from kafkalike.log.cluster.server_defaults import ServerFiles, environments_file
 from kafkalike.model.brokers import LEADER, Broker, ReadFrom
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.concurrency import OnError
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.metadata_rows import MetadataRow, broker_row
 from kafkalike.replication.cluster.broker_context import BrokerContext
@@ -236,12 +237,12 @@ class ReplicatedCluster(Cluster):
             with self._adopt_mutex:
                 self._adopt(made)
         self._founded = True
-        try:
+        with OnError(self._found_again):
             # Whoever has signed the roots may have been killed before this.
             self.metadata.transact(self._first_brokers)
-        except BaseException:
-            self._founded = False
-            raise
+
+    def _found_again(self) -> None:
+        self._founded = False
 
     def _look_again(self) -> None:
         """Adopt the cluster that others have made of the roots since these were opened.

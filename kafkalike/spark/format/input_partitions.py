@@ -33,6 +33,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.topic.data_file import ReadOptions
 from kafkalike.log.topic.segment_rows import MissingInsideError, SegmentRows
+from kafkalike.model.concurrency import OnError
 from kafkalike.model.segments import Segment
 from kafkalike.spark.format.batch_plan import OffsetRun, grouped, split, tasks_for
 from kafkalike.spark.format.source_options import SourceOptions
@@ -278,13 +279,10 @@ class RangeReader:
                 name=self._name,
                 holes_below=lambda: self._plan.sparse_below,
             )
-        try:
+        with OnError(rows.close):
             while (batch := rows.next(stop)) is not None:
                 self._position = rows.position
                 yield batch
-        except BaseException:
-            rows.close()
-            raise
         # Records that compaction has taken may have stood before `stop`.
         self._position = rows.position
         if rows.position < segment.stop:

@@ -20,6 +20,7 @@ from kafkalike.log.topic.column_rules import WAITING
 from kafkalike.maintenance.staging.staging_folder import clear_staging
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.concurrency import OnError
 from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.spark.writes.staged_files import MAX_TOPICS, TOO_MANY_TOPICS, StagingTarget, TaskResult, place_waiting
 from kafkalike.spark.writes.targets import open_logs, target_of
@@ -212,7 +213,7 @@ def _commit_together(  # noqa: PLR0917
     own = None if naming is None else naming.transactional_id
     together = Together(cluster, own, "spark") if how.together is None else how.together
     together.begin(deadline)
-    try:
+    with OnError(together.abort):
         # Another process may have decided since the rows were computed; from here on nobody does.
         before = None if naming is None else _decided_before(naming, together.last, logs)
         if before is not None:
@@ -227,9 +228,6 @@ def _commit_together(  # noqa: PLR0917
                 written[name] = found
             elif runs.get(name):
                 together.stage(log, staged, runs[name], how.codec, deadline, write_kept)
-    except BaseException:
-        together.abort()
-        raise
     done = together.commit(how.offsets, deadline, None if naming is None else naming.name)
     if own is None and how.together is None:
         together.forget()

@@ -28,6 +28,7 @@ from filelock import FileLock, Timeout
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicAuthorizationFailedError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.concurrency import OnError
 from kafkalike.storage.locks.flock import Flock
 
 POLL_SECONDS: Final = 0.001
@@ -193,13 +194,13 @@ class TableLock:
 
     def _try(self, lock: FileLock) -> None:
         attempt = _Try(lock)
-        try:
+        with OnError(partial(self._give_up, attempt, lock)):
             self._within(attempt)
-        except BaseException:
-            # The storage may still carry it out: nobody would let it go then.
-            if attempt.give_up():
-                self._let_go(lock)
-            raise
+
+    def _give_up(self, attempt: _Try, lock: FileLock) -> None:
+        # The storage may still carry it out: nobody would let it go then.
+        if attempt.give_up():
+            self._let_go(lock)
 
     def _let_go(self, lock: FileLock) -> None:
         try:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import State
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from kafkalike.errors import KafkaError
+from kafkalike.model.concurrency import OnError
 from kafkalike.ui.page_request import Site, page, site
 from kafkalike.ui.record_query import Question, StoredRecord, browse
 
@@ -48,12 +51,13 @@ async def tail_events(request: Request) -> Response:
         return Response("Too many pages watch topics already.", 503)
     # Before anything is waited for, so that a crowd does not come in at once.
     state.tails += 1
-    try:
+    with OnError(partial(_leave, state)):
         log = await run_in_threadpool(site(request).desk.cluster.log, request.path_params["name"])
         return _Tail(_events(request, log), state)
-    except BaseException:
-        state.tails -= 1
-        raise
+
+
+def _leave(state: State) -> None:
+    state.tails -= 1
 
 
 class _Tail(StreamingResponse):
@@ -73,7 +77,7 @@ class _Tail(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._state.tails -= 1
+            _leave(self._state)
 
 
 async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
