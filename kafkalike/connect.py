@@ -7,9 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from kafkalike.delta.layout import BROKERS, CLUSTER_METADATA
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
-from kafkalike.log.cluster.cluster import open_cluster
 from kafkalike.model.brokers import LEADER, Broker, ReadFrom
 from kafkalike.model.config.client_config import default_bootstrap_servers
 from kafkalike.model.config.storage_options import Address, StorageOptions, StorageOptionsLike, check_options
@@ -116,6 +114,9 @@ def _somewhere(bootstrap_servers: Address | None, storage_options: StorageOption
         return open_several(roots, storage_options=options)
     # Those of single roots may be of one that is to be added.
     own = options if "://" in root or (options and options.given()) else None
+    # Loaded with the first address that is connected to, and not with the clients: Arrow takes 0.15 s of CPU.
+    from kafkalike.log.cluster.cluster import open_cluster
+
     cluster = open_cluster(root, own, add_root=partial(_add_root, root, options))
     if cluster.store.coordination.reach == "machine":
         # Where it takes a request, the first look does it.
@@ -131,6 +132,8 @@ def _add_root(root: str, options: StorageOptions | None, uri: str, rack: str | N
 
 def _is_broker(root: str, options: StorageOptions | None) -> bool:
     """Whether a root is one of a cluster that has several."""
+    from kafkalike.delta.layout import BROKERS
+
     if "://" not in root:
         return os.path.exists(f"{root}/{BROKERS}")  # noqa: PTH110 - quick
     if object_root(root) is None:
@@ -238,4 +241,6 @@ def _split(item: object) -> list[str]:
 
 def is_root(folder: str | Path) -> bool:
     """Whether a folder of this machine is the root of a cluster: its metadata are there."""
+    from kafkalike.delta.layout import CLUSTER_METADATA
+
     return Path(folder, CLUSTER_METADATA, "_delta_log").is_dir()

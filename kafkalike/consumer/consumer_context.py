@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from kafkalike.consumer.subscription import Subscription, check_partition
 from kafkalike.errors import IllegalArgumentError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.call_view import CallView
-from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
-from kafkalike.log.dead_letters.dead_letter_transaction import DeadLetterTransactions
 from kafkalike.log.group.assignors import DEFAULT_STRATEGY, schemes_of
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.member import GroupMember
@@ -23,6 +21,8 @@ from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
+    from kafkalike.log.dead_letters.dead_letter_transaction import DeadLetterTransactions
     from kafkalike.log.topic.topic_log import TopicLog
 
 
@@ -91,9 +91,14 @@ class ConsumerContext:
     def of(cls, cluster: Cluster, config: ConsumerConfig, clock: Clock) -> ConsumerContext:
         """The parts of a new consumer."""
         subscription = Subscription(exclude_internal=config.exclude_internal_topics, hidden=config.is_letters)
-        letters = None
+        letters = letter_commits = None
         if config.tolerant and config.group_id is not None and config.errors_deadletterqueue_topic_name != "":
+            # Most consumers have none of it.
+            from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
+            from kafkalike.log.dead_letters.dead_letter_transaction import DeadLetterTransactions
+
             letters = DeadLetterBuffer(cluster, config.group_id, clock, lambda: subscription.held)
+            letter_commits = DeadLetterTransactions(cluster, letters, config.client_id, clock)
         return cls(
             cluster=cluster,
             config=config,
@@ -103,9 +108,7 @@ class ConsumerContext:
             offsets=GroupOffsets.of(cluster, clock),
             member=_member(cluster, config, clock),
             letters=letters,
-            letter_commits=None
-            if letters is None
-            else DeadLetterTransactions(cluster, letters, config.client_id, clock),
+            letter_commits=letter_commits,
         )
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.consumer.consumer_context import ConsumerContext, ConsumerMetrics
 from kafkalike.consumer.fetch_buffers import Build
-from kafkalike.consumer.poll_loop import record_builder
-from kafkalike.consumer.record_builders import deserialized, to_records
+from kafkalike.consumer.record_builders import Deserializers, deserialized, to_records
 from kafkalike.errors import KafkaError, RecordDeserializationError, UnknownTopicOrPartitionError
 from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
@@ -25,7 +24,6 @@ from kafkalike.model.dead_letter import (
     original_headers,
 )
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
-from kafkalike.schemas.serialization import DeserializeFunction
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.chunk import Chunk
@@ -36,17 +34,6 @@ FOR_GOOD: Final = (404, 422)
 """What a registry answers when it will answer the same tomorrow: there is no such schema, or it is none."""
 
 _STAGES: Final = {"key": KEY_CONVERTER, "value": VALUE_CONVERTER}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deserializers:
-    """What turns bytes into keys and values; None leaves them."""
-
-    key: DeserializeFunction | None
-    value: DeserializeFunction | None
-    key_given: object = None
-    """As the user gave it."""
-    value_given: object = None
 
 
 @dataclass(slots=True)
@@ -195,10 +182,8 @@ def _refused(error: RecordDeserializationError, topic: str | None, reason: Kafka
     return told
 
 
-def builder(deserializers: Deserializers, context: ConsumerContext) -> Build:
-    """What makes records for a consumer."""
+def dead_letter_builder(deserializers: Deserializers, context: ConsumerContext) -> Build:
+    """Return the function that makes records for a consumer with `errors_tolerance='all'`."""
     config = context.config
-    if not config.tolerant:
-        return record_builder(deserializers.key, deserializers.value)
     reader = FailedReader(name=config.group_id or config.client_id, task=config.client_id)
     return DeadLetterBuilder(deserializers, config, context.letters, reader, context.metrics).build

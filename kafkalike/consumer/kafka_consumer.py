@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, Unpack
 from kafkalike.connect import connect
 from kafkalike.consumer.argument_checks import check_deserializer, check_timeout
 from kafkalike.consumer.consumer_context import ConsumerContext
-from kafkalike.consumer.dead_letter_builder import Deserializers, builder
 from kafkalike.consumer.delivery import Delivery, by_partition
 from kafkalike.consumer.fetch_buffers import FetchedRecords
 from kafkalike.consumer.metadata_methods import MetadataMethods
 from kafkalike.consumer.offset_commits import CommitCallback, CommitFuture, Offsets
-from kafkalike.consumer.poll_loop import PollLoop, arrow_builder
+from kafkalike.consumer.poll_loop import PollLoop
 from kafkalike.consumer.position_methods import PositionMethods
+from kafkalike.consumer.record_builders import Deserializers, arrow_builder, record_builder
 from kafkalike.consumer.subscription import ConsumerRebalanceListener
 from kafkalike.consumer.thread_guard import ThreadGuard, guarded
 from kafkalike.errors import KafkaError
-from kafkalike.log.topic.chunk import concat_tables
 from kafkalike.model.brokers import ReadFrom
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.client_config import refuse_to_pickle
@@ -86,7 +85,13 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
         )
         self.config = config.at(cluster.heartbeat_ms, configs)
         self._context = ConsumerContext.of(cluster, self.config, clock)
-        self._build = builder(deserializers, self._context)
+        if self.config.tolerant:
+            # Most consumers never need it, and it brings some ten modules.
+            from kafkalike.consumer.dead_letter_builder import dead_letter_builder
+
+            self._build = dead_letter_builder(deserializers, self._context)
+        else:
+            self._build = record_builder(deserializers.key, deserializers.value)
         self._subscription = self._context.subscription
         self._guard = ThreadGuard("KafkaConsumer")
         self._polling = PollLoop(self._context, self._guard)
@@ -339,7 +344,11 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
 
 
 def _as_table(taken: list[FetchedRecords]) -> pa.Table | None:
-    return concat_tables([part for t in taken for part in t.parts]) if taken else None
+    if not taken:
+        return None
+    from kafkalike.log.topic.chunk import concat_tables
+
+    return concat_tables([part for t in taken for part in t.parts])
 
 
 def _end(

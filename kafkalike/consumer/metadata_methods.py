@@ -15,8 +15,6 @@ from kafkalike.errors import (
     KafkaConnectionError,
     KafkaStorageError,
 )
-from kafkalike.log.cluster.cluster import request_metrics
-from kafkalike.log.dead_letters.dead_letter_buffer import MetadataWithLetters
 from kafkalike.log.group.group_offsets import MetadataOfReader
 from kafkalike.model.config.consumer_config import ConsumerConfig
 from kafkalike.model.names import check_topic_name
@@ -62,6 +60,8 @@ class MetadataMethods:
         """
         if not self.config.metrics_enabled:
             return None
+        from kafkalike.log.cluster.cluster import request_metrics
+
         groups = self._context.metrics.by_group(self._subscription) | request_metrics(self._context.cluster.requests)
         if not raw:
             return groups
@@ -192,7 +192,11 @@ class MetadataMethods:
         held, letters = self._context.subscription.held, self._context.letters
         topic_ids = {tp.topic: topic_id for tp, topic_id in list(held.items()) if topic_id is not None}
         known = MetadataOfReader.knowing(self._group_metadata(), tuple(sorted(topic_ids.items())))
-        return known if letters is None else MetadataWithLetters.of(known, letters)
+        if letters is None:
+            return known
+        from kafkalike.log.dead_letters.dead_letter_buffer import MetadataWithLetters
+
+        return MetadataWithLetters.of(known, letters)
 
     def _group_metadata(self) -> ConsumerGroupMetadata:
         mine = self._context.member

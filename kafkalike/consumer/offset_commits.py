@@ -16,7 +16,6 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.call_view import CallView
-from kafkalike.log.dead_letters.dead_letter_buffer import plain
 from kafkalike.log.group.group_offsets import check_position
 from kafkalike.log.group.membership import Membership
 from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
@@ -163,6 +162,8 @@ class OffsetCommits:
             generation = self._offsets.generation_of(member, next(iter(offsets)))
         else:
             generation = self._offsets.commit(member, offsets, ids, timeout_ms)
+        from kafkalike.log.dead_letters.dead_letter_buffer import plain
+
         self._letters.settle(plain(offsets))
         return generation
 

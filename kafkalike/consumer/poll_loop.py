@@ -17,7 +17,6 @@ from kafkalike.consumer.fetch_buffers import Build, FetchedRecords
 from kafkalike.consumer.fetcher import Fetcher
 from kafkalike.consumer.folder_watch import FolderWatch
 from kafkalike.consumer.offset_commits import OffsetCommits
-from kafkalike.consumer.record_builders import to_records
 from kafkalike.consumer.start_positions import StartPositions
 from kafkalike.consumer.subscription import PartitionState
 from kafkalike.consumer.thread_guard import Running, ThreadGuard
@@ -26,16 +25,13 @@ from kafkalike.errors import (
     KafkaError,
     KafkaTimeoutError,
     LogCorruptError,
-    RecordDeserializationError,
 )
 from kafkalike.log.call_view import CallView
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.model.structs import ConsumerRecord, TopicPartition
-from kafkalike.schemas.serialization import DeserializeFunction
+from kafkalike.model.structs import ConsumerRecord
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.log.topic.chunk import Chunk
 
 
 class RootCheck:
@@ -217,7 +213,7 @@ class PollLoop:
     def _help(self, view: CallView) -> None:
         """Bring in what a producer has decided and was killed before it brought it in; at most once a second."""
         context = self._context
-        if context.cluster.transactions.help_waiting(context.logs.opened, view, HELP_MS):
+        if context.cluster.transactions.help_waiting(context.logs.opened, view.seen_groups, HELP_MS):
             view.topics.clear()  # they have more now
 
     def _still_held(self, taken: list[FetchedRecords]) -> list[FetchedRecords]:
@@ -249,20 +245,6 @@ class PollLoop:
                 # Past a hole that compaction left after the last record.
                 if state.fetchable and subscription.get(part.tp) is state:
                     state.position = part.next_offset
-
-
-def record_builder(key: DeserializeFunction | None, value: DeserializeFunction | None) -> Build:
-    """Makes `ConsumerRecord`s."""
-
-    def build(tp: TopicPartition, chunk: Chunk) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
-        return to_records(tp.topic, chunk, key, value)
-
-    return build
-
-
-def arrow_builder(tp: TopicPartition, chunk: Chunk) -> tuple[Any, None]:
-    """Makes Arrow tables."""
-    return chunk.to_arrow(tp.topic), None
 
 
 def count(taken: list[FetchedRecords], size: Callable[[Any], int] = len) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalike.consumer.fetch_buffers import Build
 from kafkalike.errors import RecordDeserializationError
-from kafkalike.model.structs import NO_HEADERS, ConsumerRecord
+from kafkalike.model.structs import NO_HEADERS, ConsumerRecord, TopicPartition
 from kafkalike.schemas.serialization import DeserializeFunction
 
 if TYPE_CHECKING:
@@ -21,6 +23,17 @@ Headers = list[tuple[str, bytes | None]]
 
 # `ConsumerRecord._make` is a Python function that checks the length of every row; the rows below have the right one.
 _to_record: Final[Callable[[Iterable[object]], ConsumerRecord]] = partial(tuple.__new__, ConsumerRecord)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deserializers:
+    """What turns bytes into keys and values; None leaves them."""
+
+    key: DeserializeFunction | None
+    value: DeserializeFunction | None
+    key_given: object = None
+    """As the user gave it."""
+    value_given: object = None
 
 
 def to_records(
@@ -125,3 +138,17 @@ def _headers_size(headers: Headers) -> int:
     if not headers:
         return -1
     return sum(len(name.encode()) + len(content or b"") for name, content in headers)
+
+
+def record_builder(key: DeserializeFunction | None, value: DeserializeFunction | None) -> Build:
+    """Makes `ConsumerRecord`s."""
+
+    def build(tp: TopicPartition, chunk: Chunk) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
+        return to_records(tp.topic, chunk, key, value)
+
+    return build
+
+
+def arrow_builder(tp: TopicPartition, chunk: Chunk) -> tuple[Any, None]:
+    """Makes Arrow tables."""
+    return chunk.to_arrow(tp.topic), None

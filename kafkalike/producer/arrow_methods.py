@@ -11,7 +11,6 @@ from kafkalike.errors import (
     KafkaStorageError,
     MessageSizeTooLargeError,
 )
-from kafkalike.log.cluster.cluster import request_metrics
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.names import check_topic_name
@@ -69,6 +68,8 @@ class ProducerMetadata:
         """
         if not self.config.metrics_enabled:
             return None
+        from kafkalike.log.cluster.cluster import request_metrics
+
         groups = self._sender.metrics.by_group(limit=self._buffer.limit, used=self._buffer.used) | request_metrics(
             self._cluster.requests
         )

@@ -6,7 +6,7 @@ import threading
 import weakref
 from dataclasses import fields
 from types import TracebackType
-from typing import Any, ClassVar, Final, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, Unpack
 
 from kafkalike.connect import connect
 from kafkalike.errors import (
@@ -36,8 +36,11 @@ from kafkalike.producer.send_checks import (
     headers_size,
 )
 from kafkalike.producer.sender import Sender
-from kafkalike.producer.transaction_manager import TransactionManager
 from kafkalike.producer.transaction_methods import TransactionMethods
+from kafkalike.producer.transaction_state import TransactionGate
+
+if TYPE_CHECKING:
+    from kafkalike.producer.transaction_manager import TransactionManager
 
 NO_SIZE: Final = -1
 """Size of a key, value or headers that are not there, in `RecordMetadata`."""
@@ -81,11 +84,13 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
         self._shows_headers = not (self._plain_keys and self._plain_values)
         self._router = PartitionRouter(check_partitioner(config.partitioner), config.batch_size)
         self._cluster = connect(config.bootstrap_servers, config.storage_options)
+        gate = None if config.transactional_id is None else TransactionGate()
         self._buffer = RecordAccumulator(
             limit=config.buffer_memory,
             linger=config.linger_ms / 1000,
             batch_size=config.batch_size,
             max_block_ms=config.max_block_ms,
+            gate=None if gate is None else gate.let_in,
             clock=clock,
         )
         self._to_close = [s for s in (config.value_serializer, config.key_serializer) if s is not None]
@@ -93,11 +98,12 @@ class KafkaProducer(TransactionMethods, ArrowMethods):
         self._largest = min(config.max_request_size, config.buffer_memory)
         self._unacknowledged = config.acks == 0
         self._in_bulk = self._router.in_bulk and not self._unacknowledged
-        self._transactions = (
-            None if config.transactional_id is None else TransactionManager(self._cluster, config, self._buffer, clock)
-        )
-        if self._transactions is not None:
-            self._buffer.gate = self._transactions.gate
+        self._transactions: TransactionManager | None = None
+        if gate is not None:
+            # Most producers never need it.
+            from kafkalike.producer.transaction_manager import TransactionManager
+
+            self._transactions = TransactionManager(self._cluster, config, self._buffer, gate, clock)
         self._sender = Sender(self._cluster, config, self._buffer, self._router, clock, self._transactions)
         weakref.finalize(self, _close_elsewhere, self._buffer).atexit = False
         self._sender.start()

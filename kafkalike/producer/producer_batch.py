@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
-
 from kafkalike.log.topic.record_rules import record_size
 from kafkalike.model.partitioner import ClusterView
 from kafkalike.model.record_batch import Headers, RecordBatch
@@ -189,6 +187,8 @@ class JoinedBatch(ProducerBatch):
         Args:
             ranges: what all of them got.
         """
+        import numpy as np
+
         partitions, at = self.columns().partitions, 0
         nexts = {partition: offsets.start for partition, offsets in ranges.items()}
         for part in self.parts:

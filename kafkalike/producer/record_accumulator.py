@@ -47,13 +47,23 @@ class RecordAccumulator:
         batch_size: bytes per partition, on average, from which nothing is waited for.
         max_block_ms: how long (ms) `add` may block.
         clock: time.
+        gate: raises when a record may not be added now, of a producer with transactions; called under the lock.
     """
 
-    def __init__(self, *, limit: int, linger: float, batch_size: int, max_block_ms: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        limit: int,
+        linger: float,
+        batch_size: int,
+        max_block_ms: float,
+        clock: Clock,
+        gate: Callable[[], None] | None = None,
+    ) -> None:
         self.refusal: str | None = None
         """Why no more records are taken; None while they are."""
-        self.gate: Callable[[], None] | None = None
-        """Raises when a record may not be added now, of a producer with transactions; called under the lock."""
+        self.gate: Final = gate
+        """As given; also asked before a record is made ready."""
         self.sender = 0
         """Id of the sending thread."""
         self.queues: dict[str, TopicQueue] = {}

@@ -30,11 +30,11 @@ from kafkalike.producer.partition_router import PartitionRouter
 from kafkalike.producer.producer_batch import JoinedBatch, ProducerBatch, TopicQueue, parts_of
 from kafkalike.producer.producer_metrics import ProducerMetrics
 from kafkalike.producer.record_accumulator import RecordAccumulator
-from kafkalike.producer.transaction_manager import TransactionManager
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.producer.transaction_manager import TransactionManager
 
 
 logger = logging.getLogger(__name__)

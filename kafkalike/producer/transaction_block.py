@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 from kafkalike.errors import IllegalStateError, KafkaError
 from kafkalike.producer.kafka_producer import KafkaProducer
-from kafkalike.producer.transaction_manager import NOT_TRANSACTIONAL, Ranges
-from kafkalike.producer.transaction_state import TxnPhase
+from kafkalike.producer.transaction_state import NOT_TRANSACTIONAL, Ranges, TxnPhase
 
 
 class Transaction:

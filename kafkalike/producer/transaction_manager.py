@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -29,7 +29,7 @@ from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim, check_claim, with_lives
 from kafkalike.producer.record_accumulator import FORKED, RecordAccumulator
-from kafkalike.producer.transaction_state import ProducerTransactionState, TxnCall, TxnPhase
+from kafkalike.producer.transaction_state import ProducerTransactionState, Ranges, TransactionGate, TxnCall, TxnPhase
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -40,18 +40,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Ranges = Mapping[TopicPartition, range]
-"""Offsets of a transaction's records, by partition."""
-
-_OPEN: Final = TxnPhase.IN_TRANSACTION
-
-NOT_TRANSACTIONAL: Final = "the producer has no transactional_id, so it has no transactions"
-
 
 class TransactionManager:
     """What a producer with a `transactional_id` does about its transactions.
 
-    Calls of a program take turns; `gate`, `stage`, `failed` and `refusal` may come from any thread at any time. Where
+    Calls of a program take turns; `stage`, `failed` and `refusal` may come from any thread at any time. Where
     the producer stands is one value, replaced whole, so an interrupt at any line leaves a state that a call can go on
     from: a commit or an abort that was cut off is made again.
 
@@ -59,33 +52,34 @@ class TransactionManager:
         cluster: where the topics and groups are.
         config: the producer's settings, with a `transactional_id`.
         buffer: where its records wait.
+        gate: where the producer stands; the buffer's.
         clock: time.
     """
 
-    def __init__(self, cluster: Cluster, config: ProducerConfig, buffer: RecordAccumulator, clock: Clock) -> None:
+    def __init__(
+        self, cluster: Cluster, config: ProducerConfig, buffer: RecordAccumulator, gate: TransactionGate, clock: Clock
+    ) -> None:
         self._cluster = cluster
         self._config = config
         self._buffer = buffer
         self._clock = clock
         self._max_metadata_bytes = GroupOffsets.of(cluster, clock).max_metadata_bytes
-        self._standing = ProducerTransactionState()
+        self._gate = gate
         self._session: TransactionSession | None = None
         self._lettered = 0
         """Number of the last transaction that has its dead letters."""
         self._turn = threading.RLock()
         """Held during a call of the program."""
-        self._change = threading.Lock()
-        """Held while `_standing` is replaced."""
 
     @property
     def phase(self) -> TxnPhase:
         """Where the producer stands."""
-        return self._standing.phase
+        return self._gate.state.phase
 
     @property
     def owner(self) -> object:
         """Whose the open transaction is, as `begin` was told."""
-        return self._standing.owner
+        return self._gate.state.owner
 
     # --- calls of the program ------------------------------------------------------------------
 
@@ -97,7 +91,7 @@ class TransactionManager:
             if self._session is None:
                 self._session = self._new_session()
             if standing.phase is TxnPhase.UNINITIALIZED:
-                self._replace(ProducerTransactionState.completed)
+                self._gate.replace(ProducerTransactionState.completed)
 
     def _new_session(self) -> TransactionSession:
         config = self._config
@@ -113,7 +107,7 @@ class TransactionManager:
         """See `KafkaProducer.begin_transaction`. `owner` is kept until the transaction is over."""
         self._check_caller(TxnCall.BEGIN)
         with self._turn:
-            self._replace(lambda standing: replace(standing.after(TxnCall.BEGIN), owner=owner))
+            self._gate.replace(lambda standing: replace(standing.after(TxnCall.BEGIN), owner=owner))
 
     def send_offsets(self, offsets: object, group_metadata: object) -> None:
         """See `KafkaProducer.send_offsets_to_transaction`."""
@@ -130,7 +124,7 @@ class TransactionManager:
                 try:
                     check_member(self._cluster.groups, claim)
                     lives = given_ids(self._cluster.metadata, {tp.topic for tp in checked}, group_metadata)
-                    self._replace(lambda standing: standing.with_offsets(claim, checked, letters, lives))
+                    self._gate.replace(lambda standing: standing.with_offsets(claim, checked, letters, lives))
                 except KafkaError as error:
                     self._refused(TxnCall.SEND_OFFSETS, error)
                     raise
@@ -149,7 +143,7 @@ class TransactionManager:
             except KafkaError as error:
                 self._refused(TxnCall.COMMIT, error)
                 raise
-            self._replace(ProducerTransactionState.completed)
+            self._gate.replace(ProducerTransactionState.completed)
             return {
                 TopicPartition(topic, partition): found
                 for topic, appended in done.items()
@@ -212,7 +206,7 @@ class TransactionManager:
             except KafkaError as error:
                 self._refused(TxnCall.ABORT, error)
                 raise
-            self._replace(ProducerTransactionState.completed)
+            self._gate.replace(ProducerTransactionState.completed)
 
     def end(self, timeout: float | None = None) -> None:
         """Let no transaction be open: finish one that is decided, abort any other one.
@@ -244,33 +238,23 @@ class TransactionManager:
             self._abort(limit)
             return
         # It was decided, by a commit that nobody got an answer to.
-        self._decide(self._standing, limit)
-        self._replace(ProducerTransactionState.completed)
+        self._decide(self._gate.state, limit)
+        self._gate.replace(ProducerTransactionState.completed)
 
     # --- the sender, and sending threads -------------------------------------------------------
 
-    def gate(self) -> None:
-        """Let a record in. Caller: buffer, under its lock, so that a flush that comes later has the record.
-
-        Raises:
-            KafkaError: no transaction is open that takes records; see `ProducerTransactionState.after`.
-        """
-        # For every record, twice: `after` lets them into this phase only, and takes ten times as long to say so.
-        if self._standing.phase is not _OPEN:
-            self._standing.after(TxnCall.SEND)
-
     def refusal(self) -> Exception | None:
         """Why records that wait are not to be staged; None while they are. Caller: sender."""
-        return self._standing.unwritten()
+        return self._gate.state.unwritten()
 
     def stage(self, topic: TopicLog, records: RecordBatch, codec: str, timeout_ms: float) -> None:
         """Stage a batch of the open transaction. Caller: sender. Errors as `TransactionSession.stage`."""
         deadline = Deadline(self._clock, timeout_ms)
-        self._opened().stage(self._standing.number, topic, records, codec=codec, deadline=deadline)
+        self._opened().stage(self._gate.state.number, topic, records, codec=codec, deadline=deadline)
 
     def failed(self, error: Exception) -> None:
         """Records of the open transaction failed. Caller: sender, before it tells their futures."""
-        self._replace(lambda standing: standing.failed(error))
+        self._gate.replace(lambda standing: standing.failed(error))
 
     # --- shared --------------------------------------------------------------------------------
 
@@ -281,17 +265,10 @@ class TransactionManager:
             raise IllegalStateError(f"{call.value} must not be called in a callback: it runs in the thread that sends")
 
     def _take(self, call: TxnCall) -> ProducerTransactionState:
-        return self._replace(lambda standing: standing.after(call))
-
-    def _replace(
-        self, step: Callable[[ProducerTransactionState], ProducerTransactionState]
-    ) -> ProducerTransactionState:
-        with self._change:
-            found = self._standing = step(self._standing)
-            return found
+        return self._gate.replace(lambda standing: standing.after(call))
 
     def _refused(self, call: TxnCall, error: KafkaError) -> None:
-        self._replace(lambda standing: standing.refused(call, error))
+        self._gate.replace(lambda standing: standing.refused(call, error))
 
     def _opened(self) -> TransactionSession:
         assert self._session is not None, "`ProducerTransactionState.after` lets nobody in before `init`"

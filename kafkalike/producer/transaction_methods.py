@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kafkalike.errors import IllegalStateError
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.producer.record_accumulator import RecordAccumulator
-from kafkalike.producer.transaction_manager import NOT_TRANSACTIONAL, Ranges, TransactionManager
+from kafkalike.producer.transaction_state import NOT_TRANSACTIONAL, Ranges
+
+if TYPE_CHECKING:
+    from kafkalike.producer.transaction_manager import TransactionManager
 
 
 class TransactionMethods:

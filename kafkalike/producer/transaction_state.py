@@ -6,7 +6,8 @@ one after.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -79,6 +80,11 @@ REFUSED: Final = (
 """What a call raises that is refused by a rule: nothing was decided, and the same call would be refused again.
 `InvalidTxnStateError`: an abort that was interrupted has come first."""
 
+
+NOT_TRANSACTIONAL: Final = "the producer has no transactional_id, so it has no transactions"
+
+Ranges = Mapping[TopicPartition, range]
+"""Offsets of a transaction's records, by partition."""
 
 NO_LIVES: Final[Mapping[str, str]] = MappingProxyType({})
 """Of offsets that may belong to whichever topic has the name."""
@@ -213,3 +219,36 @@ _WHY: Final[Mapping[TxnPhase, str]] = {
     TxnPhase.COMMITTING: "the transaction is being committed; call commit_transaction() again until it has returned",
     TxnPhase.ABORTING: "the transaction is being aborted; call abort_transaction() again until it has returned",
 }
+
+
+class TransactionGate:
+    """Where a transactional producer stands; lets records in while a transaction is open.
+
+    Made before the accumulator, which asks it under its lock, so that a flush that comes later has the record.
+    """
+
+    __slots__ = ("_change", "state")
+
+    def __init__(self) -> None:
+        self.state = ProducerTransactionState()
+        """Replaced whole, by `replace` alone."""
+        self._change = threading.Lock()
+
+    def replace(self, step: Callable[[ProducerTransactionState], ProducerTransactionState]) -> ProducerTransactionState:
+        """Replace the state by what `step` makes of it; any thread may."""
+        with self._change:
+            found = self.state = step(self.state)
+            return found
+
+    def let_in(self) -> None:
+        """Let a record in. Caller: any sending thread, for each record, twice.
+
+        Raises:
+            KafkaError: no transaction is open that takes records; see `ProducerTransactionState.after`.
+        """
+        # `after` lets them into this phase only, and takes ten times as long to say so.
+        if self.state.phase is not _OPEN:
+            self.state.after(TxnCall.SEND)
+
+
+_OPEN: Final = TxnPhase.IN_TRANSACTION

@@ -271,7 +271,7 @@ def test_offsets_add_up_by_claim_and_the_later_one_counts() -> None:
 
 
 def test_the_phase_alone_says_whether_a_record_is_let_in() -> None:
-    """So it is all that `TransactionManager.gate` looks at, for each record."""
+    """So it is all that `TransactionGate.let_in` looks at, for each record."""
     assert {standing.phase for standing, row in TABLE if row[TxnCall.SEND] is TxnPhase.IN_TRANSACTION} == {
         TxnPhase.IN_TRANSACTION
     }

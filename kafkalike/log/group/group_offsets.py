@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import IllegalArgumentError, OffsetMetadataTooLargeError
-from kafkalike.log.cluster.control_logs import GroupsLog
 from kafkalike.log.group.membership import Membership
 from kafkalike.model.clock import Clock
 from kafkalike.model.json_values import INT32
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.control_logs import GroupsLog, MetadataLog
 
 
-__all__ = ["DEFAULT_METADATA_BYTES", "GroupOffsets", "GroupsLog", "Membership", "check_offset", "check_position"]
+__all__ = ["DEFAULT_METADATA_BYTES", "GroupOffsets", "Membership", "check_offset", "check_position"]
 
 DEFAULT_METADATA_BYTES: Final = 4096
 """Kafka's default of `offset.metadata.max.bytes`."""

@@ -14,7 +14,6 @@ from kafkalike.errors import (
     InvalidTransactionTimeoutError,
     KafkaError,
 )
-from kafkalike.log.call_view import CallView
 from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransaction, TransactionContext
 from kafkalike.log.transactions.session import TransactionSession
 from kafkalike.log.transactions.transaction_report import describe, lost_parts
@@ -132,21 +131,21 @@ class Transactions:
         """
         return self._help(logs, self._cluster.groups.refresh(), deadline)
 
-    def help_waiting(self, logs: Collection[TopicLog], view: CallView, limit_ms: float) -> bool:
+    def help_waiting(self, logs: Collection[TopicLog], seen: GroupsState | None, limit_ms: float) -> bool:
         """Do the same for a reader that comes again.
 
-        Unless the call has seen the groups' table, it is looked at once a second at most, once in 10 s where a look is
-        a request that costs money, by one of the readers that share this cluster for all of them. What goes wrong is
-        logged, and not tried again for a minute.
+        Unless the caller has just seen the groups, their table is looked at once a second at most, once in 10 s where
+        a look is a request that costs money, by one of the readers that share this cluster for all of them. What goes
+        wrong is logged, and not tried again for a minute.
 
         Args:
             logs: the topics.
-            view: the call's.
+            seen: the groups, as the caller has just seen them.
             limit_ms: how long to try.
         """
         try:
             # Each reader looks for its own topics in what one of them has seen.
-            known = self._seen_groups(view) if view.seen_groups is None else view.seen_groups
+            known = self._groups_of_a_moment_ago() if seen is None else seen
             if not known.unsettled:
                 return False
             now = self._cluster.clock.monotonic()
@@ -158,12 +157,12 @@ class Transactions:
             _log.warning("%s: decided transactions were not brought into topics: %s", self._cluster.root, error)
             return False
 
-    def _seen_groups(self, view: CallView) -> GroupsState:
+    def _groups_of_a_moment_ago(self) -> GroupsState:
         now = self._cluster.clock.monotonic()
         if now - self._looked < (FAR_LOOK_SECONDS if self._staging.far else NEAR_LOOK_SECONDS):
             return self._cluster.groups.state
         self._looked = now
-        return view.groups()
+        return self._cluster.groups.refresh(waiting=True)
 
     def _may_try(self, log: TopicLog, now: float) -> bool:
         return now - self._failed.get(log.info.topic_id, -math.inf) >= AFTER_FAILURE_SECONDS

@@ -6,13 +6,13 @@ import struct
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 from kafkalike.errors import IllegalArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
 
 Key: TypeAlias = bytes | bytearray | memoryview
 """A serialised key; a memoryview must be of single bytes."""
@@ -122,6 +122,8 @@ def partitions_of_slices(
     Raises:
         IllegalArgumentError: `num_partitions` is below 1.
     """
+    import numpy as np
+
     check_partitions(num_partitions)
     lengths = ends - starts
     if len(starts) >= _VECTOR_MIN and (lengths == lengths[0]).all() and (starts[1:] == ends[:-1]).all():
@@ -141,11 +143,15 @@ def partitions_of_slices(
 
 def _murmur2_of_equal_length(keys: Sequence[Key], length: int) -> npt.NDArray[np.uint32]:
     """Unsigned hashes of keys of `length` bytes each."""
+    import numpy as np  # 0.1 s of CPU, which a program that only imports a client is spared
+
     return _murmur2_of_rows(np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), length))
 
 
 def _murmur2_of_rows(octets: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     """Unsigned hashes of keys, one in each row; arithmetic wraps at 32 bits, as the formula wants."""
+    import numpy as np
+
     m = np.uint32(MULTIPLIER)
     rows, length = octets.shape
     full = length & ~3
