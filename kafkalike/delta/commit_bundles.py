@@ -226,10 +226,14 @@ class CommitFiles:
     def _blocks(self, blocks: Sequence[tuple[int, list[int]]]) -> Iterator[tuple[int, bytes]]:
         found = self._believed(blocks) if self._joined else {}
         for _, versions in blocks:
+            if not self._store.scheduler.is_remote:
+                for version in versions:
+                    yield version, self._store.read(log_name(version))
+                continue
             left = [v for v in versions if v not in found]
-            beside = READ_BESIDE if self._store.scheduler.is_remote else 1
             # In parts, so that whoever stops at a damaged one has not read all.
-            singles = (part for n in range(0, len(left), beside) for part in self._singles(left[n : n + beside]))
+            rounds = (left[n : n + READ_BESIDE] for n in range(0, len(left), READ_BESIDE))
+            singles = (part for round_ in rounds for part in self._singles(round_))
             for version in versions:
                 yield (version, found.pop(version)) if version in found else next(singles)
 

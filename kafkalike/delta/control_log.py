@@ -116,6 +116,11 @@ class ControlLog(Generic[S, R]):
         return self._table.questions()
 
     @property
+    def exists(self) -> bool:
+        """Whether the last look has seen a table."""
+        return self._rows.exists
+
+    @property
     def version(self) -> int:
         """Version of the table as of the last `refresh`; 0 when there is none."""
         return self._table.state.version if self._rows.exists else 0
@@ -153,6 +158,24 @@ class ControlLog(Generic[S, R]):
             LogCorruptError: the version is gone.
         """
         return self._rows.state_at(version)
+
+    def known_files(self) -> set[str]:
+        """Paths of the table's data files, as of the last look.
+
+        Raises:
+            LogCorruptError: only an older version is known.
+        """
+        self.look_once()
+        if not self._rows.exists:
+            return set()
+        self._table.check_sound()
+        return set(self._table.state.index.paths)
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the table's data files have, as of the last look."""
+        self.look_once()
+        return sum(file.num_records for file in self._table.state.index) if self._rows.exists else 0
 
     def live_files(self) -> set[str]:
         """Paths of the table's data files, fresh."""
@@ -307,10 +330,13 @@ class ControlLog(Generic[S, R]):
                 self._table.fence(deadline)
 
     def close(self) -> None:
-        """Close the table to foreign writers, unless it is: an earlier release made it.
+        """Close the table to foreign writers, unless the last look has seen it closed: an earlier release made it.
 
         Raises: see `compact`.
         """
+        self.look_once()
+        if self._rows.exists and self._table.state.closed:
+            return
 
         def plan(state: TableState) -> Change | Unchanged[None]:
             if state.closed:
@@ -324,9 +350,9 @@ class ControlLog(Generic[S, R]):
                 self._table.change(plan, deadline)
 
     def clean_log(self) -> bool:
-        """Keep the table's log short; see `LogCleaner.clean`."""
-        self.refresh()
-        return self._rows.exists and self._cleaner.clean(self._table.state.table_id)
+        """Keep the table's log short, as the last look has seen it; see `LogCleaner.clean`."""
+        self.look_once()
+        return self._rows.exists and self._cleaner.clean(self._table.state.table_id, self._table.state)
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait until no thread of those who share the table writes to it any more, for so many seconds at most."""

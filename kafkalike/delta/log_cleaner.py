@@ -20,9 +20,10 @@ from kafkalike.delta.checkpoint import FAR_SHARE, INTERVAL, SHARE, checkpoint_na
 from kafkalike.delta.commit_bundler import CommitBundler
 from kafkalike.delta.commit_bundles import EACH, EVERY
 from kafkalike.delta.log_files import last_checkpoint
-from kafkalike.delta.log_retention import clean_log
+from kafkalike.delta.log_retention import clean_log, is_clean
 from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
 from kafkalike.delta.table_change import Landed
+from kafkalike.delta.table_state import TableState
 from kafkalike.delta.write_queue import cleaning_turn
 from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
@@ -131,15 +132,42 @@ class LogCleaner:
             self._joining.join(version, table_id, paths)
         return version % INTERVAL == 0
 
-    def clean(self, table_id: str) -> bool:
+    def clean(self, table_id: str, seen: TableState | None = None) -> bool:
         """Shorten the log now, with a checkpoint of the newest version if the last one is far behind.
 
         In an object store it is far behind by a single commit.
 
+        Args:
+            table_id: id of the table.
+            seen: the table as the caller has just read it. Where nothing is due by that, the log is not read again.
+
         Returns:
             Whether it worked. Failing, or another who is at it, is harmless: the next run tries again.
         """
-        return self._clean(None, table_id)
+        return (seen is not None and self._is_short(table_id, seen)) or self._clean(None, table_id)
+
+    def _is_short(self, table_id: str, seen: TableState) -> bool:
+        """Return whether the log needs no checkpoint and has no file to remove, for what is known without reading it.
+
+        Of a table with replicas each one has a log of its own, which nobody has seen.
+        """
+        if seen.table_id != table_id or seen.damage is not None or copies_of(self._files) != [self._files]:
+            return False
+        try:
+            # A later one that others have made only has the log read once more.
+            if seen.version - seen.checkpoint >= self._fewest():
+                return False
+            # Without a checkpoint every commit is needed.
+            return seen.checkpoint < 0 or is_clean(self._files, self._clock.now_ms(), seen.properties)
+        except (KafkaError, OSError):
+            return False
+
+    def _fewest(self) -> int:
+        """Return after how many commits a clean-up makes a checkpoint.
+
+        Where each commit is a request for who opens the table, a quiet table shall have none above its checkpoint.
+        """
+        return 1 if self._files.scheduler.is_remote else INTERVAL
 
     def _clean(self, version: int | None, table_id: str) -> bool:
         try:
@@ -174,9 +202,7 @@ class LogCleaner:
             return False
         if snapshot.damage is not None:
             return False
-        # Where each commit is a request for who opens the table, a quiet table shall have none above its checkpoint.
-        fewest = 1 if files.scheduler.is_remote else INTERVAL
-        if version is not None or snapshot.newest - _made(files, said, snapshot.newest) >= fewest:
+        if version is not None or snapshot.newest - _made(files, said, snapshot.newest) >= self._fewest():
             if files is not self._files:
                 # Only what a replica has itself may stand in its checkpoint: it may have left the chain meanwhile.
                 name = log_name(snapshot.newest)

@@ -56,22 +56,36 @@ def clean_log(
     Raises:
         OSError: the storage refused.
     """
-    if properties.get(CLEAN_UP, "").lower() == "false":
-        return 0
     files = LogFiles.listed(store)
-    horizon = now_ms - duration_ms(properties, LOG_STAYS)
-    base = _base(files, horizon)
-    gone = [log_name(v) for v in files.present if v < base]
-    if note is not None and gone:
+    base, gone = _expired(files, now_ms, properties)
+    if note is not None and any(version < base for version in files.present):
         note(base)
-    # Those of which no commit stays.
-    gone += [joined_name(block) for block in files.joined if block + BLOCK < base]
-    for version in _superseded(files, base):
-        gone += [f"_delta_log/{name}" for name in files.checkpoints[version]]
     # From the oldest on: cut off anywhere, what is left is a log without holes.
     for name in sorted(gone, key=lambda name: name.rpartition("/")[2]):
         store.remove(name)
     return len(gone)
+
+
+def is_clean(store: Storage, now_ms: int, properties: Mapping[str, str]) -> bool:
+    """Return whether `clean_log` would remove nothing. Costs a list of the log.
+
+    Raises:
+        OSError: the storage does not answer.
+    """
+    return not _expired(LogFiles.listed(store), now_ms, properties)[1]
+
+
+def _expired(files: LogFiles, now_ms: int, properties: Mapping[str, str]) -> tuple[int, list[str]]:
+    """Return the version that the log shall begin with, and the files that may go."""
+    if properties.get(CLEAN_UP, "").lower() == "false":
+        return -1, []
+    base = _base(files, now_ms - duration_ms(properties, LOG_STAYS))
+    gone = [log_name(v) for v in files.present if v < base]
+    # Those of which no commit stays.
+    gone += [joined_name(block) for block in files.joined if block + BLOCK < base]
+    for version in _superseded(files, base):
+        gone += [f"_delta_log/{name}" for name in files.checkpoints[version]]
+    return base, gone
 
 
 def _base(files: LogFiles, horizon_ms: int) -> int:

@@ -45,6 +45,7 @@ def load_with_base(
     state = TableState(
         version=snapshot.version,
         fenced=snapshot.version,
+        checkpoint=snapshot.version,
         table_id=str(metadata.get("id", "")),
         index=SegmentIndex(to_segment(add, store) for add in _adds(snapshot, store)),
         txns=txns,

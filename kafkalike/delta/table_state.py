@@ -100,6 +100,8 @@ class TableState:
     files."""
     fenced: int = -1
     """The latest version that was a fence; that of the checkpoint which was loaded, if none is known above it."""
+    checkpoint: int = -1
+    """Version of the checkpoint that was loaded; -1 for none."""
     last_commit_ms: int = 0
     """Time of the latest commit that was seen, ms."""
     rewound: TableCommit | None = None

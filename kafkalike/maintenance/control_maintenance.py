@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from kafkalike.delta.layout import CLUSTER_METADATA, CONTROL_TABLES, DELETED, LOCKS, SCHEMAS, STAGING
 from kafkalike.delta.write_queue import turns_of
 from kafkalike.errors import KafkaError
-from kafkalike.log.cluster.topic_folders import dead_folders, live_topic, remove_folder, topic_id_of
+from kafkalike.log.cluster.topic_folders import dead_folders, live_topic, may_be_dead, remove_folder, topic_id_of
 from kafkalike.log.group.group_expiry import expire_offsets
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, only_run
 from kafkalike.maintenance.maintenance_report import ControlReport, MaintenanceReport
@@ -43,7 +43,8 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
 
     A failure is written into the report and keeps nothing else back.
     """
-    if not control_tables(cluster):
+    tables = control_tables(cluster)
+    if not tables:
         # Nothing was ever written here, and looking must not make a folder.
         return
     with only_run(cluster, CONTROL) as mine:
@@ -51,7 +52,7 @@ def maintain_control(cluster: Cluster, report: MaintenanceReport, clock: Clock) 
             return
         maintain_transactions(cluster, report, clock)
         _expire(cluster, report, clock)
-        for name in control_tables(cluster):
+        for name in tables:
             table = ControlReport(table=name)
             report.control.append(table)
             try:
@@ -94,7 +95,7 @@ def _expire(cluster: Cluster, report: MaintenanceReport, clock: Clock) -> None:
     if report.dry_run:
         return
     try:
-        done = expire_offsets(cluster, clock)
+        done = expire_offsets(cluster, clock, cluster.groups.state)
     except (KafkaError, OSError) as error:
         report.problems.append(f"offsets: {type(error).__name__}: {error}")
         return
@@ -139,7 +140,9 @@ def maintain_transactions(cluster: Cluster, report: MaintenanceReport, clock: Cl
 
 def _due(cluster: Cluster, clock: Clock) -> Iterator[Due]:
     transactions = cluster.transactions
-    standings = cluster.groups.refresh().transactions
+    standings = cluster.groups.state.transactions
+    if not standings:
+        return
     expiration_ms = int(cluster.server.get("transactional.id.expiration.ms"))
     described = transactions.described(standings)
     # Not before: a look takes time, by which a transaction would seem to be younger than it is.
@@ -177,8 +180,24 @@ READER_MS: Final = 600_000
 
 
 def control_tables(cluster: Cluster) -> list[str]:
-    """Names of the control tables that exist; none where maintenance cannot reach them."""
-    return [n for n in CONTROL_TABLES if cluster.store.list(f"{n}/_delta_log")]
+    """Return the names of the control tables that exist, after one look at each.
+
+    That of the metadata is as the run has seen it when it began: what the run does to it is planned anew.
+    """
+    return [name for name in CONTROL_TABLES if _is_there(cluster, name)]
+
+
+def _is_there(cluster: Cluster, table: str) -> bool:
+    log = _log_of(cluster, table)
+    try:
+        if table == CLUSTER_METADATA:
+            log.look_once()
+        else:
+            log.refresh()
+    except KafkaError:
+        # What is done about it says what is wrong.
+        return True
+    return log.exists
 
 
 def compact_control(cluster: Cluster, table: str, *, dry_run: bool) -> tuple[int, int]:
@@ -203,6 +222,11 @@ def compact_control(cluster: Cluster, table: str, *, dry_run: bool) -> tuple[int
 
 
 def _compact(log: ControlLog[S, R], keep: Callable[[Sequence[R]], Sequence[R]], *, dry_run: bool) -> tuple[int, int]:
+    log.look_once()
+    count = log.num_rows
+    if max(count, len(log.known_files())) < MIN_GAIN:
+        # Nothing that could go is worth a version, so no row is read.
+        return count, count
     rows = log.rows
     kept = max(1, len(keep(rows))) if rows else 0
     worth = len(rows) - kept >= MIN_GAIN or len(log.live_files()) >= MIN_GAIN
@@ -220,7 +244,7 @@ def vacuum_control(cluster: Cluster, table: str) -> int:
     files = cluster.store.at(table)
     log = _log_of(cluster, table)
     delays = Delays(deleted_ms=READER_MS, replaced_ms=READER_MS)
-    due = leftovers(files, log.live_files, cluster.clock.now_ms(), delays)
+    due = leftovers(files, log.live_files, cluster.clock.now_ms(), delays, known=log.known_files())
     if due:
         # A writer that was stopped before its commit, and did not wait for the lock, may have one of them in hand.
         log.fence()
@@ -295,6 +319,10 @@ def _folders(cluster: Cluster) -> list[Storage]:
 
 
 def _clear_folders(cluster: Cluster, place: Storage) -> int:
+    seen = cluster.metadata.state
+    if not any(may_be_dead(seen, name) for name in place.folders()):
+        # What was deleted since the run has looked goes with the next run.
+        return 0
     state, now = cluster.metadata_on_disk(), cluster.clock.now_ms()
     found = list(dead_folders(place, state, now))
     if any(open_still for _, _, open_still in found):
@@ -315,8 +343,8 @@ def clear_locks(cluster: Cluster) -> int:
     Returns:
         How many locks there were.
     """
-    state = cluster.metadata.refresh()
-    gone = list(state.gone.values())
+    # A topic may have one of these names again by now; of its locks those in hand stay, and others are made anew.
+    gone = list(cluster.metadata.state.gone.values())
     return cluster.store.coordination.forget_turns(
         turn for info in gone for place in {info.name, info.location} for turn in turns_of(place)
     )

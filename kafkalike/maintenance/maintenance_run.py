@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.config.storage_options import Address, StorageOptionsLike
+    from kafkalike.model.topic import TopicInfo
 
 
 __all__ = ["WORKS", "MaintenanceReport", "TopicReport", "maintain"]
@@ -119,7 +120,7 @@ def maintain(
             topic.status = UNFINISHED
             continue
         begun = clock.monotonic()
-        _one_topic(cluster, settings, topic, partial(progress, name))
+        _one_topic(cluster, known[name], settings, topic, partial(progress, name))
         topic.seconds = round(clock.monotonic() - begun, 3)
         progress(name, "finished")
     if "control" in wanted and not budget.expired():
@@ -137,12 +138,14 @@ def _tasks(cluster: Cluster, spark: SparkSession | None) -> Tasks:
     return SparkTasks(spark)
 
 
-def _one_topic(cluster: Cluster, settings: RunSettings, report: TopicReport, progress: Callable[[str], None]) -> None:
-    try:
-        work = TopicMaintenance(cluster, settings, report, progress)
-    except UnknownTopicOrPartitionError:
-        report.status = GONE
-        return
+def _one_topic(
+    cluster: Cluster,
+    info: TopicInfo,
+    settings: RunSettings,
+    report: TopicReport,
+    progress: Callable[[str], None],
+) -> None:
+    work = TopicMaintenance(cluster, info, settings, report, progress)
     try:
         if settings.dry_run:
             work.go()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Callable, Iterator, KeysView, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.errors import TopicDeletedError
 from kafkalike.maintenance.file_tasks import Tasks
-from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, delete_dead
+from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, dead_segments, delete_dead
 from kafkalike.maintenance.maintenance_report import FAILED, UNFINISHED, TopicReport
 from kafkalike.maintenance.merge import merge
 from kafkalike.maintenance.topic_compaction import Compacted, DuePass, checkpoints_of, compact
@@ -28,7 +27,7 @@ from kafkalike.replication.mirrors.data_file_copy import LEFT_MS
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.model.segments import Segment
+    from kafkalike.model.topic import TopicInfo
 
 
 RETENTION: Final = "retention"
@@ -62,17 +61,24 @@ class TopicMaintenance:
 
     Args:
         cluster: where it is.
+        info: the topic, as the run has seen it.
         settings: of the run.
         report: of the topic, which it names; filled on the way.
         progress: called with the name of each piece of work that begins.
     """
 
     def __init__(
-        self, cluster: Cluster, settings: RunSettings, report: TopicReport, progress: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        info: TopicInfo,
+        settings: RunSettings,
+        report: TopicReport,
+        progress: Callable[[str], None],
     ) -> None:
-        self.topic_id = str(cluster.topic(report.topic).topic_id)
+        self.topic_id = str(info.topic_id)
         """Which topic this is about: another one may get its name meanwhile."""
         self._cluster = cluster
+        self._info = info
         self._settings = settings
         self._report = report
         self._progress = progress
@@ -80,13 +86,13 @@ class TopicMaintenance:
     def go(self) -> None:
         """All steps, in their order.
 
+        The table is read once, and each step plans by that. Only a step that finds something due looks again, before it
+        changes anything: a run with nothing due costs one look at each table.
+
         Raises:
             KafkaError: a step failed; the steps before it are done.
         """
-        log = self._cluster.log(self._report.topic)
-        if log.info.topic_id != self.topic_id:
-            raise TopicDeletedError(self._report.topic, self.topic_id, log.info.topic_id)
-        self._go_over_table(log)
+        self._go_over_table(self._cluster.open(self._info))
 
     def _config(self, log: TopicLog) -> MaintenanceConfig:
         return MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs))
@@ -99,16 +105,16 @@ class TopicMaintenance:
                 self._vacuum(log, self._config(log))
             return
         # In a table that a foreign writer has rewound, files that look dead may be all that is left of its records.
-        log.ready_to_append()
+        log.check_appendable()
         log.check_removable()
         # Nor is anything written beside a table that no version can be added to.
-        log.check_sound()
-        if not self._settings.dry_run:
+        log.check_known_sound()
+        if not self._settings.dry_run and not log.is_closed_as_set:
             # Of a topic that an earlier release made, or of a change of the setting that was cut off.
             log.apply_foreign_writes(Deadline(self._settings.clock, COMMIT_TIMEOUT_MS))
         config = self._config(log)
         if "retention" in self._settings.works:
-            self._retain(log, config, log.table_segments, lambda _: delete_dead(log, self._settings.run))
+            self._retain(log, config)
         steps: list[tuple[str, Callable[[TopicLog, MaintenanceConfig], None]]] = [
             ("compaction", self._compact),
             ("merge", self._merge),
@@ -129,23 +135,13 @@ class TopicMaintenance:
 
     # --- retention -----------------------------------------------------------------------------
 
-    def _retain(
-        self,
-        log: TopicLog,
-        config: MaintenanceConfig,
-        segments: Callable[[int], Sequence[Segment]],
-        delete: Callable[[list[Segment]], list[Segment]],
-    ) -> None:
-        """Move log starts up, and take out what is below them.
-
-        Args:
-            log: of the topic.
-            config: its settings.
-            segments: a partition → those that retention looks at.
-            delete: those that are due → those that it has taken out.
-        """
+    def _retain(self, log: TopicLog, config: MaintenanceConfig) -> None:
+        """Move log starts up, and take out what is below them."""
         self._progress("retention")
-        plans = self._retention_plans(log, config, segments)
+        plans = self._retention_plans(log, config)
+        if not self._settings.dry_run and any(plan.moves for plan in plans):
+            log.refresh()
+            plans = self._retention_plans(log, config)
         starts = {p.partition: p.new_log_start for p in plans if p.moves}
         report = self._report
         report.log_starts = {p.partition: (p.log_start, p.new_log_start) for p in plans if p.moves}
@@ -158,20 +154,18 @@ class TopicMaintenance:
                     log.info.name, starts, RETENTION, self._settings.run, log.info.topic_id, log=log
                 )
                 faults.point("retention.after_log_start")
-            gone = delete(gone)
+            gone = delete_dead(log, self._settings.run) if starts or dead_segments(log) else []
         report.deleted_segments = len(gone)
         report.deleted_records = sum(s.num_records for s in gone)
         report.deleted_bytes = sum(s.size_bytes for s in gone)
 
-    def _retention_plans(
-        self, log: TopicLog, config: MaintenanceConfig, segments: Callable[[int], Sequence[Segment]]
-    ) -> list[RetentionPlan]:
+    def _retention_plans(self, log: TopicLog, config: MaintenanceConfig) -> list[RetentionPlan]:
         waiting = holds(self._cluster, log, config)
         now = self._settings.clock.now_ms()
         return [
             plan_retention(
                 p,
-                segments(p),
+                log.table_segments(p),
                 log_start=log.log_start(p),
                 now_ms=now,
                 policy=config.retention,
@@ -200,16 +194,16 @@ class TopicMaintenance:
 
     def _due_passes(self, log: TopicLog, config: MaintenanceConfig) -> Iterator[DuePass]:
         """Drawn one by one: a pass is planned when it can begin."""
-        log.refresh()
         checkpoints = checkpoints_of(log)
         for partition in log.info.partitions:
             if self._stop():
                 return
+            cleaned, now_ms = checkpoints[partition], self._settings.clock.now_ms()
+            if not plan_compaction(partition, log.segments(partition), cleaned, now_ms, config.compaction).due:
+                continue
             log.refresh()
-            cleaned = checkpoints[partition]
-            plan = plan_compaction(
-                partition, log.segments(partition), cleaned, self._settings.clock.now_ms(), config.compaction
-            )
+            cleaned = checkpoints_of(log)[partition]
+            plan = plan_compaction(partition, log.segments(partition), cleaned, now_ms, config.compaction)
             if plan.due:
                 self._report.compaction_reasons[partition] = plan.reason
                 yield DuePass(plan=plan, cleaned=cleaned)
@@ -229,16 +223,10 @@ class TopicMaintenance:
 
     def _merge(self, log: TopicLog, config: MaintenanceConfig) -> None:
         report = self._report
-        log.refresh()
-        now = self._settings.clock.now_ms()
-        runs: list[Run] = []
-        for partition in log.info.partitions:
-            # In a dry run the log start has not moved yet.
-            start = report.log_starts.get(partition, (0, 0))[1]
-            live = [s for s in log.segments(partition) if s.stop > start]
-            # Asking may cost a look into the table: only where there are holes.
-            dense = all(after.start == before.stop for before, after in pairwise(live))
-            runs += plan_merges(live, now, config.merging, 0 if dense else log.holes_below(partition))
+        runs = self._merge_plans(log, config)
+        if runs and not self._settings.dry_run:
+            log.refresh()
+            runs = self._merge_plans(log, config)
         if self._settings.dry_run:
             report.merged_segments = sum(map(len, runs))
             report.merged_files = len(runs)
@@ -256,6 +244,17 @@ class TopicMaintenance:
             self._stop()
         if len(report.problems) > told:  # segments that cannot be read
             report.status = FAILED
+
+    def _merge_plans(self, log: TopicLog, config: MaintenanceConfig) -> list[Run]:
+        now = self._settings.clock.now_ms()
+        runs: list[Run] = []
+        for partition in log.info.partitions:
+            # In a dry run the log start has not moved yet.
+            start = self._report.log_starts.get(partition, (0, 0))[1]
+            live = [s for s in log.segments(partition) if s.stop > start]
+            dense = all(after.start == before.stop for before, after in pairwise(live))
+            runs += plan_merges(live, now, config.merging, 0 if dense else log.holes_below(partition))
+        return runs
 
     # --- files that nobody needs ---------------------------------------------------------------
 
@@ -279,7 +278,7 @@ class TopicMaintenance:
         mirror = log.info.mirror
         # What no version of a mirror names is most probably what its next one will name.
         orphan_ms = ORPHAN_MS if mirror is None else LEFT_MS if mirror.version >= 0 else math.inf
-        due = leftovers(files, live, self._settings.clock.now_ms(), delays, orphan_ms)
+        due = leftovers(files, live, self._settings.clock.now_ms(), delays, orphan_ms, known=log.live_paths())
         if self._settings.dry_run:
             report.vacuumed_files, report.vacuumed_bytes = len(due), sum(file.size for file in due)
             return

@@ -87,7 +87,13 @@ class Leftover:
 
 
 def leftovers(
-    files: Storage, live: Callable[[], Collection[str]], now_ms: int, delays: Delays, orphan_ms: float = ORPHAN_MS
+    files: Storage,
+    live: Callable[[], Collection[str]],
+    now_ms: int,
+    delays: Delays,
+    orphan_ms: float = ORPHAN_MS,
+    *,
+    known: Collection[str] = (),
 ) -> list[Leftover]:
     """The files that may go now.
 
@@ -98,12 +104,14 @@ def leftovers(
         now_ms: the time, ms.
         delays: how long files stay.
         orphan_ms: age, ms, from which on a file goes that no commit has named.
+        known: paths of a version that the caller has just seen. Where the folder has no other file, nothing may go, and
+            `live` is not asked.
 
     Raises:
         LogCorruptError: the table's log cannot be read.
     """
     found = {path: (size, time_ms) for path, size, time_ms in _data_files(files)}
-    living = live()
+    living = known if found.keys() <= set(known) else live()
     unnamed = {path: facts for path, facts in found.items() if path not in living}
     litter = [*_old_temporaries(files, now_ms), *_old_waiting(files, now_ms)]
     if not unnamed:

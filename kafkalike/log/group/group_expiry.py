@@ -136,7 +136,7 @@ def removal(
     return [roster_row(state.seq + after + 1, group_id, roster, why=why)], roster
 
 
-def expire_offsets(cluster: Cluster, clock: Clock) -> ExpiredOffsets:
+def expire_offsets(cluster: Cluster, clock: Clock, seen: GroupsState | None = None) -> ExpiredOffsets:
     """Take out dead members, offsets past `offsets.retention.minutes` and offsets of deleted topics, all at once.
 
     A group that is left without members and offsets is gone. Running it twice at the same time is harmless.
@@ -144,14 +144,21 @@ def expire_offsets(cluster: Cluster, clock: Clock) -> ExpiredOffsets:
     Args:
         cluster: whose groups; its server settings say how long offsets are kept.
         clock: where the time comes from; waits for two heartbeats when somebody seems to be dead.
+        seen: the groups as the caller has just seen them; None looks at them.
 
     Raises:
         KafkaTimeoutError: others changed the table faster; nothing was written.
         UnknownOutcomeError: it may have been written; calling again is harmless.
     """
     retention_ms = int(cluster.server.get("offsets.retention.minutes")) * MINUTE_MS
-    dead = dead_members(cluster, cluster.groups.refresh().groups, clock)
+    groups = cluster.groups.refresh() if seen is None else seen
+    dead = dead_members(cluster, groups.groups, clock)
     done = ExpiredOffsets()
+    cluster.metadata.look_once()
+    known = {name: str(info.topic_id) for name, info in cluster.metadata.state.topics.items()}
+    if not dead and not _plan(groups, {}, known, clock.now_ms(), retention_ms)[1]:
+        # Nothing is due by what was seen, so the table is not locked and not asked again.
+        return done
 
     def plan(state: GroupsState) -> Sequence[GroupRow]:
         nonlocal done

@@ -160,6 +160,14 @@ class TailedTopic:
         self.look_anew()
         self._table.check_sound()
 
+    def check_known_sound(self) -> None:
+        """Refuse a table of which the last look has seen only an older version.
+
+        Raises:
+            LogCorruptError: it is damaged.
+        """
+        self._table.check_sound()
+
     def _look(self, pace: Pace, *, surely_there: bool = False) -> None:
         """Look at the table, which must be there and be the topic's; see `TailedTable.check_there`."""
         try:

@@ -333,6 +333,13 @@ class TopicLog(TailedTopic):
             UnsupportedVersionError: the table has a property or a column rule that we do not honour.
         """
         self.look_anew(pace)
+        self.check_appendable()
+
+    def check_appendable(self) -> None:
+        """Refuse what `ready_to_append` refuses, by the last look.
+
+        Raises: see there.
+        """
         state = self._table.state
         self._look_after_seals(state.txns)
         self.info.check_own()
@@ -378,9 +385,14 @@ class TopicLog(TailedTopic):
         found = (self._append_refusal(state), state.removal_refusal)
         return [refusal for refusal in found if refusal is not None]
 
+    @property
+    def is_closed_as_set(self) -> bool:
+        """Whether the table was as open to foreign writers as `kafkalike.foreign.writes` says, at the last look."""
+        return self._table.state.closed == self.config.closed
+
     def clean_log(self) -> bool:
-        """Keep the table's log short; see `LogCleaner.clean`. Caller: maintenance."""
-        return self._cleaner.clean(self.info.table_id)
+        """Keep the table's log short; see `LogCleaner.clean`. Caller: maintenance, which has just looked."""
+        return self._cleaner.clean(self.info.table_id, self._table.state)
 
     # --- recognising writes --------------------------------------------------------------------
 

@@ -426,10 +426,10 @@ class ServerProperties:
 
     def effective(self, topic_configs: Mapping[str, str]) -> dict[str, str]:
         """Every topic setting in effect: the topic's own, else this server's, else Kafka's default."""
-        return {
-            name: topic_configs[name] if name in topic_configs else self.topic_default(name)[0]
-            for name in TOPIC_PROPERTIES.properties
-        }
+        found = {name: prop.default for name, prop in TOPIC_PROPERTIES.properties.items()}
+        if self.settings:
+            found |= {name: self.topic_default(name)[0] for name in found}
+        return found | {name: topic_configs[name] for name in found if name in topic_configs}
 
 
 def check_partition_count(total: object) -> int:
