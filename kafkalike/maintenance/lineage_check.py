@@ -28,7 +28,7 @@ LOOK_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTransaction:
+class PendingTransaction:
     """A transaction with records that nobody reads yet."""
 
     id: str
@@ -37,7 +37,7 @@ class OpenTransaction:
     number: int
 
 
-def list_open_transactions(cluster: Cluster, topics: Collection[str]) -> set[OpenTransaction]:
+def list_open_transactions(cluster: Cluster, topics: Collection[str]) -> set[PendingTransaction]:
     """The transactions with records for topics that are open, or whose decision is not brought to these yet."""
     transactions = cluster.transactions
     wanted = set(topics)
@@ -47,7 +47,7 @@ def list_open_transactions(cluster: Cluster, topics: Collection[str]) -> set[Ope
     described = transactions.described(decided).values() if decided else ()
     found += [one for one in described if wanted.intersection(one.unapplied)]
     return {
-        OpenTransaction(id=one.transactional_id, producer_id=one.producer_id, epoch=one.epoch, number=one.number)
+        PendingTransaction(id=one.transactional_id, producer_id=one.producer_id, epoch=one.epoch, number=one.number)
         for one in found
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
@@ -81,7 +81,7 @@ def snapshot(
     )
 
 
-def _as_of(names: Sequence[str], time_ms: int, cluster: Any, timeout_ms: float, clock: Clock) -> Snapshot:  # noqa: ANN401
+def _as_of(names: Sequence[str], time_ms: int, cluster: Cluster, timeout_ms: float, clock: Clock) -> Snapshot:
     # So that all that was decided by then is in its topics.
     cluster.transactions.cut(names, Deadline(clock, timeout_ms))
     cut = cut_at(cluster, [cluster.topic(name) for name in names], time_ms)
