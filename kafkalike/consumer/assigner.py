@@ -20,6 +20,7 @@ from kafkalike.log.call_view import CallView
 from kafkalike.log.group.heartbeat import HeartbeatThread
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import KnownTopics
+from kafkalike.model.concurrency import ReportErrors
 from kafkalike.model.groups import assignment
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.structs import TopicPartition
@@ -322,13 +323,9 @@ class Assigner:
         listener = self._subscription.listener
         if listener is None:
             return None
-        try:
-            with self._calling:
-                getattr(listener, call.name)(set(call.partitions))
-        except Exception as cause:
-            log.exception("listener %r failed in %s", listener, call.name)
-            return cause
-        return None
+        with ReportErrors(log, "listener %r failed in %s", listener, call.name) as reported, self._calling:
+            getattr(listener, call.name)(set(call.partitions))
+        return reported.error
 
 
 def _raise(cause: Exception | None) -> None:

@@ -18,6 +18,7 @@ from kafkalike.errors import (
 from kafkalike.log.call_view import CallView
 from kafkalike.log.group.group_offsets import check_position
 from kafkalike.log.group.membership import Membership
+from kafkalike.model.concurrency import ReportErrors
 from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 
@@ -91,10 +92,8 @@ class CommitFuture:
 
 
 def _call(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-    try:
+    with ReportErrors(log, "a callback of commit_async failed"):
         f(*args, **kwargs)
-    except Exception:
-        log.exception("a callback of commit_async failed")
 
 
 log = logging.getLogger(__name__)

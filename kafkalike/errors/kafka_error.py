@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -44,3 +46,21 @@ class UnknownError(BrokerResponseError):
     """Kafka's error -1: unknown."""
 
     errno = -1
+
+
+@contextmanager
+def foreign_errors(error_of: Callable[[Exception], Exception]) -> Iterator[None]:
+    """Raise any error of another library, or of a user's code, as an error of ours.
+
+    Args:
+        error_of: makes the error to raise; the foreign one becomes its cause.
+
+    Raises:
+        KafkaError: the block raised it; it stays as it is.
+    """
+    try:
+        yield
+    except KafkaError:
+        raise
+    except Exception as cause:
+        raise error_of(cause) from cause

@@ -5,6 +5,7 @@ A child inherits descriptors, and with them what they stand for: a lock stays he
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 
@@ -42,6 +43,35 @@ class OnError:
         """Undo, unless the block has reached its end."""
         if kind is not None:
             self._undo()
+
+
+class ReportErrors:
+    """Log an error of the user's code that the caller must survive; interrupts go on.
+
+    Args:
+        log: where it is told, with its traceback.
+        message: what failed; `args` are its values, as in `Logger.exception`.
+    """
+
+    def __init__(self, log: logging.Logger, message: str, *args: object) -> None:
+        self._log = log
+        self._told = (message, *args)
+        self.error: Exception | None = None
+        """What the block raised."""
+
+    def __enter__(self) -> Self:
+        """Begin the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Log an error; True if there was one."""
+        if not isinstance(error, Exception):
+            return False
+        self.error = error
+        self._log.error(*self._told, exc_info=error)
+        return True
 
 
 class Latch:

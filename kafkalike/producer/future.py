@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from kafkalike.errors import KafkaTimeoutError
+from kafkalike.model.concurrency import ReportErrors
 from kafkalike.model.structs import RecordMetadata, TopicPartition
 from kafkalike.producer.batch_result import BatchResult
 
@@ -141,10 +142,8 @@ class OutcomeFuture(Generic[T]):
             self._run(call, error)
 
     def _run(self, call: Callable[[Any], object], outcome: object) -> None:
-        try:
+        with ReportErrors(log, "topic %r: a callback of a sent record failed", self._outcome.topic):
             call(outcome)
-        except Exception:
-            log.exception("topic %r: a callback of a sent record failed", self._outcome.topic)
 
 
 class FutureRecordMetadata(OutcomeFuture[RecordMetadata]):

@@ -10,6 +10,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import (
@@ -20,6 +21,7 @@ from kafkalike.errors import (
     UnknownOutcomeError,
     UnknownTopicOrPartitionError,
 )
+from kafkalike.errors.kafka_error import foreign_errors
 from kafkalike.log.topic.record_rules import RECORD_ERRORS, refused_rows
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.concurrency import Latch
@@ -215,20 +217,19 @@ class Sender:
         start = self._clock.monotonic()
         timeout_ms = min((self._expiry(batch) - start) * 1000, self._config.request_timeout_ms)
         done: Appended | None = None
-        try:
+        with foreign_errors(partial(self._unknown_outcome, log.info.name)):
             if self._transactions is None:
                 done = log.append(records, codec=self._config.codec, timeout_ms=timeout_ms)
             else:
                 rows = records if isinstance(records, RecordBatch) else records.records()
                 self._transactions.stage(log, rows, self._config.codec, timeout_ms)
-        except KafkaError:
-            raise
-        except Exception as cause:
-            # Nothing that the log says of itself, so nothing can be said of the write.
-            logger.exception("producer %s: an append to %r failed", self._config.client_id, log.info.name)
-            raise UnknownOutcomeError(f"append to {log.info.name!r} ({cause!r})", UNKNOWN_ID) from cause
         self.metrics.appended(log.info.name, len(records), batch.sent_size(), (self._clock.monotonic() - start) * 1000)
         return done
+
+    def _unknown_outcome(self, topic: str, cause: Exception) -> UnknownOutcomeError:
+        """The error of an append that ended by something that the log does not say of itself."""
+        logger.error("producer %s: an append to %r failed", self._config.client_id, topic, exc_info=cause)
+        return UnknownOutcomeError(f"append to {topic!r} ({cause!r})", UNKNOWN_ID)
 
     # --- outcomes ------------------------------------------------------------------------------
 

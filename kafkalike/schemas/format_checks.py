@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from kafkalike.errors import KafkaError
+from kafkalike.errors.kafka_error import foreign_errors
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.schema import Checks, Resolve, Schema, SchemaType
 from kafkalike.model.schemas.schema_identity import canonical, json_text, parsed_json
@@ -75,13 +77,16 @@ def _check_json(value: Any) -> None:  # noqa: ANN401 - any JSON
     if not isinstance(value, (dict, bool)):
         raise refusals.invalid_schema("a JSON Schema is an object, true or false")
     validators = require_module("jsonschema.validators", "JSON schemas")
-    try:
-        validators.validator_for(value, default=validators.Draft7Validator).check_schema(value)
-    except require_module("jsonschema.exceptions", "JSON schemas").SchemaError as cause:
-        raise refusals.invalid_schema(f"{cause.json_path}: {cause.message[:500]}") from cause
-    except Exception as cause:
-        # The library takes texts for granted that are none, such as a `$schema` that is a number.
-        raise refusals.invalid_schema(f"it is no JSON Schema: {type(cause).__name__}: {cause}") from cause
+    # The library takes texts for granted that are none, such as a `$schema` that is a number.
+    with foreign_errors(_not_json_schema):
+        try:
+            validators.validator_for(value, default=validators.Draft7Validator).check_schema(value)
+        except require_module("jsonschema.exceptions", "JSON schemas").SchemaError as cause:
+            raise refusals.invalid_schema(f"{cause.json_path}: {cause.message[:500]}") from cause
+
+
+def _not_json_schema(cause: Exception) -> KafkaError:
+    return refusals.invalid_schema(f"it is no JSON Schema: {type(cause).__name__}: {cause}")
 
 
 CHECKS: Final = Checks(check=_check, normalized=normalized, problems=_problems)

@@ -17,6 +17,7 @@ from referencing.exceptions import NoSuchResource, Unresolvable
 from referencing.jsonschema import DRAFT7, DRAFT202012, specification_with
 
 from kafkalike.errors import InvalidSchemaError
+from kafkalike.errors.kafka_error import foreign_errors
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.limits import load_json
 
@@ -91,13 +92,14 @@ class JsonReferences:
         """
         if not isinstance(reference, str):
             raise InvalidSchemaError(f"the $ref {reference!r} is no text")
-        try:
-            found = resolver.lookup(reference)
-        except Unresolvable as cause:
-            raise InvalidSchemaError(f"the $ref {reference!r} leads nowhere, and no reference has its name") from cause
-        except Exception as cause:
-            # A pointer may lead through what is no schema at all.
-            raise InvalidSchemaError(f"the $ref {reference!r} leads nowhere: {cause}") from cause
+        # A pointer may lead through what is no schema at all.
+        with foreign_errors(lambda cause: InvalidSchemaError(f"the $ref {reference!r} leads nowhere: {cause}")):
+            try:
+                found = resolver.lookup(reference)
+            except Unresolvable as cause:
+                raise InvalidSchemaError(
+                    f"the $ref {reference!r} leads nowhere, and no reference has its name"
+                ) from cause
         return found.contents, self._arrived(found.resolver, found.contents)
 
     def _arrived(self, resolver: Resolver, schema: JsonSchema) -> Resolver:

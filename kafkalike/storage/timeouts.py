@@ -143,7 +143,7 @@ class TimedCalls:
         return call.result  # type: ignore[no-any-return]
 
     def _begin(self, call: _Call) -> None:
-        try:
+        with OnError(partial(self._running.discard, call)):
             self._running.add(call)
             try:
                 self._idle.pop()
@@ -151,9 +151,6 @@ class TimedCalls:
                 work = (self._waiting, self._idle)
                 threading.Thread(target=_work, args=work, name=f"kafkalike calls of {self.uri}", daemon=True).start()
             self._waiting.put(call)
-        except BaseException:
-            self._running.discard(call)
-            raise
 
     def defer(self, work: Callable[[], object]) -> None:
         """Make a call and do not wait for it; while others hang, it is made when one of them ends."""

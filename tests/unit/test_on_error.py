@@ -1,8 +1,12 @@
 """A block that is cut off takes back what it began."""
 
+import logging
+
 import pytest
 
-from kafkalike.model.concurrency import OnError
+from kafkalike.errors import CorruptRecordError, InvalidSchemaError
+from kafkalike.errors.kafka_error import foreign_errors
+from kafkalike.model.concurrency import OnError, ReportErrors
 
 
 @pytest.mark.parametrize(
@@ -35,3 +39,49 @@ def test_error_of_the_undo_keeps_the_first_as_its_context() -> None:
         raise OSError("full")
 
     assert str(caught.value.__context__) == "full"
+
+
+def test_error_of_the_users_code_is_logged_and_kept(caplog: pytest.LogCaptureFixture) -> None:
+    error = ValueError("a bug")
+
+    with ReportErrors(logging.getLogger("kafkalike.test"), "callback %s failed", "f") as reported:
+        raise error
+
+    assert reported.error is error
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("ERROR", "callback f failed")]
+    assert "ValueError: a bug" in caplog.text
+
+
+def test_block_without_an_error_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with ReportErrors(logging.getLogger("kafkalike.test"), "a callback failed") as reported:
+        pass
+
+    assert reported.error is None
+    assert caplog.records == []
+
+
+def test_interrupt_of_the_users_code_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(KeyboardInterrupt), ReportErrors(logging.getLogger("kafkalike.test"), "a callback failed"):
+        raise KeyboardInterrupt
+
+    assert caplog.records == []
+
+
+def test_foreign_error_becomes_the_cause_of_ours() -> None:
+    foreign = RecursionError("too deep")
+
+    def refuse(cause: Exception) -> InvalidSchemaError:
+        return InvalidSchemaError(f"no schema: {cause}")
+
+    with pytest.raises(InvalidSchemaError, match="no schema: too deep") as caught, foreign_errors(refuse):
+        raise foreign
+
+    assert caught.value.__cause__ is foreign
+
+
+@pytest.mark.parametrize("error", [CorruptRecordError("x"), KeyboardInterrupt()], ids=["ours", "interrupt"])
+def test_error_of_ours_and_an_interrupt_stay_as_they_are(error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught, foreign_errors(lambda cause: InvalidSchemaError(str(cause))):
+        raise error
+
+    assert caught.value is error

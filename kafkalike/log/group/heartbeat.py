@@ -8,6 +8,7 @@ import weakref
 
 from kafkalike.log.group.member import GroupMember
 from kafkalike.model.clock import Clock, SystemClock
+from kafkalike.model.concurrency import ReportErrors
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +67,10 @@ def _run(reference: weakref.ref[GroupMember], stop: threading.Event) -> None:
         member = reference()
         if member is None:
             return
-        try:
+        # An assignor of the user's may fail: others may do better, and this member must stay alive.
+        with ReportErrors(log, "group %s: the heartbeat failed", member.settings.group_id) as reported:
             wait = member.beat()
-        except Exception:  # an assignor of the user's: others may do better, and this member must stay alive
-            log.exception("group %s: the heartbeat failed", member.settings.group_id)
+        if reported.error is not None:
             wait = member.settings.heartbeat_interval_ms / 1000
-        del member
+        # Neither may live on in this thread: an error's traceback holds the member.
+        del member, reported

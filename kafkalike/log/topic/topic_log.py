@@ -37,6 +37,7 @@ from kafkalike.log.topic.tailed_topic import TailedTopic, TopicContext
 from kafkalike.log.topic.topic_history import find_commit, find_write, names_of
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
+from kafkalike.model.concurrency import OnError
 from kafkalike.model.histogram import Histogram
 from kafkalike.model.offsets import plan_offsets
 from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
@@ -132,11 +133,8 @@ class TopicLog(TailedTopic):
     def append_payload(self, payload: Payload, *, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
         """Number the records of a payload, write and commit them: all of them or none."""
         begun = self.clock.monotonic()
-        try:
+        with OnError(lambda: FAILED.observe(self.clock.monotonic() - begun)):
             appended = self._append(payload, codec, deadline, txn)
-        except BaseException:
-            FAILED.observe(self.clock.monotonic() - begun)
-            raise
         APPENDS.observe(self.clock.monotonic() - begun)
         return appended
 

@@ -18,6 +18,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.read import LOGICAL_READERS
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
+from kafkalike.errors.kafka_error import foreign_errors
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.avro_schema import AvroType, default_fits, parse_avro, to_json
 from kafkalike.schemas.codecs.avro_limits import Walk, check_depth, shape_of
@@ -176,12 +177,8 @@ def _parsed(schema: Schema, source: SchemaSource) -> tuple[AvroType, Any]:
     with no_deeper_than_the_stack():
         described = parse_avro(schema, source.referenced(schema), strict=False)
         shape_of(described)
-        try:
+        with foreign_errors(lambda cause: InvalidSchemaError(f"fastavro does not take the schema: {_said(cause)}")):
             return described, parse_schema(to_json(described, set()))
-        except InvalidSchemaError:
-            raise
-        except Exception as cause:
-            raise InvalidSchemaError(f"fastavro does not take the schema: {_said(cause)}") from cause
 
 
 def _raw(value: Any) -> bytes:  # noqa: ANN401

@@ -20,6 +20,7 @@ from jsonschema.validators import extend, validator_for
 from referencing.exceptions import Unresolvable
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
+from kafkalike.errors.kafka_error import foreign_errors
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas import limits
 from kafkalike.schemas.codecs.codec import Codec, Decode, Encode
@@ -115,22 +116,23 @@ def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
 
     def check(value: Any) -> None:  # noqa: ANN401
         keywords.begin()
-        try:
-            validator.validate(value)
-        except ValidationError as cause:
-            place = cause.json_path
-            raise SerializationError(
-                f"the value is not of the JSON Schema, at {place}: {_short(cause.message)}"
-            ) from cause
-        except SerializationError:
-            raise
-        except Unresolvable as cause:
-            raise SerializationError(f"the JSON Schema refers to what it has no reference for: {cause}") from cause
-        except Exception as cause:
-            # A schema may hold patterns and numbers that Python cannot work with.
-            raise SerializationError(f"the JSON Schema cannot be applied: {type(cause).__name__}: {cause}") from cause
+        # A schema may hold patterns and numbers that Python cannot work with.
+        with foreign_errors(_inapplicable):
+            try:
+                validator.validate(value)
+            except ValidationError as cause:
+                place = cause.json_path
+                raise SerializationError(
+                    f"the value is not of the JSON Schema, at {place}: {_short(cause.message)}"
+                ) from cause
+            except Unresolvable as cause:
+                raise SerializationError(f"the JSON Schema refers to what it has no reference for: {cause}") from cause
 
     return check
+
+
+def _inapplicable(cause: Exception) -> SerializationError:
+    return SerializationError(f"the JSON Schema cannot be applied: {type(cause).__name__}: {cause}")
 
 
 def _validator(document: Any, used: Mapping[str, Any]) -> tuple[Any, Keywords]:  # noqa: ANN401 - jsonschema's class

@@ -26,6 +26,7 @@ from kafkalike.errors import (
     KafkaTimeoutError,
 )
 from kafkalike.errors.java_errors import innermost
+from kafkalike.errors.kafka_error import foreign_errors
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.topic_sql import SQL_RESERVED, own_tables, refusal, relations
 from kafkalike.spark.jvm.spark_session import answers, end_jobs
@@ -131,12 +132,8 @@ class Queries:
         if not self._awaited(work, query, deadline):
             self.left = work
             raise self._why(deadline, "; Spark cannot end it where it is, and others wait for it")
-        try:
+        with foreign_errors(lambda cause: self._failure(cause, query, deadline)):
             return work.result()
-        except KafkaError:
-            raise
-        except Exception as cause:
-            raise self._failure(cause, query, deadline) from cause
 
     def _failure(self, cause: Exception, query: SqlQuery, deadline: Deadline) -> KafkaError:
         """What a statement has failed of; what the JVM raises has no class of its own here."""
