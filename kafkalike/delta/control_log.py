@@ -15,8 +15,8 @@ from kafkalike.delta.actions import APPEND
 from kafkalike.delta.layout import CONTROL_TABLE_PROPERTIES
 from kafkalike.delta.log_cleaner import Helpers, LogCleaner
 from kafkalike.delta.row_files import ROWS, keep_some
-from kafkalike.delta.row_table import RowTable
-from kafkalike.delta.table_change import Change, Unchanged
+from kafkalike.delta.row_table import MERGE_INTERVAL, MERGE_MS, RowTable
+from kafkalike.delta.table_change import Change, Landed, Unchanged
 from kafkalike.delta.table_state import CLOSE, EndsAt, TableState
 from kafkalike.delta.write_queue import WriteQueue
 from kafkalike.errors import KafkaStorageError
@@ -78,6 +78,7 @@ class ControlLog(Generic[S, R]):
         self._turns = WriteQueue(
             table.root, table.location, table.clock, patience, lambda: self.refresh(waiting=plans_beside).seq
         )
+        self._helpers = helpers
         self._cleaner = LogCleaner(table.root, table.location, helpers, table.clock, rare=table.rare)
 
     # --- following -----------------------------------------------------------------------------
@@ -251,12 +252,20 @@ class ControlLog(Generic[S, R]):
             )
             if isinstance(landed, Unchanged):
                 return
-            merged = self._rows.merge_after(landed, deadline)
+        self._note_commit(landed)
+        if landed.version % MERGE_INTERVAL == 0:
+            # Beside the commits, which do not wait for it.
+            self._helpers.start(self._merge)
+
+    def _merge(self) -> None:
+        merged = self._rows.merge_files(Deadline(self._clock, MERGE_MS), self._turns.awaited)
+        if merged is not None:
+            self._note_commit(merged)
+
+    def _note_commit(self, landed: Landed) -> None:
         with self._table.mutex:
             state = self._table.state
             self._cleaner.after_commit(landed, state.table_id, state.index.paths)
-            if merged is not None:
-                self._cleaner.after_commit(merged, state.table_id, state.index.paths)
 
     def _appending(self, state: TableState, plan: Callable[[S], Sequence[R]]) -> Change | Unchanged[None]:
         rows = plan(self.state)
@@ -356,5 +365,4 @@ class ControlLog(Generic[S, R]):
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait until no thread of those who share the table writes to it any more, for so many seconds at most."""
-        if self._combined is not None:
-            self._combined.helpers.wait(timeout)
+        self._helpers.wait(timeout)

@@ -217,25 +217,27 @@ def _read(files: Storage, path: str) -> pa.Table:
         return file.read(use_threads=False)
 
 
-def merge_late(files: RowFiles[R], state: TableState, clock: Clock) -> Change | Unchanged[None]:
-    """Plan: put the rows of the latest files into one.
+def late_segments(state: TableState) -> list[Segment]:
+    """The latest files of a table that are worth putting together; empty where none are."""
+    every = sorted(state.index, key=lambda segment: segment.start)
+    count = files_to_merge([segment.num_records for segment in every])
+    return every[-count:] if count else []
+
+
+def merged(files: RowFiles[R], live: Sequence[Segment], clock: Clock) -> Change:
+    """Put the rows of some files into a new one.
 
     Args:
         files: the table's files.
-        state: the table.
+        live: those that the new one stands for.
         clock: the time.
 
     Returns:
-        The change, with its file written; `Unchanged` where there is nothing to put together.
+        The change, with its file written.
 
     Raises:
         KafkaStorageError, OSError, pa.ArrowException: a file cannot be read or written.
     """
-    every = sorted(state.index, key=lambda segment: segment.start)
-    count = files_to_merge([segment.num_records for segment in every])
-    if not count:
-        return Unchanged(None)
-    live = every[-count:]
     table = pa.concat_tables(files.read_all([s.path for s in live])).sort_by("seq")
     return _replacing(live, files.write(table, data_change=False), clock)
 

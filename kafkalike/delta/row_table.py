@@ -10,6 +10,7 @@ import logging
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -19,9 +20,9 @@ from kafkalike.delta.actions import TableCommit, log_name
 from kafkalike.delta.commit_file import creation
 from kafkalike.delta.layout import delta_schema
 from kafkalike.delta.log_files import READ_BESIDE
-from kafkalike.delta.row_files import ROWS, MissingFileError, RowFiles, merge_late, seq_segment
+from kafkalike.delta.row_files import ROWS, MissingFileError, RowFiles, late_segments, merged, seq_segment
 from kafkalike.delta.table import Table
-from kafkalike.delta.table_change import Landed
+from kafkalike.delta.table_change import Change, Landed, Unchanged
 from kafkalike.delta.table_loader import load_table
 from kafkalike.delta.table_state import REPLICAS, SEAL, TableState
 from kafkalike.errors import KafkaError, LogCorruptError
@@ -32,7 +33,10 @@ from kafkalike.storage.port import NOW, Pace, Storage
 _log = logging.getLogger(__name__)
 
 MERGE_INTERVAL: Final = 64
-"""Commits between two merges of the table's small files: a new client opens at most so many of them."""
+"""Commits between two merges of the table's small files: a new client opens about so many of them."""
+
+MERGE_MS: Final = 10_000.0
+"""How long to try to put small files together beside the commits."""
 
 S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")
@@ -236,23 +240,38 @@ class RowTable(Generic[S, R]):
 
     # --- its files -----------------------------------------------------------------------------
 
-    def merge_after(self, landed: Landed, deadline: Deadline) -> Landed | None:
-        """Put the rows of the latest files into one, now and then. Failing is harmless: the rows are written.
+    def merge_files(
+        self, deadline: Deadline, turn: Callable[[Deadline], AbstractContextManager[None]]
+    ) -> Landed | None:
+        """Put the rows of the latest files into one. Failing is harmless: the rows are written.
 
         Args:
-            landed: the version that was just made.
             deadline: until when to try.
+            turn: gives the turn among the table's writers; taken for the commit alone, so that none waits for the rest.
 
         Returns:
             The version that did it, if there is one.
         """
-        if landed.version % MERGE_INTERVAL:
-            return None
+        made: list[Change] = []
         try:
-            made = self.table.change(
-                lambda state: merge_late(self.row_files, state, self.clock), deadline, self.refresh
-            )
+            with self.table.mutex:
+                live = late_segments(self.table.state)
+            made += [merged(self.row_files, live, self.clock)] if live else []
+            if not made:
+                return None
+            with turn(deadline):
+                landed = self.table.change(
+                    lambda state: made.pop() if made else self._merged(state), deadline, self.refresh
+                )
         except (KafkaError, OSError, pa.ArrowException) as cause:
             _log.warning("the files of %s were not merged: %s", self.files.uri, cause)
             return None
-        return made if isinstance(made, Landed) else None
+        finally:
+            for unused in made:
+                self.files.remove(unused.adds[0].path, quietly=True)
+        return landed if isinstance(landed, Landed) else None
+
+    def _merged(self, state: TableState) -> Change | Unchanged[None]:
+        """Plan the merge anew, as other files are the latest ones by now."""
+        live = late_segments(state)
+        return merged(self.row_files, live, self.clock) if live else Unchanged(None)

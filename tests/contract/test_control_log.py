@@ -204,6 +204,7 @@ def test_merging_files_changes_no_state(root: str, kind: str) -> None:
         if n % 20 == 0:
             running.groups.refresh()
 
+    writer.settle()
     last = MERGE_INTERVAL + 9
     expected = {(last - back) % 3: last - back for back in range(3)}
     assert committed(running) == committed(writer) == committed(open_cluster()) == expected
@@ -235,10 +236,45 @@ def test_merge_after_own_commits_reads_no_file(root: str) -> None:
 
     for n in range(2 * MERGE_INTERVAL + 1):
         commit(cluster, n)
+    cluster.settle()
 
     assert len(cluster.groups.live_files()) < MERGE_INTERVAL
     assert ObservedStore.opened == []
     assert [r.offset for r in Cluster(LocalStorage(root)).groups.rows] == list(range(2 * MERGE_INTERVAL + 1))
+
+
+class MergeStore(LocalStorage):
+    """A folder in which the file of a merge is held back, which another thread than the test's must write."""
+
+    begun: ClassVar[threading.Event]
+    goes_on: ClassVar[threading.Event]
+
+    def at(self, folder: str) -> MergeStore:
+        return MergeStore(f"{self.uri}/{folder}", self.coordination)
+
+    def open_output(self, name: str) -> pa.NativeFile:
+        if threading.current_thread() is not threading.main_thread():
+            self.begun.set()
+            assert self.goes_on.wait(60)
+        return super().open_output(name)
+
+
+def test_commits_do_not_wait_for_the_merge_of_small_files(root: str) -> None:
+    MergeStore.begun, MergeStore.goes_on = threading.Event(), threading.Event()
+    cluster = Cluster(MergeStore(root))
+    numbers = iter(range(10_000))
+
+    while not MergeStore.begun.is_set():
+        commit(cluster, next(numbers))
+    for _ in range(3):
+        commit(cluster, next(numbers))
+    before = len(cluster.groups.live_files())
+    MergeStore.goes_on.set()
+    cluster.settle()
+
+    assert before >= MERGE_INTERVAL
+    assert len(cluster.groups.live_files()) < MERGE_INTERVAL
+    assert [r.offset for r in Cluster(LocalStorage(root)).groups.rows] == list(range(next(numbers)))
 
 
 def test_reloading_reads_every_file(root: str) -> None:

@@ -9,6 +9,7 @@ torn apart.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -23,7 +24,7 @@ from kafkalike.delta.checksummed import opened, sealed
 from kafkalike.delta.group_commit.group_appends import AtVersion, GroupedChange, OpenAppends
 from kafkalike.delta.group_commit.group_commit import GroupCommit
 from kafkalike.delta.log_cleaner import Helpers, LogCleaner
-from kafkalike.delta.row_table import MERGE_INTERVAL, RowTable
+from kafkalike.delta.row_table import MERGE_INTERVAL, MERGE_MS, RowTable
 from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
 from kafkalike.delta.table_state import TableState
 from kafkalike.delta.write_queue import WriteQueue
@@ -47,9 +48,6 @@ _log = logging.getLogger(__name__)
 
 MOST_STORED: Final = 1024 * 1024
 """Bytes of changes that wait in one file, about. A larger one only races."""
-
-MERGE_MS: Final = 10_000.0
-"""How long to try to put small files together beside the commits."""
 
 S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")
@@ -152,13 +150,13 @@ class ControlGroupCommit(Generic[S, R]):
         if isinstance(landed, Landed):
             if landed.version % MERGE_INTERVAL == 0:
                 # Beside the commits, which do not wait for it.
-                self.helpers.start(lambda: self._merge(landed))
+                self.helpers.start(self._merge)
             with table.mutex:
                 self._cleaner.after_commit(landed, table.state.table_id, table.state.index.paths)
         return landed
 
-    def _merge(self, landed: Landed) -> None:
-        merged = self.rows.merge_after(landed, Deadline(self.rows.clock, MERGE_MS))
+    def _merge(self) -> None:
+        merged = self.rows.merge_files(Deadline(self.rows.clock, MERGE_MS), lambda _: contextlib.nullcontext())
         if merged is not None:
             self.combined.led = max(self.combined.led, merged.version)
 
