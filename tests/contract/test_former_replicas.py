@@ -401,10 +401,10 @@ def test_a_root_that_refuses_removals_keeps_no_other_one_full(
     assert not cluster.replication.replicate().failed
     remove = LocalStorage.remove
 
-    def refused(self: LocalStorage, name: str) -> None:
+    def refused(self: LocalStorage, name: str, *, quietly: bool = False) -> None:
         if str(roots[0]) in self.uri and name.endswith(".parquet"):
             raise OSError(errno.EROFS, "Read-only file system")
-        remove(self, name)
+        remove(self, name, quietly=quietly)
 
     monkeypatch.setattr(LocalStorage, "remove", refused)
 
