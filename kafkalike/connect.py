@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
@@ -93,8 +92,7 @@ def _opened(
     bootstrap_servers: Address | None, storage_options: StorageOptionsLike | None, read_from: ReadFrom
 ) -> Cluster:
     found = _somewhere(bootstrap_servers, storage_options)
-    reading = getattr(found, "reading", None) if read_from != LEADER else None
-    return found if reading is None else cast("Cluster", reading(read_from))
+    return found if read_from == LEADER else found.reading(read_from)
 
 
 def _somewhere(bootstrap_servers: Address | None, storage_options: StorageOptionsLike | None) -> Cluster:
@@ -156,17 +154,8 @@ def check_there(cluster: Cluster) -> None:
     Raises:
         KafkaConnectionError: the root does not exist, or its tables are gone.
     """
-    if cluster.store.coordination.reach != "machine":
-        return
-    check = getattr(cluster, "check_there", None)
-    if check is not None:
-        # Of several roots one suffices.
-        check()
-        return
-    if not Path(cluster.root).is_dir():
-        raise KafkaConnectionError(f"the root {cluster.root} does not exist")
-    if cluster.metadata.state.seq and not is_root(cluster.root):
-        raise KafkaConnectionError(f"the tables of {cluster.root} are gone; is it still mounted?")
+    if cluster.store.coordination.reach == "machine":
+        cluster.check_there()
 
 
 def check_founded(cluster: Cluster) -> None:
@@ -237,10 +226,3 @@ def _split(item: object) -> list[str]:
     if not hasattr(item, "__fspath__") and not isinstance(item, str):
         raise KafkaConfigurationError(f"bootstrap_servers must be a path or URI, not {item!r}")
     return [part.strip() for part in str(item).split(",") if part.strip()]
-
-
-def is_root(folder: str | Path) -> bool:
-    """Whether a folder of this machine is the root of a cluster: its metadata are there."""
-    from kafkalike.delta.layout import CLUSTER_METADATA
-
-    return Path(folder, CLUSTER_METADATA, "_delta_log").is_dir()

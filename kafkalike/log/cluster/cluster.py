@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.delta.group_commit.group_appends import OpenTables
@@ -22,6 +23,7 @@ from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.errors import (
     KafkaConfigurationError,
+    KafkaConnectionError,
     KafkaError,
     KafkaStorageError,
     TopicAlreadyExistsError,
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.single_broker import Replication
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.transactions.transactions import Transactions
-    from kafkalike.model.brokers import AddRoot
+    from kafkalike.model.brokers import AddRoot, ReadFrom
     from kafkalike.model.config.server_config import ServerProperties
 
 LOCAL_TAIL_SECONDS: Final = 0.002
@@ -260,6 +262,22 @@ class Cluster:
             return bool(LogFiles.listed(self.store.at(CLUSTER_METADATA), since).commits)
         except OSError as cause:
             raise KafkaStorageError(f"{self.root} cannot be read: {cause}") from cause
+
+    def check_there(self) -> None:
+        """Refuse a folder that is not there: never made, or gone since the cluster was opened.
+
+        Raises:
+            KafkaConnectionError: it does not exist, or its tables are gone.
+        """
+        if not Path(self.root).is_dir():
+            raise KafkaConnectionError(f"the root {self.root} does not exist")
+        if self.metadata.state.seq and not is_root(self.root):
+            raise KafkaConnectionError(f"the tables of {self.root} are gone; is it still mounted?")
+
+    def reading(self, read_from: ReadFrom) -> Cluster:
+        """Return the same cluster for a client that says where data files are read: here at the one root there is."""
+        del read_from
+        return self
 
     def places(self) -> Sequence[Storage]:
         """The roots that answer, each for itself."""
@@ -546,6 +564,11 @@ class Cluster:
         log = self.log(name)
         log.refresh()
         return {p: sum(s.size_bytes for s in log.segments(p)) for p in log.info.partitions}
+
+
+def is_root(folder: str | Path) -> bool:
+    """Whether a folder of this machine is the root of a cluster: its metadata are there."""
+    return Path(folder, CLUSTER_METADATA, "_delta_log").is_dir()
 
 
 def spark_uri(uri: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pyspark.errors import AnalysisException, PySparkException
 
-from kafkalike.connect import is_root
+from kafkalike.log.cluster.cluster import is_root
 from kafkalike.spark.format.input_partitions import TYPES
 
 CONDITION: Final = "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"
