@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from kafkalike.log.transactions.effect_runner import HeldTransaction
-from kafkalike.log.transactions.open_transaction import OpenTransaction, Staged
+from kafkalike.log.transactions.session import SessionTransaction, Staged
 from kafkalike.model.transactions.transactional_id import StagedFile, TopicLife, TransactionAttempt
 from tests.tools.instructions import interrupted_at
 
@@ -22,8 +22,8 @@ LAST = 200
 def test_a_file_is_taken_over_or_is_not() -> None:
     outcomes: list[int] = []
     for instruction in range(LAST):
-        transaction = OpenTransaction(ATTEMPT, 0.0, HeldTransaction(attempt=ATTEMPT))
-        code = OpenTransaction.note.__code__
+        transaction = SessionTransaction(ATTEMPT, 0.0, HeldTransaction(attempt=ATTEMPT))
+        code = SessionTransaction.note.__code__
         came = interrupted_at([code], instruction, partial(transaction.note, TOPIC, 0, STAGED))
         parts = transaction.parts() if transaction.takes("batches", TOPIC) else ()
         assert all(part.files for part in parts), f"interrupted before instruction {instruction}"

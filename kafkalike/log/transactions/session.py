@@ -6,7 +6,9 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import (
     IllegalStateError,
@@ -17,22 +19,25 @@ from kafkalike.errors import (
     TransactionAbortableError,
 )
 from kafkalike.log.topic.record_rules import check_batch, codec_for
+from kafkalike.log.topic.staged_append import Loose
 from kafkalike.log.topic.transaction_append import DecidedRecords
 from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransaction
-from kafkalike.log.transactions.open_transaction import OpenTransaction, Staged, TransactionOutcome
 from kafkalike.log.transactions.transaction_files import TRIES, FilesToStage, Staging
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.model.transactions import transaction_protocol as protocol
-from kafkalike.model.transactions.group_claims import GroupOffsets
+from kafkalike.model.transactions.group_claims import GroupOffsets, Groups
 from kafkalike.model.transactions.roll_forward import finishing
 from kafkalike.model.transactions.rules import CommitRequest
 from kafkalike.model.transactions.transactional_id import (
     BATCHES,
+    CommittedTransaction,
+    StagedFile,
     TopicLife,
     TransactionalIdState,
     TransactionAttempt,
+    TransactionPart,
     WriteName,
 )
 
@@ -69,7 +74,7 @@ class TransactionSession:
         self._clock = clock
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._current: OpenTransaction | None = None
+        self._current: SessionTransaction | None = None
         self._settled = 0
         """Number of the last decision, which is in all topics."""
 
@@ -156,7 +161,7 @@ class TransactionSession:
                 return False
             return current.has(TopicLife(log.info.name, log.info.topic_id), once)
 
-    def _placed(self, number: int, log: TopicLog, layout: str) -> tuple[OpenTransaction, int]:
+    def _placed(self, number: int, log: TopicLog, layout: str) -> tuple[SessionTransaction, int]:
         """The transaction, and a number for its next file. Caller: holds the lock."""
         current = self._begun(number)
         topic = TopicLife(log.info.name, log.info.topic_id)
@@ -172,7 +177,7 @@ class TransactionSession:
         current.held.logs[topic.topic_id] = log
         return current, place
 
-    def _begun(self, number: int) -> OpenTransaction:
+    def _begun(self, number: int) -> SessionTransaction:
         """The transaction of a number, begun if it is the next one. Caller: holds the lock."""
         current = self._current
         if current is not None and current.attempt.number == number:
@@ -185,7 +190,7 @@ class TransactionSession:
         if number < 1 or (current is not None and number < current.attempt.number):
             raise IllegalStateError(f"transaction {number} of {self.transactional_id!r} is over")
         attempt = TransactionAttempt(self.producer_id, self.epoch, number)
-        begun = OpenTransaction(attempt, self._clock.monotonic(), HeldTransaction(attempt=attempt))
+        begun = SessionTransaction(attempt, self._clock.monotonic(), HeldTransaction(attempt=attempt))
         self._current = begun
         return begun
 
@@ -315,11 +320,11 @@ class TransactionSession:
         self._check_process()
         self._drive(deadline, HeldTransaction()).run(protocol.forgetting(self.transactional_id, self._settled))
 
-    def _held(self, current: OpenTransaction) -> HeldTransaction:
+    def _held(self, current: SessionTransaction) -> HeldTransaction:
         with self._lock:
             return current.holding()
 
-    def _check_in_time(self, current: OpenTransaction) -> None:
+    def _check_in_time(self, current: SessionTransaction) -> None:
         if current.maybe or (self._clock.monotonic() - current.began) * 1000 <= self._timeout_ms:
             return
         raise TransactionAbortableError(
@@ -332,3 +337,96 @@ class TransactionSession:
             raise ProducerFencedError(
                 f"{self.transactional_id!r}: this is a copy of its producer, made by a fork; init_transactions anew"
             )
+
+
+HELD_BYTES: Final = 16 * 1024 * 1024
+"""Staged bytes of a transaction that its producer also holds in memory, so that it need not read them again."""
+
+
+class TransactionOutcome(Enum):
+    """Where a transaction is."""
+
+    OPEN = "open"
+    DECIDED = "decided"
+    """Committed, and not known to be in all topics."""
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A file of a transaction."""
+
+    file: StagedFile
+    counts: Counter[int]
+    """Records by partition."""
+    once: str = ""
+    """See `TransactionSession.stage`."""
+
+
+@dataclass
+class SessionTransaction:
+    """A transaction of this session."""
+
+    attempt: TransactionAttempt
+    began: float
+    """By the monotonic clock, s."""
+    held: HeldTransaction
+    files: dict[TopicLife, dict[int, Staged]] = field(default_factory=dict)
+    """By topic and number, what is staged."""
+    layouts: dict[TopicLife, str] = field(default_factory=dict)
+    """How the files of a topic hold its records."""
+    others: list[str] = field(default_factory=list)
+    """Files that may be staged, which the decision does not name."""
+    next_file: int = 0
+    held_bytes: int = 0
+    maybe: bool = False
+    """Whether a decision was tried."""
+    outcome: TransactionOutcome = TransactionOutcome.OPEN
+    decision: tuple[Groups, CommittedTransaction] | None = None
+    places: Mapping[str, Appended] = field(default_factory=dict)
+
+    def parts(self) -> tuple[TransactionPart, ...]:
+        """What it brings into each topic."""
+        found = []
+        for topic, files in self.files.items():
+            counts: Counter[int] = Counter()
+            staged = [one for _, one in sorted(files.items())]
+            for one in staged:
+                counts.update(one.counts)
+            names = tuple(one.file for one in staged)
+            found.append(TransactionPart(topic=topic, counts=dict(counts), files=names, layout=self.layouts[topic]))
+        return tuple(found)
+
+    def takes(self, layout: str, topic: TopicLife) -> bool:
+        """Whether the topic's files may hold records like this: those of one topic all do it in one way."""
+        return self.layouts.setdefault(topic, layout) == layout
+
+    def has(self, topic: TopicLife, once: str) -> bool:
+        """Whether records of a name are staged for a topic; see `TransactionSession.stage`."""
+        return any(one.once == once for one in self.files.get(topic, {}).values())
+
+    def note(self, topic: TopicLife, place: int, staged: Staged, batch: Loose | None = None) -> None:
+        """Take over a file that is staged.
+
+        Args:
+            topic: whose records it has.
+            place: its number.
+            staged: the file; its name comes with it, so that an interrupt leaves both or none.
+            batch: what it holds, to be kept as long as there is room for it.
+        """
+        known = self.files.get(topic)
+        if known is None:
+            # In one step: a topic without a file would be a part that cannot be brought in.
+            self.files[topic] = {place: staged}
+        else:
+            known[place] = staged
+        size = staged.file.size
+        if batch is not None and self.held_bytes + size <= HELD_BYTES:
+            self.held_bytes += size
+            self.held.batches[staged.file.name] = batch
+
+    def holding(self) -> HeldTransaction:
+        """What its producer has in hand, with the names of all files that may be staged."""
+        self.held.names = [one.file.name for files in self.files.values() for one in files.values()] + self.others
+        return self.held
