@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from kafkalike.connect import connect
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.config.storage_options import StorageOptionsLike
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.registration_rules import check_subject
 from kafkalike.model.schemas.registry_state import RegistryState
@@ -27,7 +26,7 @@ class Registry(RegistryClient):
     schema is compatible stands inside it: of two that exclude each other one is refused.
 
     Args:
-        cluster: an opened cluster, or what `bootstrap_servers` may be: a root, a URI, None for the environment's.
+        bootstrap_servers: a root, a URI, an opened cluster; None for the environment's; see `connect`.
         storage_options: of an object store; see `connect`.
         timeout_ms: how long a change tries to get past others.
         clock: time of the rows.
@@ -38,13 +37,13 @@ class Registry(RegistryClient):
 
     def __init__(
         self,
-        cluster: Any = None,  # noqa: ANN401 - see `connect`
+        bootstrap_servers: Address | None = None,
         *,
         storage_options: StorageOptionsLike | None = None,
         timeout_ms: float | None = 60_000,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.cluster = connect(cluster, storage_options)
+        self.cluster = connect(bootstrap_servers, storage_options)
         service = RegistryService(self.cluster, timeout_ms=timeout_ms, clock=clock)
         super().__init__(service, {"url": f"kafkalike:{self.cluster.root}"})
         self._repository = service.repository

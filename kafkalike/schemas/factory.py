@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kafkalike.errors import KafkaConfigurationError
-from kafkalike.model.config.storage_options import StorageOptionsLike
+from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.schemas.registry_client import RegistryClient
 
 OWN: Final = "kafkalike:"
@@ -17,19 +17,19 @@ _PREFIXES: Final = ("schema.registry.",)
 
 def open_registry(
     url: str | Mapping[str, Any],
-    cluster: Any = None,  # noqa: ANN401 - see `connect`
+    bootstrap_servers: Address | None = None,
     *,
     storage_options: StorageOptionsLike | None = None,
 ) -> RegistryClient:
     """The registry that a setting names.
 
     Args:
-        url: `kafkalike:` for the one of `cluster`; `kafkalike:` and a root for that root's, or the root alone; `http://`
-            or `https://` for a service. Or a mapping with `url` and, for a service, Confluent's names:
+        url: `kafkalike:` for the one of `bootstrap_servers`; `kafkalike:` and a root for that root's, or the root
+            alone; `http://` or `https://` for a service. Or a mapping with `url` and, for a service, Confluent's names:
             `basic.auth.user.info` (`user:password`), `bearer.auth.token`, `ssl.ca.location`,
             `ssl.certificate.location`, `ssl.key.location`, `timeout` (seconds), `max.retries`. They may begin with
             `schema.registry.`.
-        cluster: an opened cluster or a root, for `kafkalike:`.
+        bootstrap_servers: an opened cluster or a root, for `kafkalike:`.
         storage_options: of that root, where it is an object store.
 
     Raises:
@@ -48,7 +48,7 @@ def open_registry(
     from kafkalike.schemas.cluster_registry import Registry
 
     root = address.removeprefix(OWN)
-    return Registry(root or cluster, storage_options=storage_options)
+    return Registry(root or bootstrap_servers, storage_options=storage_options)
 
 
 def _name(key: str) -> str:

@@ -3,6 +3,7 @@
 from typing import Any, assert_type
 
 import kafkalike
+import kafkalike.spark as ks
 from kafkalike import (
     ConsumerSettings,
     KafkaAdminClient,
@@ -50,3 +51,14 @@ def results_have_types(producer: KafkaProducer, consumer: KafkaConsumer, admin: 
     for records in consumer.poll(100).values():
         for record in records:
             assert_type(record.offset, int)
+
+
+def options_of_spark_have_names_and_types(frame: Any) -> None:
+    """What belongs together is an object; words of other releases are found."""
+    assert_type(ks.write(frame, "orders", "./root", schemas="avro"), ks.Written)
+    ks.write(frame, "orders", "./root", producer_options=ks.ProducerOptions(compression_type="zstd"))
+    ks.write(frame, "orders", schemas=7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ks.write(frame, "orders", compression_type="zstd")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    ks.ProducerOptions(compresion_type="zstd")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    ks.QueryOptions(query_name=7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ks.read(frame.sparkSession, "orders", as_of=1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

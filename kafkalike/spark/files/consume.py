@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -92,8 +92,8 @@ def consume(
         NonEmptyGroupError: the group has live members; nothing was read.
         CommitFailedError: the run was taken for dead; the rows are written, the offsets are not.
     """
-    cluster: Any = connect(bootstrap_servers)
-    log: TopicLog = cluster.log(topic)
+    cluster = connect(bootstrap_servers)
+    log = cluster.log(topic)
     how = Decoding() if decoding is None else decoding
     letters = errors if errors is not None and errors.tolerant else None
     if letters is not None and group is None and letters.letters_of(topic) is not None:
@@ -193,7 +193,7 @@ def _copy(  # noqa: PLR0917
     log: TopicLog,
     ranges: Mapping[int, range],
     target: FileTarget,
-    cluster: Any,  # noqa: ANN401
+    cluster: Cluster,
     decoding: Decoding,
     at: Snapshot | None,
     letters: DeadLetterSettings | None,

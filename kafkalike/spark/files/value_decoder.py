@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -19,6 +19,9 @@ from kafkalike.spark.sql.value_views import decoded_values
 from kafkalike.spark.typed.decode import from_topic
 from kafkalike.spark.typed.reader_schema import Part, open_with_registry
 from kafkalike.spark.typed.typed_views import Typed, typed_columns
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
 
 VALUE_FORMATS: Final = ("string", "json", "binary", "avro", "protobuf", "json-schema")
 KEY_FORMATS: Final = ("string", "avro", "protobuf", "json-schema")
@@ -49,7 +52,7 @@ class Decoding:
     """Where schemas are; None for the cluster's own registry."""
 
 
-def decode_rows(frame: DataFrame, decoding: Decoding, topic: str, cluster: Any) -> DataFrame:  # noqa: ANN401
+def decode_rows(frame: DataFrame, decoding: Decoding, topic: str, cluster: Cluster) -> DataFrame:
     """Make records rows that files and tables can hold.
 
     Args:
@@ -86,7 +89,7 @@ def decode_rows_and_letters(  # noqa: PLR0917 - see `decode_rows`
     frame: DataFrame,
     decoding: Decoding,
     topic: str,
-    cluster: Any,  # noqa: ANN401
+    cluster: Cluster,
     settings: DeadLetterSettings,
     connector: str,
 ) -> tuple[DataFrame, DataFrame | None]:
@@ -122,7 +125,7 @@ def decode_rows_and_letters(  # noqa: PLR0917 - see `decode_rows`
     return made, letters
 
 
-def _with_errors(frame: DataFrame, decoding: Decoding, topic: str, cluster: Any) -> DataFrame:  # noqa: ANN401
+def _with_errors(frame: DataFrame, decoding: Decoding, topic: str, cluster: Cluster) -> DataFrame:
     """Records with what is wrong with them; the value is one column, and the key bytes unless it has a schema."""
     if decoding.value_format in TYPED:
         how = Typed(
@@ -145,7 +148,7 @@ def _with_errors(frame: DataFrame, decoding: Decoding, topic: str, cluster: Any)
     )
 
 
-def _typed(part: Part, form: str, *, topic: str, cluster: Any, decoding: Decoding) -> Column:  # noqa: ANN401
+def _typed(part: Part, form: str, *, topic: str, cluster: Cluster, decoding: Decoding) -> Column:
     return from_topic(
         part,
         topic,

@@ -12,7 +12,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.maintenance.verify.untouched_log import check_readable, is_young
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
-from kafkalike.spark.call_options import ReaderSchemaOptions
+from kafkalike.spark.call_options import ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.format.format import FORMAT, register_format
 from kafkalike.spark.jvm.spark_session import tell_hadoop
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
@@ -33,7 +33,7 @@ def read_stream(
     *,
     format: str | None = None,  # noqa: A002 - the word of readers and writers
     key_format: str | None = None,
-    schema: object = None,
+    schema: SchemaChoice | None = None,
     value_column: str | None = None,
     engine: str = "kafkalike",
     starting_offsets: str | None = None,

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.topic_sql import plain_name
-from kafkalike.spark.call_options import AsOf, ReaderSchemaOptions
+from kafkalike.spark.call_options import AsOf, ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.reads.frames import read
 from kafkalike.spark.sql_text import check_free, make_marked
 from kafkalike.spark.typed.reader_schema import FORMATS as TYPED
@@ -39,7 +39,7 @@ def create_view(
     format: str | None = None,  # noqa: A002 - the word of readers and writers
     name: str | None = None,
     value_format: str = "json",
-    schema: object = None,
+    schema: SchemaChoice | StructType | None = None,
     options: Mapping[str, str] | None = None,
     key_format: str = "string",
     value_column: str | None = None,

@@ -16,7 +16,7 @@ from kafkalike.errors import IllegalArgumentError, SerializationError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
 from kafkalike.schemas.arrow.reader_factory import DEPTH, reader_of
-from kafkalike.spark.call_options import ReaderSchemaOptions
+from kafkalike.spark.call_options import ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.typed.arrow_udf import over_arrays, spark_type, to_storable
 from kafkalike.spark.typed.reader_schema import (
     Part,
@@ -115,7 +115,7 @@ def from_topic(
     part: Part = "value",
     format: str | None = None,  # noqa: A002 - the word of readers and writers
     subject: str | None = None,
-    schema: object = None,
+    schema: SchemaChoice | None = None,
     on_error: str = "null",
     schema_options: ReaderSchemaOptions | None = None,
     storage_options: StorageOptionsLike | None = None,

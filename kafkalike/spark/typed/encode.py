@@ -22,7 +22,7 @@ from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
 from kafkalike.schemas.arrow.derived_schema import derive_schema
 from kafkalike.schemas.arrow.reader_factory import DEPTH
 from kafkalike.schemas.picklable_registry import SentSchemas, Where
-from kafkalike.spark.call_options import RecordSchemas
+from kafkalike.spark.call_options import RecordSchemas, SchemaChoice
 from kafkalike.spark.typed.arrow_udf import over_arrays
 from kafkalike.spark.typed.reader_schema import FORMATS, NO_SUBJECT, Part, open_with_registry, schema_of, subject_of
 
@@ -99,7 +99,7 @@ def to_topic(
     *,
     part: Part = "value",
     subject: str | None = None,
-    schema: object = LATEST,
+    schema: SchemaChoice = LATEST,
     register: bool = True,
     message: str | None = None,
     registry: str | Mapping[str, str] | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from kafkalike.connect import connect_delta
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
@@ -13,6 +13,7 @@ from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.confluent_types import body_of, read_value
 from kafkalike.schemas.factory import OWN
 from kafkalike.schemas.picklable_registry import SentSchemas, Where
+from kafkalike.spark.call_options import RegistryAddress
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -26,7 +27,7 @@ FORMATS: Final[Mapping[str, SchemaType]] = {"avro": "AVRO", "protobuf": "PROTOBU
 NO_SUBJECT: Final = 40401
 
 
-def registry_place(cluster: Cluster, registry: str | Mapping[str, str] | None) -> Where:
+def registry_place(cluster: Cluster, registry: RegistryAddress | None) -> Where:
     """The registry of a cluster, or another one.
 
     Args:
@@ -105,7 +106,7 @@ def reading_of(where: Where, subject: str, kind: str | None = None, schema: Sche
 def open_with_registry(
     bootstrap_servers: Address | None,
     storage_options: StorageOptionsLike | None,
-    registry: Any,  # noqa: ANN401 - a registry of Confluent's or ours
+    registry: RegistryAddress | None,
 ) -> tuple[Cluster, Where]:
     """The cluster and the registry that a user named."""
     cluster = connect_delta(bootstrap_servers, storage_options)
