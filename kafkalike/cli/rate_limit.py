@@ -1,8 +1,8 @@
-"""Pace: a rate in; waits between sends that keep it, out."""
+"""RateLimit: waits between sends that keep a rate."""
 
 from __future__ import annotations
 
-from kafkalike.model.clock import Clock
+from kafkalike.model.clock import MonotonicClock
 
 
 class RateLimit:
@@ -13,7 +13,7 @@ class RateLimit:
         per_second: records per second; 0 or less is no limit.
     """
 
-    def __init__(self, clock: Clock, per_second: float) -> None:
+    def __init__(self, clock: MonotonicClock, per_second: float) -> None:
         self._clock = clock
         self._per_second = per_second
         self._start = clock.monotonic()

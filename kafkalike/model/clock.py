@@ -1,6 +1,9 @@
 """Clock: the only place that asks the machine for the time or sleeps.
 
-Everything that depends on time takes a `Clock`, so a test can hand in one that it turns by hand.
+Everything that depends on time takes a clock, so a test can hand in one that it turns by hand. Timestamps, which other
+processes read, come from a `WallClock`; waits and deadlines, which a jump of the wall clock must not change, come from
+a `MonotonicClock`. A `Clock` is both. `SYSTEM_CLOCK` is asked directly only for facts of this machine: how long a call
+of the storage took, and how old a look at it is. Such a time is never compared with one of a clock that was handed in.
 """
 
 from __future__ import annotations
@@ -19,12 +22,16 @@ RETRY_BACKOFF_SECONDS: Final = 0.1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Clock(Protocol):
-    """Wall time in milliseconds, monotonic time in seconds, and sleep."""
+class WallClock(Protocol):
+    """Time for timestamps. It may jump, and differs between machines."""
 
     def now_ms(self) -> int:
-        """Wall-clock time: milliseconds since 1970-01-01 UTC."""
+        """Return milliseconds since 1970-01-01 UTC."""
         ...
+
+
+class MonotonicClock(Protocol):
+    """Time for waits and deadlines of one process."""
 
     def monotonic(self) -> float:
         """Seconds on a clock that never goes back; only differences mean something.
@@ -36,6 +43,10 @@ class Clock(Protocol):
     def sleep(self, seconds: float) -> None:
         """Wait this many seconds."""
         ...
+
+
+class Clock(WallClock, MonotonicClock, Protocol):
+    """Time for timestamps, waits and deadlines."""
 
 
 def _through_suspend() -> Callable[[], float]:
@@ -83,7 +94,7 @@ class Deadline:
 
     __slots__ = ("_clock", "_end")
 
-    def __init__(self, clock: Clock, timeout_ms: float | None) -> None:
+    def __init__(self, clock: MonotonicClock, timeout_ms: float | None) -> None:
         self._clock = clock
         self._end = None if timeout_ms is None else clock.monotonic() + timeout_ms / 1000
 

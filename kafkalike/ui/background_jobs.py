@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kafkalike.model.clock import Clock
+from kafkalike.model.clock import WallClock
 
 KEPT: Final = 20
 """Jobs that are remembered; the oldest ended one goes first."""
@@ -55,7 +55,7 @@ class BackgroundJobs:
         clock: time.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: WallClock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._jobs: OrderedDict[str, BackgroundJob] = OrderedDict()

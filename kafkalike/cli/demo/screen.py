@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.clock import Clock
+from kafkalike.model.clock import MonotonicClock
 from kafkalike.model.config.storage_options import StorageOptionsLike
 
 INDENT: Final = 5
@@ -32,7 +32,7 @@ class Screen:
         steps: how many steps there will be.
     """
 
-    def __init__(self, console: Console, clock: Clock, steps: int) -> None:
+    def __init__(self, console: Console, clock: MonotonicClock, steps: int) -> None:
         self._console = console
         self._clock = clock
         self._steps = steps

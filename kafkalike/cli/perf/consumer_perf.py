@@ -26,7 +26,7 @@ from kafkalike.cli.options import (
 )
 from kafkalike.cli.perf.perf_stats import MEGABYTE, print_metrics
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
-from kafkalike.model.clock import Clock
+from kafkalike.model.clock import WallClock
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
 
 POLL_MS: Final = 100
@@ -128,7 +128,7 @@ def _settings(options: ConsumerPerfOptions) -> dict[str, Any]:
 class JoinTime(ConsumerRebalanceListener):
     """A rebalance listener that adds up how long the consumer was without partitions."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: WallClock) -> None:
         self.total_ms = 0
         self._clock = clock
         self._since = clock.now_ms()

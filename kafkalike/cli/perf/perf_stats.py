@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from kafkalike.model.clock import Clock
+from kafkalike.model.clock import MonotonicClock
 
 MEGABYTE: Final = 1024 * 1024
 PERCENTILES: Final = (0.5, 0.95, 0.99, 0.999)
@@ -46,7 +46,9 @@ class SendStats:
         warmup: first records that the second summary leaves out; 0 makes one summary.
     """
 
-    def __init__(self, clock: Clock, interval_ms: int, print_line: Callable[[str], object], *, warmup: int = 0) -> None:
+    def __init__(
+        self, clock: MonotonicClock, interval_ms: int, print_line: Callable[[str], object], *, warmup: int = 0
+    ) -> None:
         self._clock = clock
         self._interval = interval_ms / 1000
         self._print = print_line

@@ -25,7 +25,7 @@ from kafkalike.cli.options import (
 )
 from kafkalike.cli.perf.perf_stats import SendStats, print_metrics
 from kafkalike.cli.rate_limit import RateLimit
-from kafkalike.model.clock import Clock
+from kafkalike.model.clock import MonotonicClock
 
 if TYPE_CHECKING:
     from kafkalike.producer import KafkaProducer
@@ -142,7 +142,7 @@ class Spans:
         duration_ms: how long each is, ms; None sends without transactions.
     """
 
-    def __init__(self, clock: Clock, duration_ms: int | None) -> None:
+    def __init__(self, clock: MonotonicClock, duration_ms: int | None) -> None:
         self._clock = clock
         self._duration_ms = duration_ms
         self._began: float | None = None

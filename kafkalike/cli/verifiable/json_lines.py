@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from kafkalike.model.clock import Clock
+from kafkalike.model.clock import WallClock
 
 
 class JsonEvents:
@@ -18,7 +18,7 @@ class JsonEvents:
         clock: where `timestamp` (ms) comes from.
     """
 
-    def __init__(self, out: BinaryIO, clock: Clock) -> None:
+    def __init__(self, out: BinaryIO, clock: WallClock) -> None:
         self._out = out
         self._clock = clock
         self._lock = threading.Lock()
