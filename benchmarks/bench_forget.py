@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkalike import ForgetReport, KafkaProducer, forget, fork, undo
+from kafkalike import ForgetOptions, ForgetReport, KafkaProducer, forget, fork, undo
 from kafkalike.connect import connect, connect_delta
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.verify.certificate_check import check_certificate
@@ -69,10 +69,10 @@ def main() -> None:
     print(f"{ROWS:,} records, {whole:,} bytes, {files} files")
     questions: dict[str, dict[str, Any]] = {
         "dry run, 1 key": {"keys": key(4711)},
-        "dry run, 1 key, all partitions": {"keys": key(4711), "all_partitions": True},
-        "1 key": {"keys": key(4711), "execute": True},
-        "1 key, all partitions": {"keys": key(4711), "execute": True, "all_partitions": True},
-        "1,000 keys": {"keys": [key(number * 7) for number in range(1000)], "execute": True},
+        "dry run, 1 key, all partitions": {"keys": key(4711), "options": ForgetOptions(all_partitions=True)},
+        "1 key": {"keys": key(4711), "dry_run": False},
+        "1 key, all partitions": {"keys": key(4711), "dry_run": False, "options": ForgetOptions(all_partitions=True)},
+        "1,000 keys": {"keys": [key(number * 7) for number in range(1000)], "dry_run": False},
         "dry run, 1,000 keys": {"keys": [key(number * 7) for number in range(1000)]},
     }
     for what, options in questions.items():

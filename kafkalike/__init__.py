@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kafkalike.log.snapshots import TopicSnapshot as TopicSnapshot
     from kafkalike.maintenance.correction_report import ForgetReport as ForgetReport
     from kafkalike.maintenance.correction_report import UndoReport as UndoReport
+    from kafkalike.maintenance.forget import ForgetOptions as ForgetOptions
     from kafkalike.maintenance.forget import forget as forget
     from kafkalike.maintenance.fork import Forked as Forked
     from kafkalike.maintenance.fork import fork as fork
@@ -84,6 +85,7 @@ _HOME = {
     "Serializer": "kafkalike.schemas.serialization",
     "Transaction": "kafkalike.producer",
     "transaction": "kafkalike.producer",
+    "ForgetOptions": "kafkalike.maintenance.forget",
     "ForgetReport": "kafkalike.maintenance.correction_report",
     "Forked": "kafkalike.maintenance.fork",
     "UndoReport": "kafkalike.maintenance.correction_report",

@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.topic_lineage import Relatives, relatives_of
@@ -35,19 +35,40 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetOptions:
+    """How far a run that forgets keys goes, and what it waits for."""
+
+    all_partitions: bool = False
+    """Look at all partitions. By default only at those that murmur2 names, now and for the numbers of partitions that
+    the cluster's metadata still name; a record that was sent to a partition of its sender's choice, or by another
+    partitioner, may be elsewhere."""
+    tombstone: bool = False
+    """Write a record with the key and without value first, to each partition where a key is found, so that readers
+    forget it too. It has the key, and stays until compaction or another run takes it."""
+    dead_letters: Iterable[str] | None = None
+    """Dead-letter topics to look at as well, for letters of the topic; None for `<topic>.dlq`, if there is one."""
+    now: bool = False
+    """Remove the files at once. Our own readers go on; queries of other engines that began before may fail."""
+    certificate: str | os.PathLike[str] | None = None
+    """A file for the certificate, outside of the root; written on the way. One that an unfinished run with the same
+    keys has left is gone on with."""
+    wait_ms: float = 0
+    """Wait so long, ms, for transactions with records for the topics that are open when the run begins, so that what
+    they commit goes too; where one goes on, nothing is done. By default they are only named."""
+
+
+DEFAULT_OPTIONS: Final = ForgetOptions()
+
+
 def forget(
     topic: str,
     bootstrap_servers: Address | None = None,
     *,
     keys: bytes | str | Iterable[bytes | str],
     dry_run: bool = True,
-    all_partitions: bool = False,
-    tombstone: bool = False,
-    dead_letters: Iterable[str] | None = None,
+    options: ForgetOptions = DEFAULT_OPTIONS,
     reason: str = "",
-    now: bool = False,
-    certificate: str | os.PathLike[str] | None = None,
-    wait_ms: float = 0,
     timeout_ms: float | None = None,
     spark: SparkSession | None = None,
     storage_options: StorageOptionsLike | None = None,
@@ -66,19 +87,8 @@ def forget(
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         keys: one key or several, as bytes or text, whose UTF-8 is taken.
         dry_run: only say what would go; on by default, as what goes cannot be brought back.
-        all_partitions: look at all partitions. By default only at those that murmur2 names, now and for the numbers of
-            partitions that the cluster's metadata still name; a record that was sent to a partition of its sender's
-            choice, or by another partitioner, may be elsewhere.
-        tombstone: write a record with the key and without value first, to each partition where a key is found, so that
-            readers forget it too. It has the key, and stays until compaction or another run takes it.
-        dead_letters: dead-letter topics to look at as well, for letters of this topic. None for `<topic>.dlq`, if there
-            is one.
+        options: how far the run goes, and what it waits for.
         reason: why, for the table's history.
-        now: remove the files at once. Our own readers go on; queries of other engines that began before may fail.
-        certificate: a file for the certificate, outside of the root; written on the way. One that an unfinished run
-            with the same keys has left is gone on with.
-        wait_ms: wait so long, ms, for transactions with records for the topics that are open when the run begins, so
-            that what they commit goes too; where one goes on, nothing is done. By default they are only named.
         timeout_ms: begin nothing new after so long, ms; None goes on to the end.
         spark: files are read and written in tasks of this session; None does it here.
         storage_options: who asks an object store; see `kafkalike.connect.connect`.
@@ -103,29 +113,29 @@ def forget(
     wanted = _checked(keys)
     cluster = opened(bootstrap_servers, storage_options, writes=not dry_run)
     known = cluster.topics()
-    names = [check_topic_name(topic), *_letter_topics(topic, known, dead_letters)]
+    names = [check_topic_name(topic), *_letter_topics(topic, known, options.dead_letters)]
     for name in names:
         if name not in known:
             raise UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
     if not dry_run:
         check_in_sync(cluster, names)
-    if wait_ms and not dry_run:
-        wait_for_open(cluster, names, Deadline(clock, wait_ms), clock)
+    if options.wait_ms and not dry_run:
+        wait_for_open(cluster, names, Deadline(clock, options.wait_ms), clock)
     paper = (
-        open_certificate_file(cluster, certificate, keys=wanted, topic=topic, reason=reason, clock=clock)
+        open_certificate_file(cluster, options.certificate, keys=wanted, topic=topic, reason=reason, clock=clock)
         if not dry_run
         else None
     )
     run = _Run(
         cluster=cluster,
-        choice=KeySelection(keys=wanted, source=topic, all_partitions=all_partitions),
-        tombstone=tombstone,
+        choice=KeySelection(keys=wanted, source=topic, all_partitions=options.all_partitions),
+        tombstone=options.tombstone,
         paper=paper,
         id=uuid.uuid4().hex if paper is None else paper.certificate.run,
         budget=Deadline(clock, timeout_ms),
         spark=spark,
         reason=reason,
-        now=now,
+        now=options.now,
     )
     return run.go(names)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike import forget, fork
+from kafkalike import ForgetOptions, forget, fork
 from kafkalike.cli import main
 from kafkalike.delta.actions import log_name
 from kafkalike.errors import IllegalArgumentError
@@ -60,7 +60,7 @@ def test_a_fork_of_a_fork_that_was_deleted_is_named(root: str, log: TopicLog) ->
     fork("between", "last", root)
     open_cluster(root).delete_topic("between")
 
-    report = forget("t", root, keys=KEY, dry_run=False, now=True)
+    report = forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
     assert report.copies == ("last",)
     assert "key-not-gone" in findings(root, report.certificate, KEY)
@@ -72,9 +72,9 @@ def test_a_run_in_a_fork_names_its_origin_and_what_else_comes_from_there(root: s
     fork("t", "new", root)
     fork("t", "other", root)
     fork("other", "last", root)
-    forget("other", root, keys=KEY, dry_run=False, now=True)
+    forget("other", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
-    report = forget("new", root, keys=KEY, dry_run=False, now=True)
+    report = forget("new", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
     assert (report.copies, report.origins) == ((), ("last", "other", "t"))
     assert report.held == {"t": report.records, "last": report.records, "other": 0}
@@ -83,7 +83,7 @@ def test_a_run_in_a_fork_names_its_origin_and_what_else_comes_from_there(root: s
     assert (again.origins, again.held) == (report.origins, report.held)
     assert findings(root, report.certificate, KEY) == {"file-not-gone", "key-not-gone"}
     for name in ("t", "last"):
-        forget(name, root, keys=KEY, dry_run=False, now=True)
+        forget(name, root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
     assert findings(root, report.certificate, KEY) == set()
 
 
@@ -113,7 +113,7 @@ def test_a_relative_that_cannot_be_read_is_named_and_the_run_is_finished(root: s
     for path in Path(root, "new").glob("partition=*/*.parquet"):
         path.unlink()
 
-    report = forget("t", root, keys=KEY, dry_run=False, now=True)
+    report = forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
     assert (report.copies, report.held) == (("new",), {"new": None})
     assert report.certificate is not None
@@ -133,7 +133,7 @@ def test_a_fork_that_is_made_while_a_run_begins_is_named(
             yield
 
     monkeypatch.setattr(forgetting, "without_maintenance", after_a_fork)
-    report = forget("t", root, keys=KEY, dry_run=False, now=True)
+    report = forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
     assert report.copies == ("copy",)
     assert "file-not-gone" in findings(root, report.certificate)
@@ -163,7 +163,7 @@ def test_files_that_were_merged_before_go_at_once_too(root: str, log: TopicLog) 
     upkeep(root)
     before = all_records(root)
 
-    report = forget("t", root, keys=KEY, dry_run=False, now=True)
+    report = forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
     assert (report.records, report.files_removed) == (4, 5)
     assert findings(root, report.certificate, KEY) == set()
@@ -176,7 +176,7 @@ def test_what_a_killed_writer_has_left_is_waited_for(root: str, log: TopicLog) -
     (path, *_) = [segment.path for segment in log.segments(0)]
     Path(root, "t", f"{path[:-8]}-left.parquet").write_bytes(Path(root, "t", path).read_bytes())
 
-    report = forget("t", root, keys=KEY, dry_run=False, now=True)
+    report = forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
     assert report.gone_after_ms >= NOW + ORPHAN_MS
     assert findings(root, report.certificate, KEY) == {"key-not-gone"}
@@ -187,7 +187,7 @@ def test_what_a_repair_has_put_aside_is_searched(root: str, log: TopicLog) -> No
     Path(root, "t", log_name(log.version)).write_bytes(b"")
     main(["verify", "--repair", "--execute", "--bootstrap-server", root])
 
-    report = forget("t", root, keys=KEY, dry_run=False, now=True)
+    report = forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
     assert report.records == 3
     assert findings(root, report.certificate, KEY) == {"key-not-gone"}
@@ -205,12 +205,12 @@ def test_two_runs_do_not_write_one_certificate(
 
     def second_first(self: Any, names: Any) -> Any:
         monkeypatch.setattr(forgetting._Run, "go", go)
-        forget("t", root, keys=KEY, dry_run=False, certificate=paper)
+        forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(certificate=paper))
         return go(self, names)
 
     monkeypatch.setattr(forgetting._Run, "go", second_first)
     with pytest.raises(IllegalArgumentError, match="another run writes to the certificate"):
-        forget("t", root, keys=KEY, dry_run=False, certificate=paper)
+        forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(certificate=paper))
 
     certificate = parse_certificate(paper.read_text())
     assert [topic.records for topic in certificate.topics] == [4]
@@ -225,6 +225,6 @@ def test_a_certificate_that_cannot_be_written_or_read_is_refused_first(
 
     for name in (".", "nowhere/c.json", "bytes.json"):
         with pytest.raises(IllegalArgumentError, match="certificate"):
-            forget("t", root, keys=KEY, dry_run=False, certificate=tmp_path / name)
+            forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(certificate=tmp_path / name))
     log.refresh()
     assert log.version == before

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike import forget, fork, undo
+from kafkalike import ForgetOptions, forget, fork, undo
 from kafkalike.errors import BrokerNotAvailableError, KafkaStorageError
 from kafkalike.maintenance.verify.certificate_check import check_certificate
 from kafkalike.maintenance.verify.key_traces import _Search
@@ -69,7 +69,7 @@ def held_records(roots: list[Path], topic: str = "t") -> list[tuple[int, bytes |
 
 
 def test_forgotten_records_are_on_no_root(roots: list[Path], named: list[str]) -> None:
-    report = forget("t", named, keys=KEY, dry_run=False, now=True)
+    report = forget("t", named, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
     assert keys(roots) == [b"a", b"a"]
     assert kinds(roots, report.certificate) == []
@@ -91,14 +91,14 @@ def test_nothing_is_forgotten_while_a_root_is_away_that_would_keep_it(roots: lis
     assert forget("t", named, keys=KEY).records == 2
     assert not opened(roots).replication.replicate().failed
 
-    report = forget("t", named, keys=KEY, dry_run=False, now=True)
+    report = forget("t", named, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
     assert report.records == 2
     assert kinds(roots, report.certificate) == []
 
 
 def test_a_certificate_says_which_root_was_not_looked_at(roots: list[Path], named: list[str]) -> None:
-    report = forget("t", named, keys=KEY, dry_run=False, now=True)
+    report = forget("t", named, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
     away(roots[1])
 
     (said,) = kinds(roots, report.certificate)
@@ -107,7 +107,7 @@ def test_a_certificate_says_which_root_was_not_looked_at(roots: list[Path], name
 
 
 def test_a_certificate_holds_when_the_cluster_has_got_another_root(roots: list[Path], named: list[str]) -> None:
-    report = forget("t", named, keys=KEY, dry_run=False, now=True)
+    report = forget("t", named, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
     opened(roots).replication.add_broker(str(roots[0].parent / "4"))
 
     assert kinds(roots, report.certificate) == []
@@ -164,7 +164,7 @@ def one(key: bytes) -> RecordBatch:
 @pytest.fixture
 def strayed(roots: list[Path], named: list[str]) -> Certificate:
     """A certificate, and a file with the key that has found its way to the third root since."""
-    certificate = forget("t", named, keys=KEY, dry_run=False, now=True).certificate
+    certificate = forget("t", named, keys=KEY, dry_run=False, options=ForgetOptions(now=True)).certificate
     assert certificate is not None
     cluster = opened(roots)
     cluster.create_topic("u", 1, {})

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalike import ForgetReport, KafkaConsumer, KafkaProducer, TopicPartition, forget, fork
+from kafkalike import ForgetOptions, ForgetReport, KafkaConsumer, KafkaProducer, TopicPartition, forget, fork
 from kafkalike.admin.cluster_mirror import Mirror
 from kafkalike.errors import (
     CorruptRecordError,
@@ -146,7 +146,7 @@ def test_a_record_in_a_partition_of_its_senders_choice_is_found_where_all_are_lo
     log.append(made)
 
     named = forget("t", root, keys=KEY, dry_run=False)
-    everywhere = forget("t", root, keys=KEY, dry_run=False, all_partitions=True)
+    everywhere = forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(all_partitions=True))
 
     assert (named.records, named.not_looked_at != ()) == (4, True)
     assert [(part.partition, part.records) for part in everywhere.parts] == [(other, 1)]
@@ -189,7 +189,7 @@ def test_any_records_of_any_keys_go_as_the_rule_says(
     before = rows(log)
     takings = {p: Taking(below=log.log_end(p), keys=frozenset(chosen)) for p in range(2)}
 
-    forget("t", root, keys=chosen, dry_run=False, all_partitions=True)
+    forget("t", root, keys=chosen, dry_run=False, options=ForgetOptions(all_partitions=True))
 
     assert rows(log) == {at: row for at, row in before.items() if not takings[at[0]].takes(at[1], row[0])}
     assert errors_of(root) == []
@@ -270,7 +270,7 @@ def test_a_consumer_in_the_middle_and_its_group_go_on(root: str) -> None:
     with KafkaConsumer("t", bootstrap_servers=root, group_id="g", auto_offset_reset="earliest") as consumer:
         first = consumer.poll(timeout_ms=5000, max_records=3)[TopicPartition("t", 0)]
 
-        forget("t", root, keys=KEY, dry_run=False, now=True)
+        forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
         rest: list[Any] = []
         while consumer.position(TopicPartition("t", 0)) < 20:
@@ -369,9 +369,9 @@ def test_a_compacted_topic_forgets_and_goes_on_compacting(root: str) -> None:
 def test_a_tombstone_tells_readers_and_is_written_once(root: str) -> None:
     log = filled(root, 1)
 
-    planned = forget("t", root, keys=[KEY, b"missing"], tombstone=True)
-    first = forget("t", root, keys=[KEY, b"missing"], tombstone=True, dry_run=False)
-    again = forget("t", root, keys=[KEY, b"missing"], tombstone=True, dry_run=False)
+    planned = forget("t", root, keys=[KEY, b"missing"], options=ForgetOptions(tombstone=True))
+    first = forget("t", root, keys=[KEY, b"missing"], options=ForgetOptions(tombstone=True), dry_run=False)
+    again = forget("t", root, keys=[KEY, b"missing"], options=ForgetOptions(tombstone=True), dry_run=False)
 
     told = {at: row[1] for at, row in rows(log).items() if row[0] == KEY}
     assert told == {(0, 20): None}
@@ -430,7 +430,7 @@ def test_no_byte_of_the_key_is_left_below_the_root_when_the_delay_is_over(root: 
         log.append(made, codec=codec)
     paper = tmp_path / "certificate.json"
 
-    report = forget("t", root, keys=key, dry_run=False, certificate=paper)
+    report = forget("t", root, keys=key, dry_run=False, options=ForgetOptions(certificate=paper))
     early = findings(root, report.certificate, key)
     clock = ShiftedClock()
     clock.ahead_ms = 23 * 3_600_000
@@ -461,7 +461,7 @@ def with_bytes(root: str, key: bytes) -> list[str]:
 def test_files_may_go_at_once(root: str) -> None:
     filled(root, 1)
 
-    report = forget("t", root, keys=KEY, dry_run=False, now=True)
+    report = forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
     assert report.files_removed == 4
     assert findings(root, report.certificate, KEY) == set()
@@ -471,7 +471,7 @@ def test_files_may_go_at_once(root: str) -> None:
 def test_a_certificate_notices_records_files_and_keys_that_are_back(root: str) -> None:
     log = filled(root, 1)
     files = {s.path: log.files.read(s.path) for s in log.segments(0)}
-    report = forget("t", root, keys=KEY, dry_run=False, now=True)
+    report = forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
     certificate = report.certificate
     assert certificate is not None
     (made,) = certificate.topics[0].versions
@@ -504,7 +504,7 @@ def test_a_certificate_of_other_keys_or_another_root_is_refused(root: str) -> No
 
 def test_a_topic_that_is_deleted_since_leaves_nothing_to_find(root: str) -> None:
     filled(root, 1)
-    certificate = forget("t", root, keys=KEY, dry_run=False, now=True).certificate
+    certificate = forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True)).certificate
     open_cluster(root).delete_topic("t")
 
     assert findings(root, certificate) == set()
@@ -528,15 +528,15 @@ def test_an_unfinished_run_is_gone_on_with_and_its_certificate_has_all(
 
     monkeypatch.setattr(CertificateFile, "put", cut_off)
     with pytest.raises(KeyboardInterrupt):
-        forget("t", root, keys=[KEY, b"a"], dry_run=False, certificate=paper)
+        forget("t", root, keys=[KEY, b"a"], dry_run=False, options=ForgetOptions(certificate=paper))
     monkeypatch.undo()
     cut = parse_certificate(paper.read_text())
     assert not cut.finished
     assert "certificate-unfinished" in findings(root, cut)
 
     with pytest.raises(IllegalArgumentError, match="another run, with other keys"):
-        forget("t", root, keys=KEY, dry_run=False, certificate=paper)
-    report = forget("t", root, keys=[KEY, b"a"], dry_run=False, certificate=paper)
+        forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(certificate=paper))
+    report = forget("t", root, keys=[KEY, b"a"], dry_run=False, options=ForgetOptions(certificate=paper))
 
     assert report.run == cut.run
     assert report.certificate is not None
@@ -544,7 +544,7 @@ def test_an_unfinished_run_is_gone_on_with_and_its_certificate_has_all(
     gone = {(p, o) for v in report.certificate.topics[0].versions for p in [v.partition] for r in v.offsets for o in r}
     assert gone == before.keys() - without(before, KEY, b"a").keys()
     with pytest.raises(IllegalArgumentError, match="finished"):
-        forget("t", root, keys=[KEY, b"a"], dry_run=False, certificate=paper)
+        forget("t", root, keys=[KEY, b"a"], dry_run=False, options=ForgetOptions(certificate=paper))
 
 
 @pytest.mark.slow
@@ -553,12 +553,12 @@ def test_copies_are_named_and_checked(root: str) -> None:
     fork("t", "copy", root)
     fork("copy", "second", root)
 
-    report = forget("t", root, keys=KEY, dry_run=False, now=True)
+    report = forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
     assert report.copies == ("copy", "second")
     assert findings(root, report.certificate, KEY) == {"file-not-gone", "key-not-gone"}
-    forget("copy", root, keys=KEY, dry_run=False, now=True)
-    forget("second", root, keys=KEY, dry_run=False, now=True)
+    forget("copy", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
+    forget("second", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
     assert findings(root, report.certificate, KEY) == set()
 
 
@@ -570,12 +570,12 @@ def test_records_of_an_open_transaction_are_told_of(root: str) -> None:
         producer.send("t", key=KEY, value=b"later")
         producer.flush()
 
-        report = forget("t", root, keys=KEY, dry_run=False, now=True)
+        report = forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
 
         assert report.open_transactions == ("x",)
         assert findings(root, report.certificate, KEY) == {"key-not-gone"}
         producer.commit_transaction()
-    assert forget("t", root, keys=KEY, dry_run=False, now=True).records == 1
+    assert forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True)).records == 1
 
 
 def test_a_run_that_waits_takes_what_an_open_transaction_commits(root: str) -> None:
@@ -595,7 +595,9 @@ def test_a_run_that_waits_takes_what_an_open_transaction_commits(root: str) -> N
         producer.send("t", key=KEY, value=b"later")
         producer.flush()
 
-        report = forget("t", root, keys=KEY, dry_run=False, now=True, wait_ms=60_000, clock=Committing())
+        report = forget(
+            "t", root, keys=KEY, dry_run=False, options=ForgetOptions(now=True, wait_ms=60_000), clock=Committing()
+        )
 
     assert (report.records, report.open_transactions) == (there + 1, ())
     assert findings(root, report.certificate, KEY) == set()
@@ -611,7 +613,7 @@ def test_a_run_that_waited_for_nothing_has_done_nothing(root: str, tmp_path: Pat
         producer.flush()
 
         with pytest.raises(KafkaTimeoutError, match="'x' have records for t"):
-            forget("t", root, keys=KEY, dry_run=False, wait_ms=1, certificate=paper)
+            forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(wait_ms=1, certificate=paper))
 
         assert not paper.exists()
         assert forget("t", root, keys=KEY).records == there
@@ -625,7 +627,7 @@ def test_a_mirror_gets_the_version_that_took_the_records_and_its_own_upkeep_remo
     filled(source, 1, configs=AT_ONCE)
     Mirror(open_cluster(source), open_cluster(root)).run()
 
-    forget("t", source, keys=KEY, dry_run=False, now=True)
+    forget("t", source, keys=KEY, dry_run=False, options=ForgetOptions(now=True))
     Mirror(open_cluster(source), open_cluster(root)).run()
     upkeep(root, works=["vacuum"])
 
@@ -653,7 +655,7 @@ def test_an_append_only_table_is_refused_by_name_before_anything_is_written(root
 
     assert forget("t", root, keys=KEY).records == 4
     with pytest.raises(PolicyViolationError, match="appendOnly"):
-        forget("t", root, keys=KEY, dry_run=False, tombstone=True)
+        forget("t", root, keys=KEY, dry_run=False, options=ForgetOptions(tombstone=True))
     log.refresh()
     assert log.version == version
 
@@ -687,11 +689,15 @@ def test_bad_calls_are_refused_before_anything_is_done(root: str, tmp_path: Path
     with pytest.raises(UnknownTopicOrPartitionError, match="'u'"):
         forget("u", root, keys=KEY)
     with pytest.raises(UnknownTopicOrPartitionError, match="'letters'"):
-        forget("t", root, keys=KEY, dead_letters=["letters"])
+        forget("t", root, keys=KEY, options=ForgetOptions(dead_letters=["letters"]))
     if "://" not in root:
         with pytest.raises(IllegalArgumentError, match="below the root"):
             forget(
-                "t", root, keys=KEY, dry_run=False, certificate=Path(root.rsplit(",", maxsplit=1)[-1], "t", "c.json")
+                "t",
+                root,
+                keys=KEY,
+                dry_run=False,
+                options=ForgetOptions(certificate=Path(root.rsplit(",", maxsplit=1)[-1], "t", "c.json")),
             )
     assert isinstance(forget("t", root, keys=KEY), ForgetReport)
     assert kinds_of(root) == set()

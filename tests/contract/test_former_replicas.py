@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike import KafkaAdminClient, forget
+from kafkalike import ForgetOptions, KafkaAdminClient, forget
 from kafkalike.admin import ConfigResource, ConfigResourceType
 from kafkalike.cli import main
 from kafkalike.connect import connect
@@ -229,7 +229,7 @@ def test_forgotten_records_are_named_where_a_former_replica_has_them(
     assign(cluster, 1, 2)
     named = [str(root) for root in roots]
 
-    report = forget("t", named, keys="forget-me-0123456789", dry_run=False, now=True)
+    report = forget("t", named, keys="forget-me-0123456789", dry_run=False, options=ForgetOptions(now=True))
 
     certificate = report.certificate
     assert certificate is not None

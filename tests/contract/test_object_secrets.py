@@ -14,7 +14,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from kafkalike import KafkaAdminClient, KafkaProducer, forget, fork, undo
+from kafkalike import ForgetOptions, KafkaAdminClient, KafkaProducer, forget, fork, undo
 from kafkalike.admin.cluster_mirror import Mirror, describe, promote
 from kafkalike.cli import main
 from kafkalike.connect import connect, connect_delta
@@ -83,7 +83,16 @@ def all_doors(shown: Shown, root: str, folder: Path) -> None:
     """Everything that came after the log itself."""
     options = shown.options
     shown.tried(lambda: fork("t", "forked", root, storage_options=options))
-    shown.tried(lambda: forget("t", root, keys=b"a", dry_run=False, storage_options=options, certificate=folder / "c"))
+    shown.tried(
+        lambda: forget(
+            "t",
+            root,
+            keys=b"a",
+            dry_run=False,
+            storage_options=options,
+            options=ForgetOptions(certificate=folder / "c"),
+        )
+    )
     shown.tried(lambda: undo("t", "0" * 32, root, dry_run=False, storage_options=options))
     shown.tried(
         lambda: Mirror(root, f"{root}-copy", "t", source_storage_options=options, target_storage_options=options).run()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, forget, fork
+from kafkalike import ForgetOptions, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, forget, fork
 from kafkalike.cli import main
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, UnsupportedVersionError
@@ -232,7 +232,7 @@ def test_a_topic_is_forked_and_keys_are_forgotten_at_all_roots(place: Cluster) -
         cluster.log("t").append(made)
 
     forked = fork("t", "new", cluster)
-    report = forget("t", cluster, keys="forget-me-0123456789", dry_run=False, now=True)
+    report = forget("t", cluster, keys="forget-me-0123456789", dry_run=False, options=ForgetOptions(now=True))
 
     assert forked.files == 2
     assert values(place.open(), "new") == ["a", "v", "b", "v"]
@@ -243,7 +243,9 @@ def test_a_topic_is_forked_and_keys_are_forgotten_at_all_roots(place: Cluster) -
     found = check_certificate(place.open(), report.certificate, [b"forget-me-0123456789"]).findings
     assert {f.kind for f in found} == {"file-not-gone", "key-not-gone"}
     assert all("/new~" in f.message for f in found)
-    assert forget("new", cluster, keys="forget-me-0123456789", dry_run=False, now=True).records == 2
+    assert (
+        forget("new", cluster, keys="forget-me-0123456789", dry_run=False, options=ForgetOptions(now=True)).records == 2
+    )
     assert not check_certificate(place.open(), report.certificate, [b"forget-me-0123456789"]).findings
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkalike import forget
+from kafkalike import ForgetOptions, forget
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.clock import SYSTEM_CLOCK
@@ -82,7 +82,7 @@ def test_a_stream_that_lags_and_sql_go_on_beside_it(
     counted = "SELECT count(*) AS n FROM t"
     before = spark.sql(counted).collect()[0]["n"]
 
-    forget("t", root, keys=[b"key-00", b"key-19"], dry_run=False, now=True)
+    forget("t", root, keys=[b"key-00", b"key-19"], dry_run=False, options=ForgetOptions(now=True))
     after = spark.sql(counted).collect()[0]["n"]
     stream()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import kafkalike
+from kafkalike import ForgetOptions
 from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError
 from kafkalike.maintenance.verify.certificate_check import check_certificate
 from kafkalike.maintenance.verify.topic_history import topic_history
@@ -48,7 +49,13 @@ class Forget(Correcting):
         self.paper = Path(f"{self.root}.certificate")
 
     def forget(self) -> None:
-        kafkalike.forget(TOPIC, self.cluster, keys=KEY, dry_run=False, tombstone=True, now=True, certificate=self.paper)
+        kafkalike.forget(
+            TOPIC,
+            self.cluster,
+            keys=KEY,
+            dry_run=False,
+            options=ForgetOptions(tombstone=True, now=True, certificate=self.paper),
+        )
 
     def operate(self) -> None:
         self.forget()

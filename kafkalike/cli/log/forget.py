@@ -96,6 +96,7 @@ def forget(environment: Environment, options: ForgetOptions) -> None:
     Only what is in the topic when the run begins goes. Producers, consumers and streams go on. The files that held the
     records are removed by maintenance after kafkalike.replaced.file.delay.ms.
     """
+    from kafkalike.maintenance.forget import ForgetOptions
     from kafkalike.maintenance.forget import forget as run
 
     keys = keys_of(options.keys, options.key_files, options.key_format)
@@ -114,13 +115,15 @@ def forget(environment: Environment, options: ForgetOptions) -> None:
         cluster,
         keys=keys,
         dry_run=not options.execute,
-        all_partitions=options.all_partitions,
-        tombstone=options.tombstone,
-        dead_letters=options.dead_letters or None,
+        options=ForgetOptions(
+            all_partitions=options.all_partitions,
+            tombstone=options.tombstone,
+            dead_letters=options.dead_letters or None,
+            now=options.now,
+            certificate=options.certificate,
+            wait_ms=(options.wait_minutes or 0) * 60_000,
+        ),
         reason=options.reason,
-        now=options.now,
-        certificate=options.certificate,
-        wait_ms=(options.wait_minutes or 0) * 60_000,
         timeout_ms=None if options.max_minutes is None else options.max_minutes * 60_000,
         spark=environment.spark(),
         clock=environment.clock,

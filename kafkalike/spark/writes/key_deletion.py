@@ -8,14 +8,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, StringType
 
 from kafkalike.errors import IllegalArgumentError
+from kafkalike.maintenance.forget import DEFAULT_OPTIONS, ForgetOptions
 from kafkalike.maintenance.forget import forget as forget_keys
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.spark.jvm.spark_connect import is_remote
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable
-
     from pyspark.sql import DataFrame
 
     from kafkalike.maintenance.correction_report import ForgetReport
@@ -31,13 +29,8 @@ def forget(
     *,
     column: str = "key",
     dry_run: bool = True,
-    all_partitions: bool = False,
-    tombstone: bool = False,
-    dead_letters: Iterable[str] | None = None,
+    options: ForgetOptions = DEFAULT_OPTIONS,
     reason: str = "",
-    now: bool = False,
-    certificate: str | os.PathLike[str] | None = None,
-    wait_ms: float = 0,
     timeout_ms: float | None = None,
     storage_options: StorageOptionsLike | None = None,
 ) -> ForgetReport:
@@ -52,13 +45,8 @@ def forget(
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         column: column of the keys, BINARY or STRING, whose UTF-8 is taken.
         dry_run: only say what would go.
-        all_partitions: see `kafkalike.forget`, as for all that follow.
-        tombstone: write tombstones first.
-        dead_letters: dead-letter topics to look at as well.
-        reason: why.
-        now: remove the files at once.
-        certificate: a file for the certificate, of this machine.
-        wait_ms: wait so long for open transactions, ms.
+        options: see `kafkalike.forget`, as for all that follow.
+        reason: why, for the table's history.
         timeout_ms: begin nothing new after so long, ms.
         storage_options: who asks an object store.
 
@@ -83,13 +71,8 @@ def forget(
         bootstrap_servers,
         keys=wanted,
         dry_run=dry_run,
-        all_partitions=all_partitions,
-        tombstone=tombstone,
-        dead_letters=dead_letters,
+        options=options,
         reason=reason,
-        now=now,
-        certificate=certificate,
-        wait_ms=wait_ms,
         timeout_ms=timeout_ms,
         spark=None if is_remote(keys.sparkSession) else keys.sparkSession,
         storage_options=storage_options,

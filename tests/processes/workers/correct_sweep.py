@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kafkalike import ForgetOptions
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.forget import forget
 from kafkalike.maintenance.fork import fork
@@ -18,7 +19,13 @@ def forgetting(cluster: Cluster) -> sweep.Doing:
 
     def do() -> dict[str, Any]:
         paper = f"{cluster.root}.json"
-        report = forget("t", cluster, keys=KEYS, dry_run=False, all_partitions=True, now=True, certificate=paper)
+        report = forget(
+            "t",
+            cluster,
+            keys=KEYS,
+            dry_run=False,
+            options=ForgetOptions(all_partitions=True, now=True, certificate=paper),
+        )
         cluster.settle()
         assert report.certificate is not None
         found = check_certificate(cluster, report.certificate, KEYS).findings
