@@ -1,4 +1,4 @@
-"""Consume: a topic in, files, a table or lines out.
+"""Copy records of a topic to files, to a table, or to the console.
 
 spark-submit $(kafkalike job-path consume) --help
 """

@@ -1,4 +1,4 @@
-"""Copy topic: a topic in, the same or transformed records in another topic, each once, out.
+"""Copy records, unchanged or transformed, from topic to topic, each exactly once.
 
 spark-submit $(kafkalike job-path copy_topic) --help
 """

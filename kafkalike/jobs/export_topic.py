@@ -1,4 +1,4 @@
-"""Export topic: a topic in, files that hold everything of its records out; `import_topic.py` is the way back.
+"""Export a topic to files that hold everything of its records; `import_topic.py` reads them.
 
 spark-submit $(kafkalike job-path export_topic) --help
 """

@@ -1,4 +1,4 @@
-"""Import Kafka: topics of a Kafka cluster in, topics of the same names with the same records out.
+"""Import topics of a Kafka cluster into topics of the same names.
 
 spark-submit --jars "$(python -m kafkalike.cli.jobs.kafka_jars)" \
     "$(kafkalike job-path import_kafka)" --help

@@ -1,4 +1,4 @@
-"""Import topic: what `export_topic.py` has written in, the same records in a topic out.
+"""Import the files that `export_topic.py` has written into a topic.
 
 spark-submit $(kafkalike job-path import_topic) --help
 """

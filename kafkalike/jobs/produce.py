@@ -1,4 +1,4 @@
-"""Produce: files or a table in, the offsets of their records in a topic out.
+"""Append files or a table to a topic, and print the offsets of the records.
 
 spark-submit $(kafkalike job-path produce) --help
 """

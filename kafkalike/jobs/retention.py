@@ -1,4 +1,4 @@
-"""Retention: topics in; retention, compaction, merging and vacuum applied, or only planned; a table or JSON out.
+"""Run the maintenance of topics in a Spark session, or print its plan.
 
 spark-submit $(kafkalike job-path retention) --help
 

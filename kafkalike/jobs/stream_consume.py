@@ -1,4 +1,4 @@
-"""Stream consume: a topic as it grows in; files, a table or lines out.
+"""Copy a topic as it grows to files, to a table, or to the console.
 
 spark-submit $(kafkalike job-path stream_consume) --help
 """

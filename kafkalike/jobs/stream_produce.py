@@ -1,4 +1,4 @@
-"""Stream produce: files as they arrive, or a Delta table as it grows, in; records of a topic, each once, out.
+"""Append files as they arrive, or a Delta table as it grows, to a topic, each record exactly once.
 
 spark-submit $(kafkalike job-path stream_produce) --help
 """

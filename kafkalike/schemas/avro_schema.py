@@ -1,4 +1,4 @@
-"""Avro schemas: JSON text in, types with resolved names out, checked by the rules of Avro's specification."""
+"""Avro schemas: types with resolved names, parsed from JSON and checked by the rules of Avro's specification."""
 
 from __future__ import annotations
 

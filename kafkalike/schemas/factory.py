@@ -1,4 +1,4 @@
-"""Opening: `schema.registry.url` and the settings beside it in, a registry's client out."""
+"""Open the registry that `schema.registry.url` and the settings beside it name."""
 
 from __future__ import annotations
 

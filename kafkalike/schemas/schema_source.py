@@ -1,4 +1,4 @@
-"""SchemaSource: what serializers, readers and checks ask of a registry, whether it is in the cluster or a service."""
+"""`SchemaSource`: the schemas of a registry as serializers, readers and checks need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wire: the frame of a record with a schema: a zero byte, the schema's id in four bytes, the payload.
+"""The wire format of a record with a schema: a zero byte, the schema's id in four bytes, the payload.
 
 A payload of Protobuf begins with the place of its message in the schema's file.
 """

@@ -1,4 +1,4 @@
-"""Dead letters of DataFrames: rows whose value could not be decoded in, records of dead-letter topics out."""
+"""Dead letters of DataFrames: records for dead-letter topics, made of rows that could not be decoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entry: settings in, a SparkSession that knows kafkalike's formats out."""
+"""`session`: a SparkSession that knows kafkalike's formats."""
 
 from __future__ import annotations
 

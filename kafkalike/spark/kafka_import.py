@@ -1,4 +1,4 @@
-"""Kafka import: a stream of Spark's Kafka connector in, the same records in topics of the same names out.
+"""Import topics of a Kafka cluster, read by Spark's Kafka connector, into topics of the same names.
 
 Partition, timestamp, key, value and headers stay. Each micro-batch is a range of offsets of each Kafka partition, fixed
 in the checkpoint before it is read, and one table transaction per topic: a range that is imported again adds nothing,

@@ -1,4 +1,4 @@
-"""Ranges: where to begin and end in, the offsets of each partition to read out; Spark's JSON forms."""
+"""Offsets of a topic's partitions to start and end at, in Spark's JSON forms."""
 
 from __future__ import annotations
 

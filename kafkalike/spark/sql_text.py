@@ -1,4 +1,4 @@
-"""SQL names: texts and names in, SQL literals and identifiers out; and which views kafkalike has made.
+"""SQL literals and identifiers, and the mark of views that kafkalike has made.
 
 Such a view has a mark in the metadata of its first column.
 """

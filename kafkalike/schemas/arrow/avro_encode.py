@@ -1,4 +1,4 @@
-"""Avro encode: Arrow arrays in, the bytes of each value out; one operation writes the same field of all values.
+"""Arrow arrays as Avro: one operation writes the same field of all values.
 
 Bytes of a record are those of its fields one after the other, so they are joined by Arrow, element by element.
 """

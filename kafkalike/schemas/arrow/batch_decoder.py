@@ -1,4 +1,4 @@
-"""Decode: records' values with their schemas' ids in, structs of the reader's columns, and what was wrong, out."""
+"""Decode a batch of records with schemas into structs of the reader's columns, and say what is wrong with which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encode: Arrow arrays in, records' bytes with a schema's id out."""
+"""Encode Arrow arrays as records with the id of a schema."""
 
 from __future__ import annotations
 

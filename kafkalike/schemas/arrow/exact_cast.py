@@ -1,4 +1,4 @@
-"""Exact: an array of one Arrow type in, the same values as another type out, or an error that names the value.
+"""Cast an Arrow array to another type without changing a value, or raise an error that names the value.
 
 A cast of Arrow's or NumPy's changes some values in silence: doubles become the nearest float, long numbers the nearest
 double, times of another unit their number. Only pairs of types that can mean the same are converted here, and only

@@ -1,4 +1,4 @@
-"""JSON encode: Arrow arrays in, the JSON of each value out, checked by its schema."""
+"""Arrow arrays as JSON, checked by a schema."""
 
 from __future__ import annotations
 

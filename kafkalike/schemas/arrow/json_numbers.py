@@ -1,4 +1,4 @@
-"""JSON numbers: what stands in JSON in, the same number as a column or as JSON out, or an error.
+"""Numbers of JSON as columns and back, with all of their digits.
 
 JSON has decimal numbers of any length, and Python's `json` makes the nearest double of them.
 """

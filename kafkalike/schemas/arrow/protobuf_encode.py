@@ -1,4 +1,4 @@
-"""Protobuf encode: Arrow arrays in, the message of each value out."""
+"""Arrow arrays as Protobuf messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers: a schema in, what brings values to its columns out."""
+"""Make the reader that brings values to the columns of a schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values: Python values of one type, such as parsed JSON or messages, in; an Arrow array, and what failed, out.
+"""Arrow arrays of Python values, such as parsed JSON or messages; values that do not fit are named.
 
 Columns are made of lists: a list of a field of all values, then Arrow's own conversion, which also checks types.
 """

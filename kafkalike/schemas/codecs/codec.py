@@ -1,4 +1,4 @@
-"""Codec: a schema in, out what turns values into payloads and back; made once for each schema."""
+"""A schema's codec, which turns values into payloads and back; made once for each schema."""
 
 from __future__ import annotations
 

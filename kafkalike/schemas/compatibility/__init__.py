@@ -1,1 +1,1 @@
-"""Compatibility: two schemas in, out what a reader with one cannot read of what the other wrote."""
+"""Compatibility of two schemas: what a reader with one cannot read of what the other wrote."""

@@ -1,4 +1,4 @@
-"""Avro: a reader's and a writer's schema in, out what the reader cannot read, by Avro's rules of schema resolution."""
+"""Compatibility of Avro schemas, by Avro's rules of schema resolution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON Schema: a reader's and a writer's schema in, out what the reader refuses of what the writer accepts.
+"""Compatibility of JSON Schemas: what the reader refuses of what the writer accepts.
 
 By the rules of Confluent's registry, in which the content model decides what a property may do: an object is open
 (further properties may be anything), closed (there are none), or partially open (they must fit a schema).

@@ -1,4 +1,4 @@
-"""Protobuf: a reader's and a writer's schema in, out what the reader cannot read, by the rules of Confluent's registry.
+"""Compatibility of Protobuf schemas, by the rules of Confluent's registry.
 
 Those are Google's rules for updating a message, with what a registry can see: numbers and types of fields count, names
 of fields, enums and services do not. A removed message counts, since its name may be a record's.

@@ -1,4 +1,4 @@
-"""Protobuf changes: a message as its writer's and as its reader's schema read it in, the field that is another out.
+"""Fields of a Protobuf message that mean another thing to its reader than to its writer.
 
 A reader knows fields by their numbers, and Protobuf's libraries take the bytes of a field for whatever type the reader
 has: a number of 64 bits becomes its lowest 32, -1 becomes 4,294,967,295, a `sint32` another number, and a number

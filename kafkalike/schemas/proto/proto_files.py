@@ -1,4 +1,4 @@
-"""Files of Protobuf schemas: text or base64 and what it imports in, descriptors with resolved names out."""
+"""Protobuf schemas as files: descriptors with resolved names, built from text or base64 and what it imports."""
 
 from __future__ import annotations
 

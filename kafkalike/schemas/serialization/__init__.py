@@ -1,4 +1,4 @@
-"""Serialisers: Python values in, bytes out, and back; kafka-python's interfaces and Kafka's own formats."""
+"""Serializers and deserializers: kafka-python's interfaces and Kafka's own formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats: Python values in, bytes out, and back; Kafka's own formats and JSON."""
+"""Serializers and deserializers of Kafka's own formats and JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""App: HTTP requests in, answers of the registry out, as an ASGI application."""
+"""The registry's service as an ASGI application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch: a topic's records from one offset to another in, files or tables out; a group's offsets move after them."""
+"""`consume`: copy a range of a topic's offsets to files or tables, then commit the group's offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files: files, folders and tables in, DataFrames out, and back."""
+"""Files, folders and tables as DataFrames, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfer: a topic in, rows that files of any format can hold out, and back: nothing of a record is lost on the way.
+"""Export a topic to files of any format and import it again, without loss.
 
 For copies of a topic outside of it: to keep, to move to another cluster, to hand on. For rows that people and other
 programs are to read there are `kafkalike.spark.files.consume` and `kafkalike.spark.sql.value_views`.

@@ -1,4 +1,4 @@
-"""Decoding: records in, rows that files and tables can hold out, and dead letters of those that cannot be decoded."""
+"""Decode records into rows that files and tables can hold, and into dead letters where that fails."""
 
 from __future__ import annotations
 

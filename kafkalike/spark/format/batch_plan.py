@@ -1,4 +1,4 @@
-"""Plan: offsets that could be read in; how far a batch goes, and how its ranges are split over tasks, out. Pure.
+"""Plan a batch: how far it goes, and how its ranges are split over tasks. Pure.
 
 The rules are those of Spark's Kafka source (`KafkaMicroBatchStream.rateLimit` and `delayBatch`,
 `KafkaOffsetRangeCalculator`), in exact whole numbers instead of doubles.

@@ -1,4 +1,4 @@
-"""Batch: checked options in, the input partitions of one query out; offsets are bound when the query is planned."""
+"""The format's batch reader, which binds offsets when the query is planned."""
 
 from __future__ import annotations
 

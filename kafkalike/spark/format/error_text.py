@@ -1,4 +1,4 @@
-"""Named errors: what the format raises in a process of Spark's in, text without Python's frames out.
+"""Errors of the format as Spark shows them to users: the named error's text, without Python's frames.
 
 Spark shows users the text that its Python process makes of an error: a traceback of twenty lines with the sentence that
 helps at its end. The frames of an error that says itself what is wrong are of no use to them. Where an error comes from

@@ -1,4 +1,4 @@
-"""Format: `format("kafkalike")` of readers and writers, in batches and streams, and its registration."""
+"""`format("kafkalike")` of Spark's readers and writers, and its registration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions: what the options say about where to begin and end in, offsets by partition out.
+"""Starting and ending positions of a query as its options name them, resolved to offsets by partition.
 
 The JSON forms, the words and the order in which options win are those of Spark's Kafka source
 (`JsonUtils`, `KafkaSourceProvider.getKafkaOffsetRangeLimit`, `KafkaOffsetReaderAdmin`).

@@ -1,4 +1,4 @@
-"""Query: what a stream knows and what a look at its topics found in; what it knows then, and what to read, out. Pure.
+"""The state of a streaming query's planner: what to read next, and which records are lost. Pure.
 
 A query is one value, which is replaced when a call of Spark's has come to its end. What is lost comes out as well;
 whoever asked makes errors or warnings of it before it goes on.

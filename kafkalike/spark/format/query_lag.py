@@ -1,4 +1,4 @@
-"""Progress: where a streaming query stands in; its lag, and the committed offsets of a group, out."""
+"""The lag of a streaming query, and the offsets that it commits for a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sink options: what a user gave to the format's sink in, checked settings out; names as for Spark's Kafka sink."""
+"""Options of the format's sink, checked; named as those of Spark's Kafka sink."""
 
 from __future__ import annotations
 

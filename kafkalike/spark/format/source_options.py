@@ -1,4 +1,4 @@
-"""Options: what a user gave to `format("kafkalike")` in, checked settings out; as Spark's Kafka source has them."""
+"""Options of the format's source, checked; named as those of Spark's Kafka source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stream: checked options in; initial offsets, the end of each micro-batch and its input partitions out.
+"""The format's stream reader: initial offsets, the end of each micro-batch, and its input partitions.
 
 Spark runs it in a Python process of its own that lives as long as the query, so logs stay open between batches. The
 checkpoint holds offsets in the form of Spark's Kafka source and nothing else. What follows from what is said by

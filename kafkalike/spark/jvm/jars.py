@@ -1,4 +1,4 @@
-"""Jars: whether tables in S3 are to be read in, the settings that put Delta's jars, and Hadoop's for S3, there out.
+"""Settings that put Delta's jars, and Hadoop's for S3, on a session's class path.
 
 `spark.jars.packages` asks Ivy at each session start, also when all jars are in its cache. Naming the cached
 files skips that: a session on two cores started in 6.9 s instead of 12.3 s (medians of six).

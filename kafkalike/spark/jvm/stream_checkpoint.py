@@ -1,4 +1,4 @@
-"""Checkpoint: the folder of a Spark streaming query in; its id, and the source offsets of each of its batches, out.
+"""The checkpoint folder of a Spark streaming query: the query's id, and the source offsets of each batch.
 
 Spark writes a batch's offsets (`offsets/<batch>`) before it runs the batch and never changes them afterwards, which is
 what makes a batch that is run again the same batch; when the batch is done it writes `commits/<batch>`. Only what has

@@ -1,4 +1,4 @@
-"""Conditions: a topic or offsets by partition in, one condition on the rows of its table out.
+"""Conditions on the rows of a topic's table: those above the log start, and those within offsets.
 
 The offsets stand in an array that is looked up by partition, so a condition is as small for thousands of
 partitions as for one. With a comparison for each of 600 partitions, Spark's analyzer takes 8 seconds, and the code that

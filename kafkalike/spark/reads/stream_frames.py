@@ -1,4 +1,4 @@
-"""Reading of streams: topics in, a streaming DataFrame of their records out, with columns where they have schemas."""
+"""`read_stream`: topics as a streaming DataFrame, with columns where their records have schemas."""
 
 from __future__ import annotations
 

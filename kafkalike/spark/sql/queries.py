@@ -1,4 +1,4 @@
-"""Queries: one statement that only reads in, some of its rows as text out; for people who look, not for programs.
+"""Run one statement that only reads and return some of its rows as text, for the web console and notebooks.
 
 The rules of `kafkalike.model.topic_sql` say what only reads. Statements run in a session of their own, so that they
 see the cluster's views and nothing that others have made, and change nothing for others.

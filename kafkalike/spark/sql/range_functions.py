@@ -1,4 +1,4 @@
-"""SQL ranges: the views of topics in, table functions over a part of one topic out.
+"""Table functions in SQL over a part of one topic.
 
 `kafkalike_range('orders', '2026-01-01', '2026-01-02')` has the records of a time range, `kafkalike_offsets('orders', 0,
 40, 97)` those of an offset range of a partition; ranges are half-open, and NULL leaves an end open.

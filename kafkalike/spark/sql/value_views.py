@@ -1,4 +1,4 @@
-"""SQL values: a topic and the format of its values in, a view with columns instead of bytes out; bad rows stay."""
+"""`create_view`: a topic as a view with columns of its values; rows that cannot be decoded stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decode: columns of bytes in, columns of what they mean out, by the schemas that their ids name.
+"""`from_topic`: decode columns of bytes by the schemas that their ids name.
 
 A function over Arrow batches that Spark runs in its Python workers (decision 035).
 """

@@ -1,4 +1,4 @@
-"""Encode: columns in, columns of records' bytes, with the ids of their schemas, out."""
+"""`to_topic`: encode columns as keys or values with the ids of their schemas."""
 
 from __future__ import annotations
 

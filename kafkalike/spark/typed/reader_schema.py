@@ -1,4 +1,4 @@
-"""Registry: what a user named in, a registry that tasks can ask too, and the schema that readers have, out."""
+"""The reader's schema of a topic's records, and a registry that tasks can ask too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged commit: what the tasks of a Spark job have staged in, one table commit or one transaction out.
+"""Commit the records that the tasks of a Spark job have staged: one table commit, or one transaction.
 
 For every job that writes: that of `kafkalike.spark.write`, whose commit is made by the process that
 called it, and those that write through the format, for which Spark calls in a Python process of its own on the driver's

@@ -1,4 +1,4 @@
-"""Forgetting: a DataFrame of keys in; their records out of a topic, by Spark's tasks."""
+"""`forget`: take the records of a DataFrame's keys out of a topic, by Spark's tasks."""
 
 from __future__ import annotations
 

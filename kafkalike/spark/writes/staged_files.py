@@ -1,4 +1,4 @@
-"""Staged topics: the rows of a Spark job in, records staged in files for each of their topics out.
+"""Stage the rows of a Spark task in files, for each of their topics.
 
 This runs in Spark's Python workers, which import nothing but this module and what it needs. A task that meets a record
 which its topic does not take says so in its result: it must not fail, since Spark would try it again.

@@ -1,4 +1,4 @@
-"""Targets: the topics of a cluster in, what a job's tasks must know of them out; and those topics opened after it."""
+"""The topics that a Spark job writes to: what its tasks must know of them, and their logs after the job."""
 
 from __future__ import annotations
 

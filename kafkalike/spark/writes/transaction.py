@@ -1,4 +1,4 @@
-"""Transactions: DataFrames for several topics, and offsets of groups, in; all committed by one decision, or none.
+"""`transaction`: DataFrames for several topics, and offsets of groups, all committed by one decision, or none.
 
 ```python
 with kafkalike.spark.transaction("nightly", "./data") as t:
