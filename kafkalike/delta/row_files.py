@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from kafkalike.delta.actions import Add
 from kafkalike.delta.damage import DamagedFileError
 from kafkalike.delta.log_files import READ_BESIDE
-from kafkalike.delta.table_change import Change, Unchanged
-from kafkalike.delta.table_state import FilesLive, TableState
+from kafkalike.delta.table_change import Change, FilesLive, Unchanged
+from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaStorageError, LogCorruptError
 from kafkalike.model.clock import Clock
 from kafkalike.model.maintenance.control_rows import files_to_merge

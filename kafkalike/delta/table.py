@@ -17,7 +17,7 @@ from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.commit_outcome import BACKOFF_SECONDS, CommitPuts
 from kafkalike.delta.log_files import LogFiles, last_checkpoint
 from kafkalike.delta.log_retention import HOUR_MS, LOG_STAYS, duration_ms
-from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged, holds, planned_commit
+from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged, broken_requirement, planned_commit
 from kafkalike.delta.table_loader import ToSegment
 from kafkalike.delta.table_state import FENCE, TableState
 from kafkalike.delta.tailed_table import Follower, TailedTable
@@ -152,10 +152,11 @@ class Table(TailedTable):
         planned: Change | None = None
         flushed: Change | None = None
         planned_on = -1
+        moved = ""
         while True:
             try:
                 # Before the look: where others write all the time, what was seen before a wait is old after it.
-                self._back_off(attempt, deadline)
+                self._back_off(attempt, deadline, moved)
                 looked = SYSTEM_CLOCK.monotonic()
                 if beside:
                     planned, planned_on = self._asked(questions, None if attempt else plan, (planned, planned_on))
@@ -163,8 +164,9 @@ class Table(TailedTable):
                 with self.mutex:
                     self.check_sound()
                     state = self.state
-                    if planned is not None and not holds(planned, planned_on, state):
-                        stale, planned = planned, None
+                    broken = "" if planned is None else broken_requirement(planned, planned_on, state)
+                    if planned is not None and broken:
+                        moved, stale, planned = broken, planned, None
                         throw_away(stale)
                     if planned is None:
                         found = plan(state)
@@ -307,14 +309,26 @@ class Table(TailedTable):
         except OSError:
             return True
 
-    def _back_off(self, attempt: int, deadline: Deadline) -> None:
-        """Wait after losing against a concurrent writer: a random time that doubles with each try, from the second."""
+    def _back_off(self, attempt: int, deadline: Deadline, moved: str) -> None:
+        """Wait after losing against a concurrent writer: a random time that doubles with each try, from the second.
+
+        Args:
+            attempt: how often it has lost.
+            deadline: until when to try.
+            moved: which requirement broke last, in words; empty where only the version was taken.
+
+        Raises:
+            KafkaTimeoutError: the wait would take all the time that is left.
+        """
         if not attempt:
             return
         wait = self._jitter() * min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * 2 ** (attempt - 1))
         if deadline.remaining() <= wait:
+            why = f" (at last, {moved})" if moved else ""
             raise KafkaTimeoutError(
-                f"{self.store.uri}: others were faster {attempt} times until time ran out; nothing was written"
+                f"{self.store.uri}: nothing was written, as other writers made the next version first, {attempt} "
+                f"times{why}. Try again, or raise the timeout of the call: `delivery_timeout_ms` of a producer, "
+                "`default_api_timeout_ms` of a consumer"
             )
         self._clock.sleep(wait)
 

@@ -7,9 +7,9 @@ interrupted leaves a state that nobody has.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from kafkalike.delta.actions import Add, TableCommit
 from kafkalike.delta.damage import Damage
@@ -209,58 +209,3 @@ class TableState:
         if rewind_possible and rewinds(commit):
             self.rewound = commit
         return rewind_possible and not rewinds(commit) and not _goes_on(commit)
-
-
-class Requirement(Protocol):
-    """Something that a change was planned on."""
-
-    def holds(self, state: TableState) -> bool:
-        """Whether it is still so."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class EndsAt:
-    """The log end of a partition, as the table has it, is the one that offsets were counted from."""
-
-    partition: int
-    offset: int
-
-    def holds(self, state: TableState) -> bool:
-        """See `Requirement`."""
-        return state.end(self.partition) == self.offset
-
-
-@dataclass(frozen=True, slots=True)
-class FilesLive:
-    """Data files are part of the table."""
-
-    paths: Collection[str]
-
-    def holds(self, state: TableState) -> bool:
-        """See `Requirement`."""
-        return all(state.index.has(path) for path in self.paths)
-
-
-@dataclass(frozen=True, slots=True)
-class LastOf:
-    """The latest version of an application is the one that was seen; None: it has never written."""
-
-    app_id: str
-    version: int | None
-
-    def holds(self, state: TableState) -> bool:
-        """See `Requirement`."""
-        return state.txns.get(self.app_id) == self.version
-
-
-@dataclass(frozen=True, slots=True)
-class Still:
-    """Something outside of the table is as it was, such as a topic's settings."""
-
-    what: Callable[[], bool]
-
-    def holds(self, state: TableState) -> bool:
-        """See `Requirement`."""
-        del state
-        return self.what()

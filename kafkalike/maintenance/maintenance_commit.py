@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.delta import table_change
 from kafkalike.delta.actions import Add
-from kafkalike.delta.table_change import Unchanged
-from kafkalike.delta.table_state import EndsAt, FilesLive, LastOf, Requirement, TableState, end_app
+from kafkalike.delta.table_change import EndsAt, FilesLive, LastOf, Requirement, Unchanged
+from kafkalike.delta.table_state import TableState, end_app
 from kafkalike.delta.write_queue import maintenance_turn
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedError
 from kafkalike.log.topic.topic_history import OPERATIONS, RUN_KEY, WORK_KEY
@@ -104,7 +104,7 @@ def publish(log: TopicLog, change: MaintenanceCommit, run: str) -> int | None:
     def plan(state: TableState) -> table_change.Change | Unchanged[None]:
         # Files that were written before a fence may be gone. Who has to plan anew has met one.
         late = next(tries, None) is None or change.fenced not in {None, state.fenced}
-        if late or not all(one.holds(state) for one in rests_on):
+        if late or any(one.broken(state) for one in rests_on):
             return Unchanged(None)
         faults.point(f"{change.work}.before_commit")
         lasting, requires = _lasting(change, state, log.clock.now_ms())

@@ -192,7 +192,7 @@ def _takes_what_is_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def _makes_it_on_any_version(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(appends.AtVersion, "holds", lambda _self, _state: True)
+    patch.setattr(appends.AtVersion, "broken", lambda _self, _state: "")
 
 
 def _takes_nothing_back(patch: pytest.MonkeyPatch) -> None:

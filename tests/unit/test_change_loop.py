@@ -14,8 +14,8 @@ from kafkalike.delta.actions import Add, log_name
 from kafkalike.delta.commit_file import creation
 from kafkalike.delta.commit_outcome import CommitPuts
 from kafkalike.delta.table import Questions, Refresh, T, Table
-from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
-from kafkalike.delta.table_state import EndsAt, TableState, end_app
+from kafkalike.delta.table_change import Change, EndsAt, Landed, Plan, Unchanged
+from kafkalike.delta.table_state import TableState, end_app
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.offsets import gaps_and_overlaps

@@ -9,21 +9,8 @@ from typing import Any
 import pytest
 
 from kafkalike.delta.actions import APPEND, APPEND_KEY, Add, TableCommit
-from kafkalike.delta.table_state import (
-    FENCE,
-    REPAIR,
-    REWINDING,
-    EndsAt,
-    FilesLive,
-    LastOf,
-    Requirement,
-    Still,
-    TableState,
-    end_app,
-    records_ends,
-    rewinds,
-    took,
-)
+from kafkalike.delta.table_change import EndsAt, FilesLive, LastOf, Requirement, Still
+from kafkalike.delta.table_state import FENCE, REPAIR, REWINDING, TableState, end_app, records_ends, rewinds, took
 from kafkalike.errors import LogCorruptError
 from kafkalike.model.group_commit.waiting_appends import PARTS_KEY, Placed
 from kafkalike.model.segments import Segment, SegmentIndex
@@ -180,17 +167,23 @@ def test_what_a_change_rests_on_is_asked_of_the_state() -> None:
         FilesLive([]),
         LastOf("app", 7),
         LastOf("other", None),
-        Still(lambda: True),
+        Still(lambda: True, "the topic"),
     ]
     fails: list[Requirement] = [
         EndsAt(0, 2),
         FilesLive(["a", "b"]),
         LastOf("app", 6),
         LastOf("app", None),
-        Still(lambda: False),
+        Still(lambda: False, "the topic"),
     ]
-    assert [one.holds(known) for one in holds] == [True] * len(holds)
-    assert [one.holds(known) for one in fails] == [False] * len(fails)
+    assert [one.broken(known) for one in holds] == [""] * len(holds)
+    assert [one.broken(known) for one in fails] == [
+        "the log end of partition 0 moved to 3",
+        "b was replaced or removed",
+        "the latest version of app is 7",
+        "the latest version of app is 7",
+        "the topic changed",
+    ]
 
 
 @pytest.mark.parametrize(("value", "refused"), [("true", True), ("TRUE", True), ("false", False), ("", False)])

@@ -16,9 +16,9 @@ from kafkalike.delta.commit_file import CommitFile, creation
 from kafkalike.delta.damage import DamagedFileError
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.table import Table
-from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
+from kafkalike.delta.table_change import Change, EndsAt, Landed, Plan, Unchanged
 from kafkalike.delta.table_loader import load_table, load_with_base
-from kafkalike.delta.table_state import APPEND_ONLY, FENCE, REPAIR, EndsAt, TableState, end_app
+from kafkalike.delta.table_state import APPEND_ONLY, FENCE, REPAIR, TableState, end_app
 from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
@@ -293,6 +293,16 @@ def test_who_loses_waits_longer_each_time_up_to_two_seconds(world: World) -> Non
     assert world.clock.slept == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
+def test_change_that_runs_out_of_time_says_what_moved(world: World) -> None:
+    """Two appends of another writer: after the first one the offsets had to be counted anew."""
+    world.store.puts = [*rivals(world, 8)]
+
+    with pytest.raises(
+        KafkaTimeoutError, match=r"2 times \(at last, the log end of partition 0 moved to 1\)\. Try again"
+    ):
+        world.table.change(Appends(world.store, "a"), world.deadline(150))
+
+
 @pytest.mark.parametrize(("budget", "lost"), [(50, 1), (150, 2), (151, 3)])
 def test_who_loses_until_time_runs_out_has_written_nothing(world: World, budget: float, lost: int) -> None:
     """A wait that would take all that is left is not begun."""
@@ -301,7 +311,10 @@ def test_who_loses_until_time_runs_out_has_written_nothing(world: World, budget:
     with pytest.raises(KafkaTimeoutError) as late:
         world.table.change(Appends(world.store, "a", heeds_end=False), world.deadline(budget))
 
-    assert str(late.value) == f"memory://: others were faster {lost} times until time ran out; nothing was written"
+    assert str(late.value) == (
+        f"memory://: nothing was written, as other writers made the next version first, {lost} times. Try again, or "
+        "raise the timeout of the call: `delivery_timeout_ms` of a producer, `default_api_timeout_ms` of a consumer"
+    )
     assert world.store.made("discard") == ["a.1"]
 
 

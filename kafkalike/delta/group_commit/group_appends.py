@@ -27,9 +27,9 @@ class AtVersion:
 
     version: int
 
-    def holds(self, state: TableState) -> bool:
+    def broken(self, state: TableState) -> str:
         """See `Requirement`."""
-        return state.version == self.version
+        return "" if state.version == self.version else f"version {state.version} was made"
 
 
 @dataclass(frozen=True, slots=True)

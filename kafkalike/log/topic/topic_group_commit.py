@@ -14,8 +14,8 @@ from kafkalike.delta.actions import APPEND, Add
 from kafkalike.delta.group_commit.group_appends import AtVersion, GroupedChange, OpenAppends
 from kafkalike.delta.group_commit.group_commit import GroupCommit
 from kafkalike.delta.table import Table
-from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
-from kafkalike.delta.table_state import Still, TableState, end_app
+from kafkalike.delta.table_change import Change, Landed, Plan, Still, Unchanged
+from kafkalike.delta.table_state import TableState, end_app
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
 from kafkalike.log.topic.record_rules import SchemasOf, check_after, codec_for
@@ -158,7 +158,7 @@ class TopicAppends:
             adds=adds,
             txns=txns,
             note=note,
-            requires=[AtVersion(state.version), Still(lambda: log.info is info)],
+            requires=[AtVersion(state.version), Still(lambda: log.info is info, "the topic")],
         )
         mine = next(run for (found, _), run in zip(appends, runs, strict=True) if found is (part or OWN))
         return GroupedChange(change, mine, len(taken), unfit)

@@ -10,19 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from kafkalike.delta.actions import APPEND, TableCommit
 from kafkalike.delta.log_cleaner import LogCleaner
 from kafkalike.delta.table import Questions
-from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
-from kafkalike.delta.table_state import (
-    CLOSE,
-    FENCE,
-    OPEN,
-    REPLICAS,
-    EndsAt,
-    LastOf,
-    Requirement,
-    Still,
-    TableState,
-    end_app,
-)
+from kafkalike.delta.table_change import Change, EndsAt, Landed, LastOf, Plan, Requirement, Still, Unchanged
+from kafkalike.delta.table_state import CLOSE, FENCE, OPEN, REPLICAS, TableState, end_app
 from kafkalike.delta.write_queue import WriteQueue
 from kafkalike.errors import (
     LogCorruptError,
@@ -184,7 +173,7 @@ class TopicLog(TailedTopic):
         ranges.clear()
         ranges.update(sorted(runs.items()))
         requires: list[Requirement] = [EndsAt(p, starts[p]) for p in runs]
-        requires.append(Still(lambda: self.info is info))
+        requires.append(Still(lambda: self.info is info, "the topic"))
         ends = {p: state.end(p) for p in state.unrecorded} | {p: run.stop for p, run in runs.items()}
         txns = {end_app(p): end for p, end in sorted(ends.items())}
         if txn is not None:
@@ -290,7 +279,7 @@ class TopicLog(TailedTopic):
             if state.closed == closed:
                 return Unchanged(None)
             operation = CLOSE if closed else OPEN
-            requires = [Still(lambda: self.info is info)]
+            requires = [Still(lambda: self.info is info, "the topic")]
             return Change(operation=operation, time_ms=self.clock.now_ms(), closes=closed, requires=requires)
 
         changed = False
