@@ -178,8 +178,9 @@ class Sender:
             self._fail([batch], refusal)
             return
         try:
-            log = self._prepare(queue, batch)
-            done = self._append(log, batch)
+            with foreign_errors(partial(self._unwritten, queue.name)):
+                log = self._prepare(queue, batch)
+                done = self._append(log, batch)
         except NotEnoughReplicasAfterAppendError as error:
             # They are there: sent again, they would be there twice.
             self._fail([batch], error)
@@ -189,11 +190,6 @@ class Sender:
             self._separate(queue, batch, error)
         except KafkaError as error:
             self._try_again_or_fail(queue, batch, error)
-        except Exception as cause:
-            logger.exception("producer %s: preparing an append to %r failed", self._config.client_id, queue.name)
-            unwritten = KafkaError(f"{queue.name}: nothing was written: {cause!r}")
-            unwritten.__cause__ = cause
-            self._fail([batch], unwritten)
         else:
             if done is None:
                 self._settle(batch, None, None)
@@ -225,6 +221,11 @@ class Sender:
                 self._transactions.stage(log, rows, self._config.codec, timeout_ms)
         self.metrics.appended(log.info.name, len(records), batch.sent_size(), (self._clock.monotonic() - start) * 1000)
         return done
+
+    def _unwritten(self, topic: str, cause: Exception) -> KafkaError:
+        """The error of an append that was not begun."""
+        logger.error("producer %s: preparing an append to %r failed", self._config.client_id, topic, exc_info=cause)
+        return KafkaError(f"{topic}: nothing was written: {cause!r}")
 
     def _unknown_outcome(self, topic: str, cause: Exception) -> UnknownOutcomeError:
         """The error of an append that ended by something that the log does not say of itself."""

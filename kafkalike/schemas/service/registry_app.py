@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, SchemaRegistryError
+from kafkalike.errors.kafka_error import foreign_errors
 from kafkalike.schemas.service.credentials import Credentials, host_name, is_loopback
 from kafkalike.schemas.service.registry_service import RegistryService
 
@@ -39,6 +40,11 @@ class RequestLimits:
 
     body_bytes: int = 4 * 1024 * 1024
     """Of a request."""
+
+
+def _internal_error(cause: Exception) -> SchemaRegistryError:
+    _log.error("a request was not answered", exc_info=cause)
+    return SchemaRegistryError(500, 500, "Internal Server Error")
 
 
 class RegistryApp:
@@ -81,19 +87,17 @@ class RegistryApp:
         return _json(status, answer, content_type)
 
     def _asked(self, method: str, path: list[str], query: Mapping[str, str], body: object) -> tuple[int, Any]:
-        try:
-            method = "GET" if method == "HEAD" else method
-            return 200, self._service.ask(method, path, query, body)
-        except SchemaRegistryError:
-            raise
-        except KafkaTimeoutError as error:
-            raise SchemaRegistryError(500, 50002, str(error)) from error
-        except (KafkaError, OSError) as error:
-            _log.exception("a request was not answered")
-            raise SchemaRegistryError(500, 50001, f"Error in the backend data store: {error}") from error
-        except Exception as error:
-            _log.exception("a request was not answered")
-            raise SchemaRegistryError(500, 500, "Internal Server Error") from error
+        with foreign_errors(_internal_error):
+            try:
+                method = "GET" if method == "HEAD" else method
+                return 200, self._service.ask(method, path, query, body)
+            except SchemaRegistryError:
+                raise
+            except KafkaTimeoutError as error:
+                raise SchemaRegistryError(500, 50002, str(error)) from error
+            except (KafkaError, OSError) as error:
+                _log.exception("a request was not answered")
+                raise SchemaRegistryError(500, 50001, f"Error in the backend data store: {error}") from error
 
     def _check_neighbour(self, request: Request) -> None:
         """Keep pages in a browser out, which reach services of the same machine that nobody else reaches.
