@@ -220,15 +220,12 @@ class Cluster:
     @cached_property
     def transactions(self) -> Transactions:
         """Transactions over several topics and groups."""
-        from kafkalike.log.topic.transaction_append import DeltaDecided
         from kafkalike.log.transactions.effect_runner import TransactionContext
         from kafkalike.log.transactions.transaction_files import Staging
         from kafkalike.log.transactions.transactions import Transactions
 
         staging = Staging(self.store)
-        return Transactions(
-            TransactionContext(cluster=self, decided=DeltaDecided, staging=staging, look_at_groups=self.groups.look)
-        )
+        return Transactions(TransactionContext(cluster=self, staging=staging))
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait until no thread of this process writes to the root on behalf of calls that are over.

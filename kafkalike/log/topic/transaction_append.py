@@ -159,8 +159,8 @@ def name_of(seq: int, also: WriteName | None = None) -> TxnId:
     return TxnId(TRANSACTIONS, seq, own=True, also=also)
 
 
-class DeltaDecided:
-    """Decisions in the table of a topic. See `kafkalike.log.transactions.effect_runner.DecidedLog`.
+class TopicDecisions:
+    """Decisions in the table of a topic. All may raise `TopicDeletedError`.
 
     Args:
         log: the topic.
@@ -171,7 +171,7 @@ class DeltaDecided:
 
     @property
     def last(self) -> int:
-        """The last decision that it is known to have."""
+        """The last decision that it is known to have; 0 for none."""
         return self._log.last_transaction
 
     def look(self) -> int:
@@ -180,11 +180,21 @@ class DeltaDecided:
         return self._log.last_transaction
 
     def bring(self, seq: int, payload: DecidedRecords, deadline: Deadline, also: WriteName | None) -> Appended:
-        """Append a decision, unless it is there."""
+        """Append a decision, unless the topic has it or a later one.
+
+        Args:
+            seq: its number.
+            payload: the records.
+            deadline: until when to try.
+            also: what its application calls it; the topic notes that, too.
+
+        Raises:
+            LogCorruptError: the payload cannot be read; nothing was written. And see `TopicLog.append`.
+        """
         return self._log.append_payload(payload, codec=payload.codec, deadline=deadline, txn=name_of(seq, also))
 
     def where(self, seq: int) -> Appended:
-        """Where a decision is that it has."""
+        """Where the records of a decision are that the topic has; without ranges where its log has forgotten them."""
         self._log.refresh_table()
         found = self._log.already_appended(name_of(seq))
         assert found is not None, (self._log.info.name, seq)

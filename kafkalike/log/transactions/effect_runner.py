@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.staged_append import Loose
-from kafkalike.log.topic.transaction_append import DecidedRecords, StagedFileError
+from kafkalike.log.topic.transaction_append import DecidedRecords, StagedFileError, TopicDecisions
 from kafkalike.log.transactions.transaction_files import records_of
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from kafkalike.model.config.server_config import ServerProperties
     from kafkalike.model.group_state import GroupRow, GroupsState
     from kafkalike.model.metadata_rows import MetadataRow
-    from kafkalike.model.transactions.transaction_views import TopicCut
-    from kafkalike.model.transactions.transactional_id import WriteName
 
 
 T = TypeVar("T")
@@ -90,9 +88,7 @@ class EffectRunner:
 
     def __init__(self, home: TransactionContext, deadline: Deadline, held: HeldTransaction | None = None) -> None:
         self._cluster = home.cluster
-        self._decided = home.decided
         self._staging = home.staging
-        self._look_at_groups = home.look_at_groups
         self.versions: dict[int, int] = {}
         """Versions of the groups' table that were seen, by the number of their last row."""
         self._deadline = deadline
@@ -118,7 +114,7 @@ class EffectRunner:
     def _done(self, act: effects.TransactionEffect) -> Any:  # noqa: ANN401, PLR0911 - a line for each effect
         match act:
             case effects.LookAtGroups():
-                version, state = self._look_at_groups()
+                version, state = self._cluster.groups.look()
                 self.versions[state.seq] = version
                 return state
             case effects.LookAtTopics():
@@ -173,7 +169,7 @@ class EffectRunner:
             raise KafkaTimeoutError(f"{self._cluster.root}: time ran out before a transaction was through")
         return None if left == float("inf") else left * 1000
 
-    def _asked(self, topic: TopicLife, ask: Callable[[DecidedLog], Any]) -> Any:  # noqa: ANN401
+    def _asked(self, topic: TopicLife, ask: Callable[[TopicDecisions], Any]) -> Any:  # noqa: ANN401
         """Ask a topic something; None when it is gone."""
         try:
             log = self._held.logs.get(topic.topic_id)
@@ -182,11 +178,11 @@ class EffectRunner:
                 if log.info.topic_id != topic.topic_id:
                     return None
                 self._held.logs[topic.topic_id] = log
-            return ask(self._decided(log))
+            return ask(TopicDecisions(log))
         except (TopicDeletedError, UnknownTopicOrPartitionError):
             return None
 
-    def _apply(self, log: DecidedLog, committed: CommittedTransaction, part: TransactionPart) -> Appended:
+    def _apply(self, log: TopicDecisions, committed: CommittedTransaction, part: TransactionPart) -> Appended:
         mine = self._held.attempt == committed.attempt
 
         def load(file: StagedFile) -> Loose:
@@ -208,7 +204,7 @@ class EffectRunner:
         faults.point("transaction.after_apply")
         return done
 
-    def _cut(self, log: DecidedLog, topic: TopicLife, seq: int) -> Any:  # noqa: ANN401
+    def _cut(self, log: TopicDecisions, topic: TopicLife, seq: int) -> Any:  # noqa: ANN401
         found = log.as_of(seq)
         if found is None:
             raise KafkaTimeoutError(f"{topic.name}: its log has lost the commits after transaction {seq}; try again")
@@ -229,41 +225,6 @@ class EffectRunner:
             return self.run(todo)
         except KafkaError as error:
             return error
-
-
-class DecidedLog(Protocol):
-    """Decisions in one topic. All may raise `TopicDeletedError`."""
-
-    @property
-    def last(self) -> int:
-        """The last decision that it is known to have; 0 for none."""
-        ...
-
-    def look(self) -> int:
-        """The last decision that it has now."""
-        ...
-
-    def bring(self, seq: int, payload: DecidedRecords, deadline: Deadline, also: WriteName | None) -> Appended:
-        """Append a decision, unless the topic has it or a later one.
-
-        Args:
-            seq: its number.
-            payload: the records.
-            deadline: until when to try.
-            also: what its application calls it; the topic notes that, too.
-
-        Raises:
-            LogCorruptError: the payload cannot be read; nothing was written. And see `TopicLog.append`.
-        """
-        ...
-
-    def where(self, seq: int) -> Appended:
-        """Where the records of a decision are that the topic has; without ranges where its log has forgotten them."""
-        ...
-
-    def as_of(self, seq: int) -> TopicCut | None:
-        """The newest version without decisions after one; None when the log cannot say it any more."""
-        ...
 
 
 class TopicLogs(Protocol):
@@ -299,19 +260,11 @@ class TopicLogs(Protocol):
         ...
 
 
-Decided = Callable[["TopicLog"], DecidedLog]
-"""The decisions of a topic, by its log."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionContext:
     """Where transactions take place."""
 
     cluster: TopicLogs
     """Topics and groups."""
-    decided: Decided
-    """Decisions of a topic."""
     staging: Staging
     """Staged files."""
-    look_at_groups: Callable[[], tuple[int, GroupsState]]
-    """Looks at the groups' table; its version, and its state."""

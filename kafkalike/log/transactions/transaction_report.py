@@ -120,7 +120,7 @@ def lost_parts(home: TransactionContext) -> Sequence[LostPart]:
     Args:
         home: topics, groups and staged files.
     """
-    known = home.look_at_groups()[1]
+    known = home.cluster.groups.refresh()
     driver = EffectRunner(home, Deadline(home.cluster.clock, None))
     found = []
     for dues in known.unsettled.values():
