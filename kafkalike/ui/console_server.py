@@ -65,14 +65,14 @@ class ConsoleServer:
         door = serving.ListeningAddress(host=host, port=port, anyone=bool(self.token), certificate=certificate)
         self.url: str = door.url
         """Where it listens."""
-        rules = guard.Guard(
+        rules = guard.AccessControl(
             token=self.token,
             port=door.address[1],
             hosts=guard.allowed({*allowed_hosts, host}),
             read_only=read_only,
             secure=certificate is not None,
         )
-        self._desk = desk.Desk(cluster, clock, metrics, queries)
+        self._desk = desk.ClusterView(cluster, clock, metrics, queries)
         gate = app.console(self._desk, rules)
         self._stopping: threading.Event = gate.app.state.stopping
         self._server: Any = serving.HttpServer(gate, door, name="kafkalike-ui", grace_seconds=GRACE_SECONDS)
