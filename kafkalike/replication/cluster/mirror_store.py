@@ -65,6 +65,11 @@ class MirrorStore:
         """What the store that counts now has."""
         return getattr(self._now(), name)
 
+    @property
+    def tasks(self) -> Any:  # noqa: ANN401 - that of the store that counts now
+        """What other processes are given of the store that counts now."""
+        return _CurrentAccess(self._now())
+
     def __reduce__(self) -> Any:  # noqa: ANN401 - as above
         """Elsewhere it is the store that counts now."""
         return self._now().__reduce__()
@@ -79,3 +84,18 @@ class MirrorStore:
         info = state.topics.get(self._name)
         mirror = None if info is None or info.topic_id != self._topic_id else info.mirror
         return None if mirror is None else mirror.phase
+
+
+class _CurrentAccess:
+    """The access of a store, which is asked about that store and not about the one that stands for it."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever an access has
+        return getattr(self._storage.tasks, name)
+
+    def sendable(self, storage: Storage) -> Storage:
+        """Return what a Spark job's processes get of the store."""
+        del storage
+        return self._storage.tasks.sendable(self._storage)
