@@ -320,7 +320,8 @@ class ObjectClient:
         check_process()
         try:
             yield
-        except (BaseError, OSError, ValueError) as cause:
+        except (BaseError, OSError, ValueError, TypeError, OverflowError) as cause:
+            # The last two: a name that is no UTF-8, or a range that no object has.
             # Not `from cause`: its text may hold what signs a request.
             raise self._error(name, cause, conditional=conditional) from None
 

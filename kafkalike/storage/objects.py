@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -189,10 +188,8 @@ class ObjectAccess(TaskAccess):
 
     def sendable(self, storage: Storage) -> Storage:
         """Return the same storage, with whose options it is pickled."""
-        sent = copy(storage)
-        assert isinstance(sent, ObjectStorage)
-        sent.is_sent = True
-        return sent
+        assert isinstance(storage, ObjectStorage)
+        return storage.sendable()
 
     def sent_options(self) -> SentOptions | None:
         """Return the options of its client."""
@@ -282,6 +279,12 @@ class ObjectStorage(Storage):
         below = ObjectStorage(self._root, self._root_uri, self._prefix + folder)
         below.is_sent = self.is_sent
         return below
+
+    def sendable(self) -> ObjectStorage:
+        """Return the same storage, which is pickled with its options."""
+        sent = ObjectStorage(self._root, self._root_uri, self._folder)
+        sent.is_sent = True
+        return sent
 
     @property
     def impatient_client(self) -> ImpatientClient:

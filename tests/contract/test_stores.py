@@ -63,7 +63,8 @@ def test_name_that_no_storage_can_have_is_an_os_error(store: Storage, name: str)
         with pytest.raises(OSError, match=r"."):
             store.replace(name, b"x")
     store.remove(name, quietly=True)
-    assert [entry.name for entry in store.list(deep=True) if entry.name != name] == []
+    left = {entry.name for entry in store.list(deep=True) if not entry.name.startswith("__probe/")}
+    assert left <= {name}
 
 
 @pytest.mark.parametrize(("start", "stop"), [(1, 9), (3, 4), (7, 9), (-2, 1)], ids=str)
