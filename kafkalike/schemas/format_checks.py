@@ -36,7 +36,7 @@ def normalized(schema: Schema) -> Schema:
 
 def _protobuf(text: str) -> str:
     files = require_module("kafkalike.schemas.proto.proto_files", "Protobuf schemas")
-    printer = require_module("kafkalike.schemas.proto.printer", "Protobuf schemas")
+    printer = require_module("kafkalike.schemas.proto.proto_files", "Protobuf schemas")
     file = files.load_proto(text)
     ordered = sorted(file.dependency)
     for places in (file.public_dependency, file.weak_dependency):

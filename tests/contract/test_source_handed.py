@@ -16,11 +16,11 @@ from pyspark.sql.streaming import python_streaming_source_runner as runner
 
 from kafkalike.connect import connect
 from kafkalike.errors import DataLossError
-from kafkalike.spark.format import driver_batch as handed
-from kafkalike.spark.format.driver_batch import HandingReader
+from kafkalike.spark.format import stream_reader as handed
 from kafkalike.spark.format.format import KafkalikeSource
 from kafkalike.spark.format.input_partitions import FIELDS
 from kafkalike.spark.format.source_options import parse_options
+from kafkalike.spark.format.stream_reader import HandingReader
 from tests.tools.effort import examples
 from tests.tools.interrupts import sweep
 from tests.tools.records import fill

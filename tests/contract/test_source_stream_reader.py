@@ -28,8 +28,8 @@ from kafkalike.log.group.group_offsets import GroupOffsets, Membership
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.format import input_partitions as range_reader
-from kafkalike.spark.format.driver_batch import MarkedReader, marked, marked_ids, unmarked
 from kafkalike.spark.format.source_options import parse_options
+from kafkalike.spark.format.stream_reader import MarkedReader, marked, marked_ids, unmarked
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import fill
 from tests.tools.upkeep import AT_ONCE, EAGER, keyed, topic, upkeep

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.schema import Reference, Schema
 from kafkalike.schemas.proto.parser import parse_proto
-from kafkalike.schemas.proto.printer import print_proto
 from kafkalike.schemas.proto.proto_files import (
     as_text,
     build_file,
     indexes_of,
     load_proto,
     message_at,
+    print_proto,
     resolved,
     serialized,
 )

@@ -69,7 +69,7 @@ class KafkalikeSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader of one streaming query."""
-        from kafkalike.spark.format.driver_batch import HandingReader
+        from kafkalike.spark.format.stream_reader import HandingReader
 
         try:
             return HandingReader(self._checked(schema))
