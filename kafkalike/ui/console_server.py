@@ -72,7 +72,7 @@ class ConsoleServer:
             read_only=read_only,
             secure=certificate is not None,
         )
-        self._desk = desk.ClusterView(cluster, clock, metrics, queries)
+        self._desk = desk.ConsoleView(cluster, clock, metrics, queries)
         gate = app.console(self._desk, rules)
         self._stopping: threading.Event = gate.app.state.stopping
         self._server: Any = serving.HttpServer(gate, door, name="kafkalike-ui", grace_seconds=GRACE_SECONDS)
