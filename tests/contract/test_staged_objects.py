@@ -25,6 +25,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
 from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of
+from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import Entry
 from tests.tools.clusters import object_store
 from tests.tools.fault_proxy import fault_proxy
@@ -149,7 +150,7 @@ def test_records_on_the_disk_of_the_machine_are_numbered_as_those_in_the_store(
         results = [
             staged(target, folder, *[rows(("a", f"{task} {n}")) for n in range(3)], task=task) for task in range(2)
         ]
-        near, between = folder.files.list(), cluster.store.list("__staging", deep=True)
+        near, between = LocalStorage(folder.path).list(), cluster.store.list("__staging", deep=True)
         written = commit_results(cluster, "a", results, folder.files, StagedCommit(codec="none", timeout_ms=60_000))
 
     assert (len(near), len(between)) == {"room": (6, 0), "none": (1, 6), "one file": (2, 5)}[free]
