@@ -14,13 +14,12 @@ from kafkalike.consumer.consumer_context import ConsumerContext
 from kafkalike.consumer.offset_commits import OffsetCommits
 from kafkalike.consumer.start_positions import StartPositions
 from kafkalike.consumer.subscription import Mode
-from kafkalike.consumer.thread_guard import Running
 from kafkalike.errors import FencedInstanceIdError, IllegalStateError, KafkaError, TopicDeletedError
 from kafkalike.log.call_view import CallView
 from kafkalike.log.group.heartbeat import HeartbeatThread
 from kafkalike.log.group.member import GroupMember
 from kafkalike.log.group.membership import KnownTopics
-from kafkalike.model.concurrency import ReportErrors
+from kafkalike.model.concurrency import ActiveBlock, ReportErrors
 from kafkalike.model.groups import assignment
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.structs import TopicPartition
@@ -36,7 +35,7 @@ class Assigner:
         config = context.config
         self._phase: assignment.Phase = assignment.Unassigned()
         """Where the assignment stands. Replaced before what is to be done in it is done."""
-        self._calling = Running()
+        self._calling = ActiveBlock()
         """The user's listener."""
         self._cluster = context.cluster
         self._logs = context.logs

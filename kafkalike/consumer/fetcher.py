@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from kafkalike.consumer.consumer_context import ConsumerContext
 from kafkalike.consumer.fetch_buffers import Build, FetchBuffer, FetchedRecords, FetchRound, IdleTopic
-from kafkalike.consumer.thread_guard import Running
 from kafkalike.errors import (
     IllegalStateError,
     KafkaError,
     OffsetOutOfRangeError,
     TopicDeletedError,
 )
+from kafkalike.model.concurrency import ActiveBlock
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Fetcher:
         nothing of it waits to be handed out."""
         self._synced = -1
         """Changes of the subscription that both of them know."""
-        self._collecting = Running()
+        self._collecting = ActiveBlock()
         self._held_since: float | None = None
         """Since when records wait for `fetch_min_bytes`; seconds of the monotonic clock."""
 

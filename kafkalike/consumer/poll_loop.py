@@ -19,7 +19,7 @@ from kafkalike.consumer.folder_watch import FolderWatch
 from kafkalike.consumer.offset_commits import OffsetCommits
 from kafkalike.consumer.start_positions import StartPositions
 from kafkalike.consumer.subscription import PartitionState
-from kafkalike.consumer.thread_guard import Running, ThreadGuard
+from kafkalike.consumer.thread_guard import ThreadGuard
 from kafkalike.errors import (
     KafkaConnectionError,
     KafkaError,
@@ -28,6 +28,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.call_view import CallView
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
+from kafkalike.model.concurrency import ActiveBlock
 from kafkalike.model.structs import ConsumerRecord
 
 if TYPE_CHECKING:
@@ -88,6 +89,11 @@ between two looks: it then uses a tenth of a core at most. So does one that each
 WATCHED_REST: Final = 33
 """The same where the kernel reports all new commits: only the group and the cluster are left to be looked at."""
 
+NEAR_LOOK_SECONDS: Final = 1.0
+FAR_LOOK_SECONDS: Final = 10.0
+"""How often a consumer without a group looks at the groups' table for decided transactions, in a folder and where a
+look is a request that costs money."""
+
 HELP_MS: Final = 10_000
 """How long, ms, a poll brings committed transactions into its topics at most, before it reads what is there."""
 
@@ -108,9 +114,11 @@ class PollLoop:
         self._root = RootCheck(context.cluster, context.clock)
         self._outage = TransientErrors(context.clock, context.config.default_api_timeout_ms)
         self._just = JUST_SECONDS
+        # A reader of a far root that comes and goes looks at no table that it would not look at else.
+        self._groups_seen = context.clock.monotonic() if context.cluster.store.scheduler.is_remote else -math.inf
         self._context = context
         self._guard = guard
-        self.running = Running()
+        self.running = ActiveBlock()
         """Whether this thread waits for records, below what it does at the moment."""
         self.ending: Callable[[], None] | None = None
         """Closes the consumer after the wait that a signal handler closed it in."""
@@ -211,9 +219,17 @@ class PollLoop:
             self._help(view)
 
     def _help(self, view: CallView) -> None:
-        """Bring in what a producer has decided and was killed before it brought it in; at most once a second."""
-        context = self._context
-        if context.cluster.transactions.help_waiting(context.logs.opened, view.seen_groups, HELP_MS):
+        """Bring in what a producer has decided and was killed before it brought it in."""
+        cluster = self._context.cluster
+        known = view.seen_groups
+        if known is None:
+            pause = FAR_LOOK_SECONDS if cluster.store.scheduler.is_remote else NEAR_LOOK_SECONDS
+            due = view.now - self._groups_seen >= pause
+            if due:
+                self._groups_seen = view.now
+            known = view.groups() if due else cluster.groups.state
+        # Most clusters have no transactions: their readers do not load what brings them in.
+        if known.unsettled and cluster.transactions.help_waiting(self._context.logs.opened, known, HELP_MS):
             view.topics.clear()  # they have more now
 
     def _still_held(self, taken: list[FetchedRecords]) -> list[FetchedRecords]:

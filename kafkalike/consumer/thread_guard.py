@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import threading
 from collections.abc import Callable
 from functools import wraps
-from types import FrameType
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from kafkalike.errors import IllegalStateError
@@ -68,33 +66,6 @@ class ThreadGuard:
 
     def __exit__(self, *exc_info: object) -> None:
         self._lock.release()
-
-
-class Running:
-    """Whether a `with` block is being run by this thread, as the stack shows.
-
-    A flag would stay set when an interrupt hits the line that resets it.
-    """
-
-    __slots__ = ("_frame",)
-
-    def __init__(self) -> None:
-        self._frame: FrameType | None = None
-
-    def __enter__(self) -> None:
-        here = inspect.currentframe()
-        self._frame = None if here is None else here.f_back
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._frame = None
-
-    @property
-    def now(self) -> bool:
-        """Whether the block is further up in the stack."""
-        frame = None if self._frame is None else inspect.currentframe()
-        while frame is not None and frame is not self._frame:
-            frame = frame.f_back
-        return frame is not None
 
 
 class Guarded(Protocol):

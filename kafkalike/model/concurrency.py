@@ -1,10 +1,19 @@
-"""Concurrency: a latch that threads wait for, interruptible at any moment, and what a forked child has to give up.
+"""Concurrency: what holds when an interrupt comes at any line, and what a forked child has to give up.
+
+CPython runs a signal's handler, which may raise, between any two bytecodes of the main thread. What rests on that:
+
+* Several values are replaced by one assignment: nothing comes between its parts, where they are attributes and sums.
+* A step that must be done is done in `finally`, and where it may itself be what is interrupted, in two nested ones with
+  the same body, which must do no harm the second time. A `with` block does not do: an interrupt may come before the
+  first line of `__exit__`.
+* `Latch` stands for `threading.Event`, `OnError` for a step back, `ActiveBlock` for a flag.
 
 A child inherits descriptors, and with them what they stand for: a lock stays held until the child has closed it, too.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import threading
@@ -12,7 +21,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Final, Protocol, Self
 
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
@@ -114,6 +123,34 @@ class Latch:
         finally:
             self._waiting.remove(told)
         return self.is_open
+
+
+class ActiveBlock:
+    """Whether a `with` block is being run by this thread, as the stack shows.
+
+    A flag would stay set when an interrupt hits the line that resets it: Python runs signal handlers between any two
+    bytecodes of the main thread, also between the end of a block and the first line of `__exit__`.
+    """
+
+    __slots__ = ("_frame",)
+
+    def __init__(self) -> None:
+        self._frame: FrameType | None = None
+
+    def __enter__(self) -> None:
+        here = inspect.currentframe()
+        self._frame = None if here is None else here.f_back
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._frame = None
+
+    @property
+    def now(self) -> bool:
+        """Whether the block is further up in the stack."""
+        frame = None if self._frame is None else inspect.currentframe()
+        while frame is not None and frame is not self._frame:
+            frame = frame.f_back
+        return frame is not None
 
 
 class Inherited(Protocol):

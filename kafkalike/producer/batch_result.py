@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from kafkalike.errors import IllegalStateError
@@ -16,7 +17,7 @@ from kafkalike.model.concurrency import Latch
 NO_OFFSET: Final = -1
 """Offset of a record whose outcome nobody waits for (`acks=0`)."""
 
-_NO_ERRORS: Final[Mapping[int, Exception]] = {}
+_NO_ERRORS: Final[Mapping[int, Exception]] = MappingProxyType({})
 
 
 class BatchResult:

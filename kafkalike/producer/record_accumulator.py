@@ -203,7 +203,11 @@ class RecordAccumulator:
         return batch
 
     def _put_in_turn(self, put: Callable[[], T], size: int) -> T:
-        """Wait for room, then put. Who is interrupted must not stay in the line: everybody would wait behind it."""
+        """Wait for room, then put.
+
+        Leaves the line also when it is interrupted: else later threads would wait behind it for ever. Twice, as
+        `kafkalike.model.concurrency` says.
+        """
         ticket: SimpleQueue[None] = SimpleQueue()
         try:
             try:
@@ -211,7 +215,7 @@ class RecordAccumulator:
             finally:
                 self._leave(ticket)
         finally:
-            self._leave(ticket)  # the first one may be what was interrupted
+            self._leave(ticket)
 
     def _wait_and_put(self, ticket: SimpleQueue[None], put: Callable[[], T], size: int) -> T:
         deadline = Deadline(self._clock, self._max_block_ms)

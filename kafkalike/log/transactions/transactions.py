@@ -43,12 +43,8 @@ OWNER_FIRST_MS: Final = 1_000
 """How long, ms, a decision is left to its producer, by the clock of whoever looks. One whose time is further in the
 future says nothing: its producer's clock was wrong."""
 
-NEAR_LOOK_SECONDS: Final = 1.0
-FAR_LOOK_SECONDS: Final = 10.0
-"""Seconds between two looks of readers who wait for records; longer where a look is a request that costs money."""
-
 AFTER_FAILURE_SECONDS: Final = 60.0
-"""The same after a look that failed: what others have to mend is not tried all the time."""
+"""Seconds after a failure until a reader tries again: what others have to mend is not tried all the time."""
 
 
 class Transactions:
@@ -65,8 +61,6 @@ class Transactions:
         self._home = home
         self._cluster = home.cluster
         self._staging = home.staging
-        # A reader of a far root who comes and goes looks at no table that it would not look at else.
-        self._looked = home.cluster.clock.monotonic() if home.staging.far else -math.inf
         self._failed: dict[str, float] = {}
         """When a reader could not bring decisions into a topic, by its id."""
 
@@ -131,38 +125,22 @@ class Transactions:
         """
         return self._help(logs, self._cluster.groups.refresh(), deadline)
 
-    def help_waiting(self, logs: Collection[TopicLog], seen: GroupsState | None, limit_ms: float) -> bool:
-        """Do the same for a reader that comes again.
-
-        Unless the caller has just seen the groups, their table is looked at once a second at most, once in 10 s where
-        a look is a request that costs money, by one of the readers that share this cluster for all of them. What goes
-        wrong is logged, and not tried again for a minute.
+    def help_waiting(self, logs: Collection[TopicLog], known: GroupsState, limit_ms: float) -> bool:
+        """Do the same for a reader that comes again; what goes wrong is logged, and not tried again for a minute.
 
         Args:
             logs: the topics.
-            seen: the groups, as the caller has just seen them.
+            known: the groups, as the reader has seen them a moment ago.
             limit_ms: how long to try.
         """
+        now = self._cluster.clock.monotonic()
         try:
-            # Each reader looks for its own topics in what one of them has seen.
-            known = self._groups_of_a_moment_ago() if seen is None else seen
-            if not known.unsettled:
-                return False
-            now = self._cluster.clock.monotonic()
             deadline = Deadline(self._cluster.clock, limit_ms)
             return self._help([log for log in logs if self._may_try(log, now)], known, deadline)
         except KafkaError as error:
-            now = self._cluster.clock.monotonic()
             self._failed |= {log.info.topic_id: now for log in logs}
             _log.warning("%s: decided transactions were not brought into topics: %s", self._cluster.root, error)
             return False
-
-    def _groups_of_a_moment_ago(self) -> GroupsState:
-        now = self._cluster.clock.monotonic()
-        if now - self._looked < (FAR_LOOK_SECONDS if self._staging.far else NEAR_LOOK_SECONDS):
-            return self._cluster.groups.state
-        self._looked = now
-        return self._cluster.groups.refresh(waiting=True)
 
     def _may_try(self, log: TopicLog, now: float) -> bool:
         return now - self._failed.get(log.info.topic_id, -math.inf) >= AFTER_FAILURE_SECONDS
