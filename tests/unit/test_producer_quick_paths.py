@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkalike.admin.testing import ManualClock, MemoryCluster
@@ -56,6 +56,8 @@ def traced(steps: list[tuple[str, int]], info: TopicInfo, *, quick: bool) -> lis
     return found
 
 
+@example([("add", 30), ("add", 30), ("add", 5), ("take", 0), ("add", 7)])
+@example([("add", 60), ("add", 5), ("retire", 0), ("add", 7)])
 @given(STEPS)
 def test_quick_add_leaves_what_the_slow_one_leaves(steps: list[tuple[str, int]]) -> None:
     """Each batch, row number, size and the bytes in use, after any sequence of sends, appends and deletions."""
@@ -77,7 +79,7 @@ RECORDS = st.lists(
 
 
 def written(records: list[Any], *, quick: bool) -> list[Any]:
-    """What a producer wrote of records, and what their futures say; without the bulk rule each `send` is the slow one."""
+    """What a producer wrote, and what the futures say; without the bulk rule each `send` is the slow one."""
     cluster = MemoryCluster()
     cluster.create_topic("orders", 1, {})
     with KafkaProducer(bootstrap_servers=cluster) as producer:
