@@ -12,7 +12,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cluster.as_of import cut_at
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
-from kafkalike.maintenance.handles import opened
+from kafkalike.maintenance.handles import opened, past_ms
 from kafkalike.maintenance.restore import copy_topic
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
@@ -45,7 +45,8 @@ def fork(
     new: str,
     bootstrap_servers: Address | None = None,
     *,
-    at: int | datetime | None = None,
+    at: datetime | int | None = None,
+    version: int | None = None,
     groups: Iterable[str] = (),
     storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -62,7 +63,8 @@ def fork(
         topic: its topic.
         new: name of the new one.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        at: None for now; a version of the topic's table as `kafkalike history` lists them; or a time, with a zone.
+        at: a time, as `datetime` with a zone or ms since the epoch; None for now.
+        version: a version of the topic's table instead, as `kafkalike history` lists them.
         groups: ids of groups whose committed offsets in the topic they shall have in the new one too; a group with
             members is refused. Offsets above the new topic's end become its end.
         storage_options: who asks an object store; see `kafkalike.connect.connect`.
@@ -85,17 +87,14 @@ def fork(
     wanted = [check_group_id(group) for group in ([groups] if isinstance(groups, str) else groups)]
     cluster = opened(bootstrap_servers, storage_options, writes=True)
     info = cluster.topic(check_topic_name(topic))
-    version: int | None
     at_ms: int | None = None
-    if isinstance(at, datetime):
-        if at.tzinfo is None:
-            raise IllegalArgumentError(f"the time {at} needs a zone")
-        at_ms = int(at.timestamp() * 1000)
+    if at is not None:
+        if version is not None:
+            raise IllegalArgumentError("a fork is as of a time or of a version, not of both")
+        at_ms = past_ms(at, clock)
         version = cut_at(cluster, [info], at_ms).topics[info.name].version
-    elif at is not None and (type(at) is not int or at < 0):
-        raise IllegalArgumentError(f"at must be a version or a time, not {at!r}")
-    else:
-        version = at
+    elif version is not None and (type(version) is not int or version < 0):
+        raise IllegalArgumentError(f"version must be a number from 0 on, not {version!r}")
     run = uuid.uuid4().hex
     copied = copy_topic(cluster, info.name, check_topic_name(new), run, version=version, at_ms=at_ms, work="fork")
     log = cluster.log(new)

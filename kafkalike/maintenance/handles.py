@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalike.connect import check_there, connect
-from kafkalike.errors import BrokerNotAvailableError
+from kafkalike.errors import BrokerNotAvailableError, IllegalArgumentError
 from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks
+from kafkalike.model.clock import Clock, utc_text
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 
 if TYPE_CHECKING:
@@ -28,6 +30,29 @@ def opened(bootstrap_servers: Address | None, storage_options: StorageOptionsLik
     if writes:
         cluster.store.coordination.check_writable()
     return cluster
+
+
+def past_ms(at: object, clock: Clock) -> int:
+    """Return a time that a user gave, ms since the epoch.
+
+    Args:
+        at: a `datetime` with a zone, or ms since the epoch.
+        clock: says what time it is.
+
+    Raises:
+        IllegalArgumentError: it is neither, or has not come yet.
+    """
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise IllegalArgumentError(f"the time {at} needs a zone, such as datetime.now(UTC) has")
+        found = int(at.timestamp() * 1000)
+    elif type(at) is int:
+        found = at
+    else:
+        raise IllegalArgumentError(f"at must be a datetime or ms since the epoch, not {at!r}")
+    if found > clock.now_ms():
+        raise IllegalArgumentError(f"{utc_text(found)} has not come yet; without a time it is of now")
+    return found
 
 
 def lies_below(path: Path, cluster: Cluster) -> bool:

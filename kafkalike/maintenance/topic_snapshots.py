@@ -10,7 +10,8 @@ from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cluster.as_of import cut_at
 from kafkalike.log.snapshots import Snapshot, TopicSnapshot
-from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline, utc_text
+from kafkalike.maintenance.handles import past_ms
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.transactions.transaction_views import Cut
@@ -38,9 +39,9 @@ def snapshot(
         topics: names, or one name.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         groups: ids of groups, or one id, whose committed offsets are wanted; one that does not exist has none.
-        at: None for now. Else a time, as `datetime` or ms since the epoch: each topic as its table's log says it was
-            then, and as much later as needed to have all of the transactions that had reached one of the topics. It
-            reaches as far back as these logs do (a day, by default); of groups no such history is kept.
+        at: None for now. Else a time, as `datetime` with a zone or ms since the epoch: each topic as its table's log
+            says it was then, and as much later as needed to have all of the transactions that had reached one of the
+            topics. It reaches as far back as these logs do (a day, by default); of groups no such history is kept.
         timeout_ms: how long to wait for the storage, ms.
         storage_options: who asks an object store; see `kafkalike.connect.connect`.
         clock: the time.
@@ -65,7 +66,7 @@ def snapshot(
                 "a snapshot as of a time has no groups: of committed offsets only those of now are kept. Leave the "
                 "groups out, or take a snapshot without a time and keep it"
             )
-        return _as_of(names, _time_ms(at, clock), connect(bootstrap_servers, storage_options), timeout_ms, clock)
+        return _as_of(names, past_ms(at, clock), connect(bootstrap_servers, storage_options), timeout_ms, clock)
     cluster: Cluster = connect(bootstrap_servers, storage_options)
     now = clock.now_ms()
     cut = cluster.transactions.cut(names, Deadline(clock, timeout_ms))
@@ -97,16 +98,3 @@ def _topics(cut: Cut) -> dict[str, TopicSnapshot]:
 
 def _several(given: str | Iterable[str]) -> list[str]:
     return [given] if isinstance(given, str) else list(dict.fromkeys(given))
-
-
-def _time_ms(at: object, clock: Clock) -> int:
-    """A time in ms, which has passed."""
-    if isinstance(at, datetime):
-        found = int(at.timestamp() * 1000)
-    elif type(at) is int:
-        found = at
-    else:
-        raise IllegalArgumentError(f"at must be a datetime or ms since the epoch, not {at!r}")
-    if found > clock.now_ms():
-        raise IllegalArgumentError(f"{utc_text(found)} has not come yet; without a time the snapshot is of now")
-    return found

@@ -123,7 +123,16 @@ def fork(
 
     moment = None if as_of is None else whole_or_time(as_of, "--as-of", "a version")
     cluster = environment.cluster_of(bootstrap_server, command_config)
-    made = fork_topic(topic, new, cluster, at=moment, groups=groups, clock=environment.clock)
+    version, time = (moment, None) if isinstance(moment, int) else (None, moment)
+    made = fork_topic(
+        topic,
+        new,
+        cluster,
+        at=time,
+        version=version,
+        groups=groups,
+        clock=environment.clock,
+    )
     if as_json:
         click.echo(json.dumps(made.as_dict()))
         return
