@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import math
 import re
 import sys
 from collections import Counter, defaultdict
@@ -86,15 +87,19 @@ class House:
                 lines[first] += module.lines
         return dict(lines)
 
-    def biggest_room(self) -> float:
-        """Share of the largest room in all lines, percent."""
+    def biggest_room(self) -> int:
+        """Share of the largest room in all lines, percent, rounded up."""
         total = sum(module.lines for module in self.modules.values())
-        return round(100 * max(self.rooms().values()) / total, 1)
+        return math.ceil(100 * max(self.rooms().values()) / total)
 
     def port_methods(self) -> list[str]:
-        """The methods of the protocol or abstract class that has most of them."""
+        """The methods of the protocol or abstract class that has most of them; Python's own are not counted."""
         ports = [
-            [f"{module.name}.{node.name}.{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)]
+            [
+                f"{module.name}.{node.name}.{part.name}"
+                for part in node.body
+                if isinstance(part, ast.FunctionDef) and not part.name.startswith("__")
+            ]
             for module, node in self._classes()
             if _bases(node) & {"Protocol", "ABC"}
         ]
@@ -147,8 +152,8 @@ class House:
             if isinstance(node, ast.ExceptHandler) and _is_broad(node)
         ]
 
-    def import_share(self) -> float:
-        """Lines of imports in lines of code, percent; blank lines, comments and docstrings do not count."""
+    def import_share(self) -> int:
+        """Lines of imports in lines of code, percent, rounded up; blank lines, comments and docstrings do not count."""
         imports = code = 0
         for module in self.modules.values():
             prose = set[int]()
@@ -162,7 +167,7 @@ class House:
                 for number, line in enumerate(module.text.splitlines(), 1)
                 if line.strip() and not line.strip().startswith("#") and number not in prose
             )
-        return round(100 * imports / max(1, code), 1)
+        return math.ceil(100 * imports / max(1, code))
 
     def places(self) -> dict[str, list[str]]:
         """What each figure that is a count has counted."""
