@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownTopicOrPartitionError
+from kafkalike.log.call_view import ControlTables
 from kafkalike.log.topic.staged_append import Loose
 from kafkalike.log.topic.transaction_append import DecidedRecords, StagedFileError, TopicDecisions
 from kafkalike.log.transactions.transaction_files import records_of
@@ -28,15 +29,12 @@ from kafkalike.model.transactions.transactional_id import (
 )
 
 if TYPE_CHECKING:
-    from kafkalike.delta.control_log import ControlLog
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.log.topic.transaction_append import DecidedRecords
     from kafkalike.log.transactions.transaction_files import Staging
     from kafkalike.model.clock import Clock, Deadline
-    from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.config.server_config import ServerProperties
     from kafkalike.model.group_state import GroupRow, GroupsState
-    from kafkalike.model.metadata_rows import MetadataRow
 
 
 T = TypeVar("T")
@@ -227,8 +225,8 @@ class EffectRunner:
             return error
 
 
-class TopicLogs(Protocol):
-    """A cluster."""
+class TopicLogs(ControlTables, Protocol):
+    """The part of a cluster, which stands above this room, that transactions use."""
 
     @property
     def root(self) -> str:
@@ -243,16 +241,6 @@ class TopicLogs(Protocol):
     @property
     def clock(self) -> Clock:
         """Time."""
-        ...
-
-    @property
-    def metadata(self) -> ControlLog[ClusterState, MetadataRow]:
-        """Topics."""
-        ...
-
-    @property
-    def groups(self) -> ControlLog[GroupsState, GroupRow]:
-        """Groups and transactions."""
         ...
 
     def log(self, name: str) -> TopicLog:
