@@ -20,6 +20,7 @@ from kafkalike.model.record_batch import Appended
 from kafkalike.model.topic import TopicInfo
 from kafkalike.model.transactions import transaction_effects as effects
 from kafkalike.model.transactions.group_claims import GroupOffsets, check_partitions
+from kafkalike.model.transactions.transaction_views import TopicCut
 from kafkalike.model.transactions.transactional_id import (
     CommittedTransaction,
     StagedFile,
@@ -109,7 +110,7 @@ class EffectRunner:
         """
         return run(todo, self._done, KafkaError)
 
-    def _done(self, act: effects.TransactionEffect) -> Any:  # noqa: ANN401, PLR0911 - a line for each effect
+    def _done(self, act: effects.TransactionEffect) -> object:  # noqa: PLR0911 - a line for each effect
         match act:
             case effects.LookAtGroups():
                 version, state = self._cluster.groups.look()
@@ -122,13 +123,14 @@ class EffectRunner:
             case effects.Beside(protocols):
                 return self._beside(protocols)
             case effects.Remove(producer_id, epoch, number):
-                return self._remove(producer_id, epoch, number)
+                self._remove(producer_id, epoch, number)
+                return None
             case effects.ListFolders():
                 return self._staging.folders()
             case _:
                 return self._at_topic(act)
 
-    def _at_topic(self, act: effects.LookAtTopic | effects.Apply | effects.Find | effects.CutAt) -> Any:  # noqa: ANN401
+    def _at_topic(self, act: effects.LookAtTopic | effects.Apply | effects.Find | effects.CutAt) -> object:
         match act:
             case effects.LookAtTopic(topic, fresh):
                 return self._asked(topic, lambda log: log.look() if fresh else log.last)
@@ -167,7 +169,7 @@ class EffectRunner:
             raise KafkaTimeoutError(f"{self._cluster.root}: time ran out before a transaction was through")
         return None if left == float("inf") else left * 1000
 
-    def _asked(self, topic: TopicLife, ask: Callable[[TopicDecisions], Any]) -> Any:  # noqa: ANN401
+    def _asked(self, topic: TopicLife, ask: Callable[[TopicDecisions], T]) -> T | None:
         """Ask a topic something; None when it is gone."""
         try:
             log = self._held.logs.get(topic.topic_id)
@@ -202,13 +204,13 @@ class EffectRunner:
         faults.point("transaction.after_apply")
         return done
 
-    def _cut(self, log: TopicDecisions, topic: TopicLife, seq: int) -> Any:  # noqa: ANN401
+    def _cut(self, log: TopicDecisions, topic: TopicLife, seq: int) -> TopicCut:
         found = log.as_of(seq)
         if found is None:
             raise KafkaTimeoutError(f"{topic.name}: its log has lost the commits after transaction {seq}; try again")
         return found
 
-    def _beside(self, protocols: Sequence[effects.TransactionProtocol]) -> list[Any]:
+    def _beside(self, protocols: Sequence[effects.TransactionProtocol]) -> list[object]:
         if len(protocols) < 2 or not self._staging.far:  # noqa: PLR2004 - nothing to be beside
             return [self._tried(one) for one in protocols]
         executor = ThreadPoolExecutor(min(len(protocols), SIDE_BY_SIDE), "kafkalike-transaction")
@@ -218,7 +220,7 @@ class EffectRunner:
             # Interrupted, what is under way goes on: anybody may do it.
             executor.shutdown(wait=False, cancel_futures=True)
 
-    def _tried(self, todo: effects.TransactionProtocol) -> Any:  # noqa: ANN401
+    def _tried(self, todo: effects.TransactionProtocol) -> object:
         try:
             return self.run(todo)
         except KafkaError as error:
