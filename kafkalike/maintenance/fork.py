@@ -45,8 +45,7 @@ def fork(
     new: str,
     bootstrap_servers: Address | None = None,
     *,
-    at: datetime | int | None = None,
-    version: int | None = None,
+    as_of: int | datetime | None = None,
     groups: Iterable[str] = (),
     storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -63,8 +62,8 @@ def fork(
         topic: its topic.
         new: name of the new one.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        at: a time, as `datetime` with a zone or ms since the epoch; None for now.
-        version: a version of the topic's table instead, as `kafkalike history` lists them.
+        as_of: a version of the topic's table, as `kafkalike history` lists them; or a time, as a `datetime` with a
+            zone; None for now.
         groups: ids of groups whose committed offsets in the topic they shall have in the new one too; a group with
             members is refused. Offsets above the new topic's end become its end.
         storage_options: who asks an object store; see `kafkalike.connect.connect`.
@@ -87,14 +86,15 @@ def fork(
     wanted = [check_group_id(group) for group in ([groups] if isinstance(groups, str) else groups)]
     cluster = opened(bootstrap_servers, storage_options, writes=True)
     info = cluster.topic(check_topic_name(topic))
+    version: int | None
     at_ms: int | None = None
-    if at is not None:
-        if version is not None:
-            raise IllegalArgumentError("a fork is as of a time or of a version, not of both")
-        at_ms = past_ms(at, clock)
+    if isinstance(as_of, datetime):
+        at_ms = past_ms(as_of, clock)
         version = cut_at(cluster, [info], at_ms).topics[info.name].version
-    elif version is not None and (type(version) is not int or version < 0):
-        raise IllegalArgumentError(f"version must be a number from 0 on, not {version!r}")
+    elif as_of is not None and (type(as_of) is not int or as_of < 0):
+        raise IllegalArgumentError(f"as_of must be a version or a datetime, not {as_of!r}")
+    else:
+        version = as_of
     run = uuid.uuid4().hex
     copied = copy_topic(cluster, info.name, check_topic_name(new), run, version=version, at_ms=at_ms, work="fork")
     log = cluster.log(new)

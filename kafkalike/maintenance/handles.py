@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkalike.connect import check_there, connect
 from kafkalike.errors import BrokerNotAvailableError, IllegalArgumentError
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkalike.log.cluster.cluster import Cluster
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def opened(bootstrap_servers: Address | None, storage_options: StorageOptionsLike | None, *, writes: bool) -> Cluster:
@@ -32,24 +34,20 @@ def opened(bootstrap_servers: Address | None, storage_options: StorageOptionsLik
     return cluster
 
 
-def past_ms(at: object, clock: Clock) -> int:
+def past_ms(as_of: datetime, clock: Clock) -> int:
     """Return a time that a user gave, ms since the epoch.
 
     Args:
-        at: a `datetime` with a zone, or ms since the epoch.
+        as_of: the time, with a zone.
         clock: says what time it is.
 
     Raises:
-        IllegalArgumentError: it is neither, or has not come yet.
+        IllegalArgumentError: it has no zone, or has not come yet.
     """
-    if isinstance(at, datetime):
-        if at.tzinfo is None:
-            raise IllegalArgumentError(f"the time {at} needs a zone, such as datetime.now(UTC) has")
-        found = int(at.timestamp() * 1000)
-    elif type(at) is int:
-        found = at
-    else:
-        raise IllegalArgumentError(f"at must be a datetime or ms since the epoch, not {at!r}")
+    if as_of.tzinfo is None:
+        raise IllegalArgumentError(f"the time {as_of} needs a zone, such as datetime.now(UTC) has")
+    # Exact, where a float would lose a ms.
+    found = (as_of - _EPOCH) // timedelta(milliseconds=1)
     if found > clock.now_ms():
         raise IllegalArgumentError(f"{utc_text(found)} has not come yet; without a time it is of now")
     return found

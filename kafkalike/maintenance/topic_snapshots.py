@@ -25,7 +25,7 @@ def snapshot(
     bootstrap_servers: Address | None = None,
     *,
     groups: str | Iterable[str] = (),
-    at: datetime | int | None = None,
+    as_of: datetime | None = None,
     timeout_ms: float = 60_000,
     storage_options: StorageOptionsLike | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -39,8 +39,8 @@ def snapshot(
         topics: names, or one name.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         groups: ids of groups, or one id, whose committed offsets are wanted; one that does not exist has none.
-        at: None for now. Else a time, as `datetime` with a zone or ms since the epoch: each topic as its table's log
-            says it was then, and as much later as needed to have all of the transactions that had reached one of the
+        as_of: None for now. Else a time, as a `datetime` with a zone: each topic as its table's log says it was then,
+            and as much later as needed to have all of the transactions that had reached one of the
             topics. It reaches as far back as these logs do (a day, by default); of groups no such history is kept.
         timeout_ms: how long to wait for the storage, ms.
         storage_options: who asks an object store; see `kafkalike.connect.connect`.
@@ -60,13 +60,15 @@ def snapshot(
     wanted = [check_group_id(group) for group in _several(groups)]
     if not names:
         raise IllegalArgumentError("at least one topic is needed")
-    if at is not None:
+    if as_of is not None:
+        if not isinstance(as_of, datetime):
+            raise IllegalArgumentError(f"as_of must be a datetime, not {as_of!r}: topics have no version in common")
         if wanted:
             raise IllegalArgumentError(
                 "a snapshot as of a time has no groups: of committed offsets only those of now are kept. Leave the "
                 "groups out, or take a snapshot without a time and keep it"
             )
-        return _as_of(names, past_ms(at, clock), connect(bootstrap_servers, storage_options), timeout_ms, clock)
+        return _as_of(names, past_ms(as_of, clock), connect(bootstrap_servers, storage_options), timeout_ms, clock)
     cluster: Cluster = connect(bootstrap_servers, storage_options)
     now = clock.now_ms()
     cut = cluster.transactions.cut(names, Deadline(clock, timeout_ms))

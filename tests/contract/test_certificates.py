@@ -145,7 +145,7 @@ def test_a_fork_as_of_before_the_run_is_found(root: str, log: TopicLog, source: 
     version = log.version
     report = forget("t", root, keys=KEY, dry_run=False)
 
-    fork("t", "back", root, version=version)
+    fork("t", "back", root, as_of=version)
     clock = ShiftedClock()
     clock.ahead_ms = 25 * HOUR_MS
     upkeep(root, clock=clock)

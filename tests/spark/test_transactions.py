@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -276,12 +277,12 @@ def test_topics_are_read_joined_consumed_and_exported_as_of_a_snapshot(
         t.write(frame(spark, "2"), "a")
         t.write(frame(spark, "2"), "b")
         t.commit_offsets("g", {TopicPartition("in", 0): 2})
-    now = SYSTEM_CLOCK.now_ms()
+    now = datetime.now(UTC)
     connect(topics).log("a").append(batch("3"))
 
     kept = Snapshot.from_json(taken.to_json())
     assert ks.read(spark, ["a", "b"], topics, as_of=kept).count() == 2
-    assert ks.read(spark, ["a", "b"], topics, as_of=snapshot(["a", "b"], topics, at=now)).count() == 4
+    assert ks.read(spark, ["a", "b"], topics, as_of=snapshot(["a", "b"], topics, as_of=now)).count() == 4
     views = ks.register_sql(spark, topics, as_of=kept, temporary=True)
     assert set(views) == {"a", "b"}
     joined = "SELECT CAST(a.value AS STRING) AS value FROM a FULL JOIN b ON a.value = b.value"

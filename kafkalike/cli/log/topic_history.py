@@ -123,13 +123,11 @@ def fork(
 
     moment = None if as_of is None else whole_or_time(as_of, "--as-of", "a version")
     cluster = environment.cluster_of(bootstrap_server, command_config)
-    version, time = (moment, None) if isinstance(moment, int) else (None, moment)
     made = fork_topic(
         topic,
         new,
         cluster,
-        at=time,
-        version=version,
+        as_of=moment,
         groups=groups,
         clock=environment.clock,
     )

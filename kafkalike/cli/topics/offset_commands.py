@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,8 @@ from kafkalike.model.structs import OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.admin import KafkaAdminClient
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 TIMES: Final = {
@@ -240,5 +243,10 @@ def snapshot_command(
 ) -> None:
     """Print versions of topics, and committed offsets of groups, that show all or nothing of every transaction."""
     moment = None if at is None else whole_or_time(at, "--at", "ms since 1970")
+    if isinstance(moment, int):
+        try:
+            moment = EPOCH + timedelta(milliseconds=moment)
+        except OverflowError:
+            raise click.BadParameter(f"{at} ms since 1970 has not come yet", param_hint="--at") from None
     cluster = environment.existing(bootstrap_server, command_config)
-    click.echo(snapshot(topics, cluster, groups=groups, at=moment, clock=environment.clock).to_json())
+    click.echo(snapshot(topics, cluster, groups=groups, as_of=moment, clock=environment.clock).to_json())
