@@ -306,12 +306,27 @@ class BrokerStorage(Storage):
 
     def _asked(self, name: str, ask: Callable[[], T], times: float = 1.0) -> T:
         """Make a call; a file that is not found counts as missing only where the root is there."""
-        try:
-            return self.root.call(ask, times)
-        except FileNotFoundError:
-            if not name.endswith(BROKERS):
+
+        def asked() -> T:
+            try:
+                return ask()
+            except FileNotFoundError:
+                if not name.endswith(BROKERS):
+                    self.check_there()
+                raise
+
+        return self.root.call(asked, times)
+
+    def _found(self, ask: Callable[[], T], times: float = 1.0) -> T:
+        """Make a call; nothing that is found counts as nothing only where the root is there."""
+
+        def asked() -> T:
+            found = ask()
+            if not found:
                 self.check_there()
-            raise
+            return found
+
+        return self.root.call(asked, times)
 
     def _write(self, name: str, write: Callable[[], T]) -> T:
         """Make a call that writes, unless the root is missing."""
@@ -335,10 +350,7 @@ class BrokerStorage(Storage):
 
     def look(self, name: str, pace: Pace = NOW) -> bytes | None:
         """Return the content of a file that may not exist yet."""
-        found = self.root.call(lambda: self.plain.look(name, pace))
-        if found is None:
-            self.check_there()
-        return found
+        return self._found(lambda: self.plain.look(name, pace))
 
     def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
         """Return bytes of a file."""
@@ -359,17 +371,11 @@ class BrokerStorage(Storage):
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """List the files of a folder."""
-        found = self.root.call(lambda: self.plain.list(folder, deep=deep, after=after), LONG)
-        if not found:
-            self.check_there()
-        return found
+        return self._found(lambda: self.plain.list(folder, deep=deep, after=after), LONG)
 
     def folders(self) -> Sequence[str]:
         """List the names of the folders below."""
-        found = self.root.call(self.plain.folders)
-        if not found:
-            self.check_there()
-        return found
+        return self._found(self.plain.folders)
 
     def put_if_absent(self, name: str, content: bytes, *, durable: bool = False) -> bool:
         """Create a file."""
