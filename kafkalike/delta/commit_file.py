@@ -58,10 +58,10 @@ class CommitFile:
             writer=writer_of(writer_info()),
             user_metadata=self.user_metadata,
             adds=tuple(self.adds),
-            removes=tuple(r.path for r in self.removes),
+            removes=tuple([old.path for old in self.removes]),
             txns=self.txns,
             closed=self.closes,
-            taken=tuple(old for old in self.removes if old.data_change),
+            taken=tuple([old for old in self.removes if old.data_change]),
         )
 
     def content(self) -> bytes:
@@ -80,14 +80,15 @@ class CommitFile:
 
     def _metrics(self) -> dict[str, str]:
         """What `DESCRIBE HISTORY` shows of the commit, by Delta's names; texts, as Delta has them."""
-        metrics = {
-            "numFiles": len(self.adds),
-            "numOutputRows": sum([int(new.stats.get("numRecords", 0)) for new in self.adds]),
-            "numOutputBytes": sum([new.size for new in self.adds]),
-        }
+        rows = size = 0
+        for new in self.adds:
+            rows += int(new.stats.get("numRecords", 0))
+            size += new.size
+        metrics = {"numFiles": str(len(self.adds)), "numOutputRows": str(rows), "numOutputBytes": str(size)}
         if self.removes:
-            metrics |= {"numRemovedFiles": len(self.removes), "numRemovedBytes": sum(old.size for old in self.removes)}
-        return {name: str(number) for name, number in metrics.items()}
+            metrics["numRemovedFiles"] = str(len(self.removes))
+            metrics["numRemovedBytes"] = str(sum(old.size for old in self.removes))
+        return metrics
 
     def _actions(self) -> list[Action]:
         actions: list[Action] = [] if self.closes is None else [protocol_of(closed=self.closes)]

@@ -128,7 +128,8 @@ class TopicLog(TailedTopic):
         return appended
 
     def _append(self, payload: Payload, codec: str, deadline: Deadline, txn: TxnId | None) -> Appended:
-        self._check_in_sync(self.config)
+        config = self.config
+        self._check_in_sync(config)
         if self._combined is not None:
             appended = self._combined.bring(payload, codec, txn, deadline)
             faults.point("append.after_commit")
@@ -140,11 +141,11 @@ class TopicLog(TailedTopic):
             return self._appending(state, payload, codec, txn, ranges)
 
         with self._turns.awaited(deadline, self._just_seen()):
-            landed = self.change_for_append(plan, deadline)
+            landed = self.change(plan, deadline, questions=self._questions)
         if isinstance(landed, Unchanged):
             return landed.value
         faults.point("append.after_commit")
-        self._check_still_in_sync()
+        self._check_still_in_sync(config)
         return Appended(version=landed.version, ranges=ranges, append_time_ms=landed.change.time_ms)
 
     def _appending(
@@ -170,6 +171,7 @@ class TopicLog(TailedTopic):
             return Unchanged(Appended(version=state.version, ranges={}, append_time_ms=now))
         starts = {p: state.end(p) for p in counts}
         runs = plan_offsets({p: max(end, info.log_start(p)) for p, end in starts.items()}, counts)
+        # Of an earlier plan there may be others.
         ranges.clear()
         ranges.update(sorted(runs.items()))
         requires: list[Requirement] = [EndsAt(p, starts[p]) for p in runs]
@@ -201,13 +203,13 @@ class TopicLog(TailedTopic):
         if wanted > 1 and (there := self._home.in_sync(self.info)) < wanted:
             raise NotEnoughReplicasError(f"{self.info.name}: {_few(there, wanted)}; nothing was written")
 
-    def _check_still_in_sync(self) -> None:
+    def _check_still_in_sync(self, config: TopicConfig) -> None:
         """Say that replicas were taken out while an append was written.
 
         Raises:
             NotEnoughReplicasAfterAppendError: fewer are left than `min.insync.replicas` says.
         """
-        wanted = self.config.min_isr
+        wanted = config.min_isr
         if wanted > 1 and (there := self._home.in_sync(self.info)) < wanted:
             raise NotEnoughReplicasAfterAppendError(
                 f"{self.info.name}: the records were written, and {_few(there, wanted)}"
