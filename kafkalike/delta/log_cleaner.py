@@ -157,6 +157,8 @@ class LogCleaner:
             # A later one that others have made only has the log read once more.
             if seen.version - seen.checkpoint >= self._fewest():
                 return False
+            # The table may have gone since.
+            self._files.size(log_name(seen.version))
             # Without a checkpoint every commit is needed.
             return seen.checkpoint < 0 or is_clean(self._files, self._clock.now_ms(), seen.properties)
         except (KafkaError, OSError):
