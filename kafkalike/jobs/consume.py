@@ -105,12 +105,12 @@ def main(
         topic,
         FileTarget(format=target_format, path=path, mode=mode, options=pairs(options, "--option"), emit=click.echo),
         cluster,
-        starting=None if starting is None else parse_offsets(starting, topic),
-        ending=parse_offsets(ending_offsets, topic),
+        starting_offsets=None if starting is None else parse_offsets(starting, topic),
+        ending_offsets=parse_offsets(ending_offsets, topic),
         as_of=at,
-        group=group,
+        group_id=group,
         decoding=decoding,
-        errors=errors,
+        dead_letters=errors,
     )
     facts = {"records": done.records, "committed": done.committed}
     if errors.tolerant:

@@ -65,8 +65,8 @@ def main(
         cluster,
         file_format=file_format,
         mode=mode,
-        starting=parse_offsets(starting_offsets, topic),
-        ending=parse_offsets(ending_offsets, topic),
+        starting_offsets=parse_offsets(starting_offsets, topic),
+        ending_offsets=parse_offsets(ending_offsets, topic),
         as_of=at,
     )
     click.echo(report({"records": done.records}, done.ranges, as_json=as_json))

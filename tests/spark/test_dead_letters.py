@@ -131,9 +131,9 @@ def test_records_with_schemas_become_letters_with_their_keys(
         "typed",
         FileTarget(format="json", path=str(tmp_path / "out")),
         cluster,
-        group="g",
+        group_id="g",
         decoding=decoding,
-        errors=settings_of("all", "bad"),
+        dead_letters=settings_of("all", "bad"),
     )
 
     assert (done.records, done.letters, done.committed) == (2, 3, True)

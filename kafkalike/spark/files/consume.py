@@ -52,12 +52,12 @@ def consume(
     target: FileTarget,
     bootstrap_servers: Address | None = None,
     *,
-    starting: Offsets | None = None,
-    ending: Offsets = LATEST,
+    starting_offsets: Offsets | None = None,
+    ending_offsets: Offsets = LATEST,
     as_of: Snapshot | None = None,
-    group: str | None = None,
+    group_id: str | None = None,
     decoding: Decoding | None = None,
-    errors: DeadLetterSettings | None = None,
+    dead_letters: DeadLetterSettings | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Consumed:
     """Copy records out of a topic, up to a log end that is fixed at the start.
@@ -72,14 +72,15 @@ def consume(
         topic: the topic.
         target: where the rows go.
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        starting: where to begin; None for `earliest`. With a group `earliest` or `latest`, for the partitions that
-            the group has committed nothing for.
-        ending: offsets to stop before.
-        as_of: a snapshot (`kafkalike.snapshot`): reads the topic as it has it, up to its log ends; instead of `ending`.
-        group: begins at this group's committed offsets, and commits the end.
+        starting_offsets: where to begin; None for `earliest`. With a group `earliest` or `latest`, for the partitions
+            that the group has committed nothing for.
+        ending_offsets: offsets to stop before.
+        as_of: a snapshot (`kafkalike.snapshot`): reads the topic as it has it, up to its log ends; instead of
+            `ending_offsets`.
+        group_id: begins at this group's committed offsets, and commits the end.
         decoding: how records become rows; see `decode_rows`.
-        errors: with `errors_tolerance='all'` records that cannot be decoded become dead letters, in one transaction
-            with the group's offsets; needs a group.
+        dead_letters: with `errors_tolerance='all'` records that cannot be decoded become dead letters, in one
+            transaction with the group's offsets; needs a group.
         clock: time of the commit.
 
     Returns:
@@ -95,17 +96,17 @@ def consume(
     cluster = connect(bootstrap_servers)
     log = cluster.log(topic)
     how = Decoding() if decoding is None else decoding
-    letters = errors if errors is not None and errors.tolerant else None
-    if letters is not None and group is None and letters.letters_of(topic) is not None:
+    letters = dead_letters if dead_letters is not None and dead_letters.tolerant else None
+    if letters is not None and group_id is None and letters.letters_of(topic) is not None:
         raise IllegalArgumentError("dead letters are committed with the offsets of a group; name one")
-    ending = ending if as_of is None else ends_of(as_of, cluster.root, log, ending)
-    if group is None:
-        ranges = plan_ranges(log, EARLIEST if starting is None else starting, ending)
+    ending_offsets = ending_offsets if as_of is None else ends_of(as_of, cluster.root, log, ending_offsets)
+    if group_id is None:
+        ranges = plan_ranges(log, EARLIEST if starting_offsets is None else starting_offsets, ending_offsets)
         records = _copy(spark, log, ranges, target, cluster, how, as_of, letters).records
         return Consumed(ranges=_named(topic, ranges), records=records, committed=False)
     offsets = GroupOffsets.of(cluster, clock)
-    with held_alone(cluster, check_group_id(group), [topic], "consume", clock) as member:
-        ranges = plan_ranges(log, _committed(offsets, group, log, starting), ending)
+    with held_alone(cluster, check_group_id(group_id), [topic], "consume", clock) as member:
+        ranges = plan_ranges(log, _committed(offsets, group_id, log, starting_offsets), ending_offsets)
         copied = _copy(spark, log, ranges, target, cluster, how, as_of, letters)
         ends = {tp: OffsetAndMetadata(run.stop) for tp, run in _named(topic, ranges).items()}
         if letters is None or copied.bad is None:

@@ -153,8 +153,8 @@ def export_topic(
     *,
     file_format: str = "parquet",
     mode: str = "error",
-    starting: Offsets = EARLIEST,
-    ending: Offsets = LATEST,
+    starting_offsets: Offsets = EARLIEST,
+    ending_offsets: Offsets = LATEST,
     as_of: Snapshot | None = None,
 ) -> Consumed:
     """Write records of a topic, with everything they have, to a folder.
@@ -166,8 +166,8 @@ def export_topic(
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         file_format: one of `FORMATS`.
         mode: for files that are there: `error`, `append` or `overwrite`.
-        starting: first offsets.
-        ending: offsets to stop before; fixed now.
+        starting_offsets: first offsets.
+        ending_offsets: offsets to stop before; fixed now.
         as_of: a snapshot; see `kafkalike.spark.files.consume.consume`.
 
     Returns:
@@ -179,8 +179,8 @@ def export_topic(
     """
     cluster = connect_delta(bootstrap_servers)
     log = cluster.log(topic)
-    ending = ending if as_of is None else ends_of(as_of, cluster.root, log, ending)
-    ranges = plan_ranges(log, starting, ending)
+    ending_offsets = ending_offsets if as_of is None else ends_of(as_of, cluster.root, log, ending_offsets)
+    ranges = plan_ranges(log, starting_offsets, ending_offsets)
     frame = export_columns(read(spark, topic, cluster, as_of=as_of).where(within(ranges)), file_format)
     options = WRITER_OPTIONS.get(file_format, {})
     records = save(frame, FileTarget(format=file_format, path=path, mode=mode, options=options))
