@@ -149,7 +149,7 @@ wheel-pythons: setup ## the wheel on Python 3.11, 3.12 and 3.13, each in a fresh
 	$(call step,pytest)
 	@$(pytest) -n 0 -m soak tests/e2e/test_wheel_pythons.py
 
-recipes: setup ## docs/recipes.md with the tools that it is for (Airflow, dbt, ...), which are fetched into temporary environments
+recipes: setup ## recipes in docs/retention.md and docs/sql.md with their tools (Airflow, dbt, ...), fetched into temporary environments
 	$(call step,pytest)
 	@$(pytest) -n 0 -m "soak or not soak" tests/e2e/test_recipes.py
 

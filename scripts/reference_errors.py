@@ -58,7 +58,7 @@ ADVICE: Final = {
     "NonEmptyGroupError": "stop the members first",
     "NotEnoughReplicasAfterAppendError": "nothing: the records are there; see `kafkalike replicate`",
     "MirrorError": "the text says what differs; promote the mirror, or delete it and mirror the topic anew",
-    "MirrorTopicError": "write to the source, or promote it with `kafkalike mirror promote` ([mirrors](../mirrors.md))",
+    "MirrorTopicError": "write to the source, or run `kafkalike mirror promote` ([mirrors](../replicas.md#mirrors))",
     "NotEnoughReplicasError": "bring replicas back with `kafkalike replicate`, or lower `min.insync.replicas`",
     "OffsetMetadataTooLargeError": "commit a shorter text, or raise `offset.metadata.max.bytes`",
     "OffsetOutOfRangeError": "seek to an offset that is there, or set `auto_offset_reset`",

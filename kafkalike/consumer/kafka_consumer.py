@@ -50,7 +50,7 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
     Consumers of one group share its partitions. The first `poll` joins, and each `poll` looks at the group and does its
     part of a rebalance: it gives up, waits, takes over, and calls the listener. A thread gives heartbeats
     meanwhile. A consumer that was taken for dead hears `on_partitions_lost`, cannot commit (`CommitFailedError`), and
-    joins again with its next `poll`. docs/groups.md says what holds.
+    joins again with its next `poll`. docs/concepts.md says what holds.
 
     Not thread-safe: a call while another thread is inside raises `IllegalStateError`, and so does any call but
     `close` after `close`; `assignment` and `group_metadata` may be asked by any thread. In a child process after a fork

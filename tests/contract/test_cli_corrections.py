@@ -1,4 +1,4 @@
-"""`kafkalike forget`, `undo`, `fork` and `verify --certificate`, as docs/operations.md shows them."""
+"""`kafkalike forget`, `undo`, `fork` and `verify --certificate`, as docs/retention.md shows them."""
 
 import base64
 import json

@@ -12,18 +12,17 @@ from kafkalike import KafkaAdminClient, KafkaProducer, OffsetAndMetadata, TopicP
 from tests.tools.pages import PLAIN, EnoughError, World, filled, read_by
 
 SAID = {
-    "coming-from.md": [],
+    "coming-from.md": ["0\n", "[b'tea']"],
     "concepts.md": ["00000000000000000002.json", "2 segments", "append"],
     "console.md": [],
-    "groups.md": [],
     "guarantees.md": ["Completed updating config for topic orders"],
     "index.md": ["RecordMetadata", "[b'tea']", "PartitionCount: 2"],
-    "mirrors.md": ["orders: version -1 -> ", "following", "Promoted topic orders"],
-    "replicas.md": ["Replicas: 1,2,3", "in sync", "0 errors"],
+    "replicas.md": [
+        *("Replicas: 1,2,3", "in sync", "0 errors"),
+        *("orders: version -1 -> ", "following", "Promoted topic orders"),
+    ],
     "operations.md": ["billing", "TransactionalId", "0 errors", "Created topic orders."],
-    "recipes.md": ["Created topic orders."],
     "retention.md": ["nothing was changed", "append      10 records", "orders-before"],
-    "testing.md": ["0\n", "[b'tea']"],
 }
 """What the blocks of each page print, among other things."""
 
@@ -38,7 +37,7 @@ def world_of(page: str, folder: Path) -> Iterator[World]:
                 filled(folder, "orders")
                 read_by(folder, "bills", "orders")
                 world.names["spark"] = None  # the page of SQL has its own test
-            case "groups.md":
+            case "concepts.md":
                 filled(folder, "orders")
                 read_by(folder, "billing", "orders")
                 admin = KafkaAdminClient(bootstrap_servers=str(folder / "kafkalike-data"))
@@ -46,10 +45,9 @@ def world_of(page: str, folder: Path) -> Iterator[World]:
                 world.names["handle"] = _once
             case "guarantees.md":
                 filled(folder, "orders")
-            case "mirrors.md":
+            case "replicas.md":
                 filled(folder, "orders")
                 read_by(folder, "billing", "orders")
-            case "replicas.md":
                 for disk in "abc":
                     (folder / disk).mkdir()
                 world.replaced = {"/mnt/": f"{folder}/"}

@@ -28,7 +28,7 @@ def client() -> Iterator[NotebookClient]:
 def test_a_notebook_runs_to_its_end(path: Path, tmp_path: Path, client: NotebookClient) -> None:
     """Every cell runs, without a variable of another notebook, in an empty folder, and nothing is left in it.
 
-    By `make test-all`: what they show stands in the README's tour and the blocks of docs/streaming.md, docs/sql.md,
+    By `make test-all`: what they show stands in the README's tour and the blocks of docs/spark.md, docs/sql.md,
     docs/schemas.md and docs/exactly-once.md too, which run each time.
     """
     client.nb = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]

@@ -14,10 +14,10 @@ from tests.tools.blocks import PROJECT, blocks
 from tests.tools.object_servers import S3, in_environment, running
 
 
-def outputs_of(heading: str, folder: Path, more: Mapping[str, str]) -> list[str]:
+def outputs_of(heading: str, folder: Path, more: Mapping[str, str], page: str = "README.md") -> list[str]:
     """What the blocks below a heading print; each must end well."""
     commands = {"python": [sys.executable, "-c"], "sh": ["bash", "-euc"]}
-    return [ran([*commands[language], text], folder, more) for language, text in blocks(heading)]
+    return [ran([*commands[language], text], folder, more) for language, text in blocks(heading, page)]
 
 
 def ran(command: list[str], folder: Path, more: Mapping[str, str]) -> str:
@@ -81,7 +81,7 @@ def test_the_site_is_built_strictly_without_a_network(tmp_path: Path) -> None:
 def test_the_blocks_on_s3_run_as_they_stand(tmp_path: Path) -> None:
     """Against a real server, which the environment names."""
     with running(S3, tmp_path / "server") as server:
-        shell, python, spark = outputs_of("On S3", tmp_path, in_environment(server))
+        shell, python, spark = outputs_of("On S3", tmp_path, in_environment(server), "docs/operations.md")
 
     assert "Created topic orders." in shell
     assert "RecordMetadata" in python

@@ -1,4 +1,4 @@
-"""docs/recipes.md, with the tools that each recipe is for. What has to be fetched runs in `make recipes` alone."""
+"""Recipes of docs/retention.md and docs/sql.md, with the tools they are for; `make recipes` runs those that fetch."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kafkalike import KafkaProducer
 from tests.tools.blocks import blocks
 from tests.tools.wheels import BESIDE, built, clean, ran
 
-PAGE = "docs/recipes.md"
+PAGE = "docs/retention.md"
 
 
-def recipe(heading: str, language: str) -> list[str]:
+def recipe(heading: str, language: str, page: str = PAGE) -> list[str]:
     """The blocks of a recipe in a language."""
-    return [text for found, text in blocks(heading, PAGE) if found == language]
+    return [text for found, text in blocks(heading, page) if found == language]
 
 
 def environment(folder: Path, *packages: str) -> Path:
@@ -33,7 +33,7 @@ def environment(folder: Path, *packages: str) -> Path:
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     """Each key is known, and each program is there."""
     if shutil.which("systemd-analyze") is None:
-        pytest.skip("NOT TESTED: the units of docs/recipes.md, as there is no systemd-analyze")
+        pytest.skip("NOT TESTED: the units of docs/retention.md, as there is no systemd-analyze")
     units = recipe("systemd", "ini")
     here = str(Path(sys.executable).with_name("kafkalike"))
     for number, text in enumerate(units):
@@ -136,8 +136,9 @@ def test_dbt_makes_a_table_of_a_topic(tmp_path: Path) -> None:
     with KafkaProducer(bootstrap_servers=str(tmp_path / "log")) as producer:
         for number in range(5):
             producer.send("orders", b"%d" % number)
-    profiles, project = recipe("dbt", "yaml")
-    (model,), (command,) = recipe("dbt", "sql"), recipe("dbt", "sh")
+    page = "docs/sql.md"
+    profiles, project = recipe("dbt", "yaml", page)
+    (model,), (command,) = recipe("dbt", "sql", page), recipe("dbt", "sh", page)
     for name, text in (("profiles.yml", profiles), ("dbt_project.yml", project), ("models/by_day.sql", model)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -145,7 +145,8 @@ def test_spark(world: World, spark: SparkSession) -> None:
     with KafkaAdminClient(bootstrap_servers=root) as admin:
         admin.alter_group_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(2)})
 
-    world.run("spark.md")
+    for heading in ("Reading", "Where a group stands", "Writing"):
+        world.run("spark.md", heading)
 
     assert ks.read(spark, "copies", root).count() == 10
     assert ks.read(spark, "copies", root).select("value").distinct().count() == 10
@@ -177,6 +178,7 @@ def test_streaming(world: World, spark: SparkSession) -> None:
     stream = ks.read_stream(spark, "numbers", root, starting_offsets="earliest")
     world.names["frame"] = stream
 
-    world.run("streaming.md")
+    for heading in ("Streams into topics", "Jobs"):
+        world.run("spark.md", heading)
 
     assert ends(root, "orders", "copies") == {"orders": 20, "copies": 20}

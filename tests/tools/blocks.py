@@ -39,7 +39,7 @@ def blocks(heading: str | None, page: str = "README.md") -> list[tuple[str, str]
 def all_blocks(page: str, heading: str | None = None) -> list[Block]:
     """The code blocks of a page, or below one of its headings, with what their marks say."""
     text = (PROJECT / page).read_text()
-    section = text if heading is None else text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    section = text if heading is None else _below(text, heading)
     return [
         Block(
             language=found["language"],
@@ -49,3 +49,9 @@ def all_blocks(page: str, heading: str | None = None) -> list[Block]:
         )
         for found in _BLOCK.finditer(section)
     ]
+
+
+def _below(text: str, heading: str) -> str:
+    """The section of a heading, up to the next one of its level or above."""
+    marks, rest = re.split(rf"^(##+) {re.escape(heading)}\n", text, maxsplit=1, flags=re.MULTILINE)[1:]
+    return re.split(rf"^#{{2,{len(marks)}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]

@@ -29,19 +29,15 @@ PLAIN: Final = (
     "coming-from.md",
     "concepts.md",
     "console.md",
-    "groups.md",
     "guarantees.md",
     "index.md",
-    "mirrors.md",
     "operations.md",
-    "recipes.md",
     "replicas.md",
     "retention.md",
-    "testing.md",
 )
 """Pages of docs/ that `tests/e2e/test_docs_pages.py` runs."""
 
-WITH_SPARK: Final = ("exactly-once.md", "schemas.md", "spark.md", "sql.md", "streaming.md")
+WITH_SPARK: Final = ("exactly-once.md", "schemas.md", "spark.md", "sql.md", "tutorial.md")
 """Pages of docs/ that `tests/spark/test_docs_pages.py` runs, with one Spark for all."""
 
 LANGUAGES: Final = ("python", "sh", "bash", "sql", "cron")
