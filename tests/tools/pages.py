@@ -169,7 +169,8 @@ def filled(folder: Path, *topics: str, records: int = 10, partitions: int = 1, r
         missing = set(topics) - set(admin.list_topics())
         if missing:
             admin.create_topics([NewTopic(name, partitions) for name in sorted(missing)])
-    with KafkaProducer(bootstrap_servers=str(folder / root)) as producer:
+    # One batch: a busy machine must not split it.
+    with KafkaProducer(bootstrap_servers=str(folder / root), linger_ms=10_000) as producer:
         for number in range(records):
             for name in topics:
                 producer.send(name, f"order {number}".encode(), key=b"tea", partition=number % partitions)
