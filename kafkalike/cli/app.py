@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn, cast
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
 from kafkalike.cli import log_output
-from kafkalike.cli.completion import completed
 from kafkalike.cli.environment import Environment, SuggestingGroup
 from kafkalike.cli.interrupt import Terminated, termination
 from kafkalike.cli.options import version_option
@@ -106,7 +105,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Show who appended, retained, compacted and configured what.",
     ),
     "forget": ("kafkalike.cli.log.forget:forget", "Take all records of keys out of a topic; with a certificate."),
-    "undo": ("kafkalike.cli.log.topic_history:undo", "Take the records of one append out again."),
+    "undo": ("kafkalike.cli.log.forget:undo", "Take the records of one append out again."),
     "fork": ("kafkalike.cli.log.topic_history:fork", "Make a new topic with what a topic holds, without reading it."),
     "verify": ("kafkalike.cli.log.verify:verify", "Check that a cluster's logs are sound."),
     "metadata-quorum": (
@@ -128,7 +127,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "List dead-letter topics, show letters and their causes, replay them.",
     ),
     "sql-views": ("kafkalike.cli.paths:sql_views", "Print SQL that makes topics views, for spark-sql."),
-    "completion": ("kafkalike.cli.completion:completion", "Print a script that lets a shell complete commands."),
+    "completion": ("kafkalike.cli.app:completion", "Print a script that lets a shell complete commands."),
     "job-path": ("kafkalike.cli.paths:job_path", "Print where a job for spark-submit lies."),
     "conf-path": ("kafkalike.cli.paths:conf_path", "Print where the settings for spark-submit lie."),
     "docs-path": ("kafkalike.cli.paths:docs_path", "Print where the documentation lies."),
@@ -298,3 +297,33 @@ def _reader_went_away() -> int:
 def fail(message: str) -> NoReturn:
     """End a command with one line on standard error and exit code 1."""
     raise click.ClickException(message)
+
+
+VARIABLE: Final = "_KAFKALIKE_COMPLETE"
+"""Through it the script asks `kafkalike` for words."""
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+
+@click.command(epilog='Example: eval "$(kafkalike completion bash)", in ~/.bashrc')
+@click.argument("shell", type=click.Choice(SHELLS))
+@version_option
+@click.pass_context
+def completion(context: click.Context, /, *, shell: str) -> None:
+    """Print a script that completes commands, options and their values: for bash 4.4 and newer, zsh or fish."""
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows the three of them"
+    click.echo(kind(context.find_root().command, {}, "kafkalike", VARIABLE).source())
+
+
+def completed(command: click.Command) -> int | None:
+    """Print the words that a shell's script asks for, if one does.
+
+    Args:
+        command: the whole command line.
+
+    Returns:
+        Exit code; None when this is no such question.
+    """
+    asked = os.environ.get(VARIABLE)
+    return None if not asked else shell_complete(command, {}, "kafkalike", VARIABLE, asked)

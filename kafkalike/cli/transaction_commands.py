@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kafkalike.cli import transaction_report
 from kafkalike.cli.environment import Environment, SuggestingGroup, keep_where, where
 from kafkalike.cli.options import cluster_options, refused, version_option
 
 if TYPE_CHECKING:
-    from kafkalike.admin import KafkaAdminClient
+    from kafkalike.admin import KafkaAdminClient, PartitionProducerState, TransactionDescription, TransactionListing
 
-MINUTE_MS = 60_000
+
 ONE_BROKER = "there is one storage root, and no brokers"
 
 
@@ -73,7 +73,7 @@ def list_(
         duration_filter_ms=duration_filter,
         transactional_id_pattern=pattern,
     )
-    _print(transaction_report.LIST_HEADS, transaction_report.listed(found))
+    _print(LIST_HEADS, listed(found))
 
 
 @transactions.command()
@@ -85,7 +85,7 @@ def describe(
 ) -> None:
     """Describe a transactional id, its last transaction, and the partitions that it still has to come into."""
     found = _admin(context, bootstrap_server, command_config).describe_transactions(list(dict.fromkeys(ids)))
-    _print(transaction_report.DESCRIBE_HEADS, transaction_report.described(found, _now_ms(context)))
+    _print(DESCRIBE_HEADS, described(found, _now_ms(context)))
 
 
 @transactions.command("describe-producers")
@@ -108,7 +108,7 @@ def describe_producers(
 
     where = TopicPartition(topic, partition)
     found = _admin(context, bootstrap_server, command_config).describe_producers([where])
-    _print(transaction_report.PRODUCER_HEADS, transaction_report.producers(found[where]))
+    _print(PRODUCER_HEADS, producers(found[where]))
 
 
 @transactions.command()
@@ -192,14 +192,135 @@ def find_hanging(
         broker_ids=None if broker_id is None else [broker_id],
         max_transaction_timeout_ms=max_transaction_timeout * MINUTE_MS,
     )
-    rows = transaction_report.hanging(found, _now_ms(context), topic=topic, partition=partition)
-    _print(transaction_report.HANGING_HEADS, rows)
+    rows = hanging(found, _now_ms(context), topic=topic, partition=partition)
+    _print(HANGING_HEADS, rows)
 
 
 def _now_ms(context: click.Context) -> int:
     return (context.find_object(Environment) or Environment()).clock.now_ms()
 
 
-def _print(heads: transaction_report.Row, rows: list[transaction_report.Row]) -> None:
-    for line in transaction_report.table(heads, rows):
+def _print(heads: Row, rows: list[Row]) -> None:
+    for line in table(heads, rows):
         click.echo(line)
+
+
+Row = tuple[str, ...]
+
+NONE: Final = "None"
+"""What stands where there is no value, as in Kafka."""
+
+MINUTE_MS: Final = 60_000
+
+LIST_HEADS: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
+DESCRIBE_HEADS: Final = (
+    "CoordinatorId",
+    "TransactionalId",
+    "ProducerId",
+    "ProducerEpoch",
+    "TransactionState",
+    "TransactionTimeoutMs",
+    "CurrentTransactionStartTimeMs",
+    "TransactionDurationMs",
+    "TopicPartitions",
+)
+PRODUCER_HEADS: Final = (
+    "ProducerId",
+    "ProducerEpoch",
+    "LatestCoordinatorEpoch",
+    "LastSequence",
+    "LastTimestamp",
+    "CurrentTransactionStartOffset",
+)
+HANGING_HEADS: Final = (
+    "Topic",
+    "Partition",
+    "ProducerId",
+    "ProducerEpoch",
+    "CoordinatorEpoch",
+    "StartOffset",
+    "LastTimestamp",
+    "Duration(min)",
+    "TransactionalId",
+    "TransactionState",
+)
+"""Kafka's, and at the end what `abort` wants."""
+
+
+def listed(found: Mapping[int, Sequence[TransactionListing]]) -> list[Row]:
+    """Rows of `list`."""
+    return [
+        (one.transactional_id, str(broker), str(one.producer_id), one.state.value)
+        for broker, listings in found.items()
+        for one in listings
+    ]
+
+
+def described(found: Mapping[str, TransactionDescription], now_ms: int) -> list[Row]:
+    """Rows of `describe`."""
+    rows: list[Row] = []
+    for name, one in found.items():
+        began_ms = one.transaction_start_time_ms
+        rows.append(
+            (
+                str(one.coordinator_id),
+                name,
+                str(one.producer_id),
+                str(one.producer_epoch),
+                one.state.value,
+                str(one.transaction_timeout_ms),
+                NONE if began_ms < 0 else str(began_ms),
+                NONE if began_ms < 0 else str(now_ms - began_ms),
+                ",".join(f"{tp.topic}-{tp.partition}" for tp in sorted(one.topic_partitions)),
+            )
+        )
+    return rows
+
+
+def producers(found: PartitionProducerState) -> list[Row]:
+    """Rows of `describe-producers`."""
+    return [
+        (
+            str(one.producer_id),
+            str(one.producer_epoch),
+            str(one.coordinator_epoch),
+            str(one.last_sequence),
+            str(one.last_timestamp),
+            NONE if one.current_transaction_start_offset < 0 else str(one.current_transaction_start_offset),
+        )
+        for one in found.active_producers
+    ]
+
+
+def hanging(
+    found: Sequence[Mapping[str, Any]], now_ms: int, *, topic: str | None = None, partition: int | None = None
+) -> list[Row]:
+    """Rows of `find-hanging`, one for each partition; `-` for a transaction whose topics are gone."""
+    rows: list[Row] = []
+    for one in found:
+        where = [(tp.topic, str(tp.partition)) for tp in one["topic_partitions"]] or [("-", "-")]
+        for name, number in where:
+            if topic not in {None, name} or (partition is not None and number != str(partition)):
+                continue
+            rows.append(
+                (
+                    name,
+                    number,
+                    str(one["producer_id"]),
+                    str(one["producer_epoch"]),
+                    "-1",
+                    "-1",
+                    str(now_ms - one["age_ms"]),
+                    str(one["age_ms"] // MINUTE_MS),
+                    one["transactional_id"],
+                    one["state"],
+                )
+            )
+    return rows
+
+
+def table(heads: Row, rows: Sequence[Row]) -> Iterator[str]:
+    """Lines of a table as Kafka prints it: columns as wide as their longest value, a tab after each."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        yield "".join(f"{text.ljust(width)}\t" for text, width in zip(row, widths, strict=True))

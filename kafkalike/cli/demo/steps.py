@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql import SparkSession
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.model.clock import Clock
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
+from kafkalike.spark import create_view, register_sql
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from kafkalike.cli.demo.data import Flights
     from kafkalike.cli.demo.screen import Place, Screen
+
 
 FLIGHTS: Final = "flights"
 AIRLINES: Final = "airlines"
@@ -154,3 +161,165 @@ def verify(place: Place, screen: Screen, at_least: int) -> None:
     )
     screen.check("the log is sound", [str(finding) for finding in report.findings], [])
     screen.check("and holds what was produced", report.records >= at_least, wanted=True)
+
+
+SHOWN: Final = 8
+"""Carriers shown on the screen; the plot has all."""
+
+FLOWN: Final = """
+SELECT flight.* FROM (
+  SELECT from_json(CAST(value AS STRING), '
+    carrier STRING, origin STRING, hour INT, time_hour TIMESTAMP, dep_delay DOUBLE, arr_delay DOUBLE, distance INT'
+  ) AS flight FROM flights
+)
+"""
+
+TOTALS: Final = "SELECT count(*) AS flights, sum(distance) AS miles FROM flown"
+
+CARRIERS: Final = """
+SELECT airline.name, count(*) AS flights, avg(arr_delay) AS delay,
+       100 * avg(CAST(arr_delay > 15 AS INT)) AS late, 100 * avg(CAST(dep_delay IS NULL AS INT)) AS cancelled
+FROM flown JOIN (
+  SELECT CAST(key AS STRING) AS carrier, get_json_object(CAST(value AS STRING), '$.name') AS name FROM airlines
+) AS airline USING (carrier)
+GROUP BY airline.name HAVING delay IS NOT NULL ORDER BY delay DESC
+"""
+
+HOURS: Final = """
+SELECT hour, rain, avg(dep_delay) AS delay, count(dep_delay) AS flights
+FROM flown JOIN (
+  SELECT origin, time_hour, max(precip) > 0 AS rain FROM weather__values GROUP BY origin, time_hour
+) USING (origin, time_hour)
+GROUP BY hour, rain HAVING flights >= 30 ORDER BY hour
+"""
+
+LAG: Final = """
+SELECT topic, partition, committed_offset, log_end_offset, lag
+FROM kafkalike_lag WHERE group_id = :group ORDER BY partition
+"""
+
+
+class Carrier(NamedTuple):
+    """A carrier's year."""
+
+    name: str
+    flights: int
+    delay: float
+    """Mean arrival delay, minutes."""
+    late: float
+    """Share of arrivals more than 15 minutes late, percent."""
+    cancelled: float
+    """Share of flights that never left, percent."""
+
+
+class Hour(NamedTuple):
+    """An hour of the day, with or without rain."""
+
+    hour: int
+    rain: bool
+    delay: float
+    """Mean departure delay, minutes."""
+    flights: int
+
+
+class Answers(NamedTuple):
+    """What the plot shows."""
+
+    carriers: Sequence[Carrier]
+    hours: Sequence[Hour]
+
+
+def ask(spark: SparkSession, place: Place, screen: Screen, tally: Tally) -> Answers:
+    """Ask in SQL what the consumers' numbers are checked against, and who loses most time."""
+    with screen.waiting("Spark makes the views"):
+        views = register_sql(spark, **place.named, temporary=True)
+        typed = create_view(spark, WEATHER, format="avro", **place.named)
+    screen.say(f"views: {', '.join(sorted(views.values()))}; and {', '.join(views.tables.values())}")
+    screen.say(f"{typed}: the columns of the weather's Avro schema, as a table")
+    # Three questions are asked of it: the JSON is parsed once.
+    flown = spark.sql(FLOWN).persist()
+    flown.createOrReplaceTempView("flown")
+    with screen.waiting("Spark counts"):
+        totals = spark.sql(TOTALS).collect()[0]
+    screen.check("SQL and the consumers counted the same flights", totals["flights"], tally.records)
+    screen.check(f"and the same {tally.distance:,} miles", totals["miles"], tally.distance)
+    with screen.waiting("Spark joins"):
+        carriers = [Carrier(*row) for row in spark.sql(CARRIERS).collect()]
+        hours = [Hour(*row) for row in spark.sql(HOURS).collect()]
+    flown.unpersist()
+    screen.say("Which carriers lose most time? Delays on arrival, flights joined with airlines:")
+    screen.table(
+        ("Carrier", "Flights", "Mean delay", "Over 15 min", "Cancelled"),
+        [
+            (c.name, f"{c.flights:,}", f"{c.delay:.1f} min", f"{c.late:.1f} %", f"{c.cancelled:.1f} %")
+            for c in carriers[:SHOWN]
+        ],
+    )
+    return Answers(carriers, hours)
+
+
+def show_lag(spark: SparkSession, screen: Screen) -> None:
+    """Show how far the consumers' group is behind, which is nothing."""
+    with screen.waiting("Spark reads the lag"):
+        rows = spark.sql(LAG, args={"group": GROUP}).collect()
+    screen.say(f"The view kafkalike_lag, for group {GROUP!r}:")
+    screen.table(
+        ("Topic", "Partition", "Committed", "Log end", "Lag"),
+        [tuple(f"{cell:,}" if isinstance(cell, int) else cell for cell in row) for row in rows],
+    )
+    screen.check("nothing is left to read", sum(row["lag"] for row in rows), 0)
+
+
+LATE: Final = "#c8553d"
+EARLY: Final = "#4a7c96"
+TEXT: Final = "#333333"
+
+
+def draw(answers: Answers, rows: int, path: Path) -> None:
+    """Two panels: mean arrival delay by carrier, and mean departure delay by hour with and without rain.
+
+    Args:
+        answers: what SQL said.
+        rows: how many flights that is about.
+        path: the file.
+    """
+    from matplotlib.figure import Figure
+
+    # Not pyplot: no display is looked for and no global state is left behind.
+    figure = Figure(figsize=(13, 6), dpi=110, layout="constrained", facecolor="white")
+    carriers, hours = figure.subplots(1, 2, width_ratios=(1.15, 1))
+    figure.suptitle(
+        f"Time lost by {rows:,} flights from New York, 2013", fontsize=15, fontweight="bold", x=0.01, ha="left"
+    )
+    _carriers(carriers, list(reversed(answers.carriers)))
+    _hours(hours, answers.hours)
+    for axes in (carriers, hours):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_axisbelow(True)
+    figure.savefig(path)
+
+
+def _carriers(axes: Axes, carriers: list[Carrier]) -> None:
+    names = [f"{c.name}  ({c.flights:,})" for c in carriers]
+    delays = [c.delay for c in carriers]
+    bars = axes.barh(names, delays, color=[LATE if delay > 0 else EARLY for delay in delays])
+    axes.bar_label(bars, fmt="%.1f", padding=3, fontsize=9, color=TEXT)
+    axes.axvline(0, color=TEXT, linewidth=0.8)
+    axes.set_title("Arrival delay by carrier", loc="left")
+    axes.set_xlabel("mean arrival delay, minutes (below 0: early)")
+    axes.set_ylabel("carrier (flights)")
+    axes.grid(axis="x", color="#dddddd", linewidth=0.7)
+    axes.margins(x=0.1)
+
+
+def _hours(axes: Axes, hours: Sequence[Hour]) -> None:
+    for rain, colour, label in ((True, EARLY, "rain in that hour"), (False, LATE, "no rain")):
+        points = [h for h in hours if h.rain is rain]
+        axes.plot([h.hour for h in points], [h.delay for h in points], "o-", color=colour, label=label, markersize=4)
+    axes.set_title("Departure delay by hour and weather", loc="left")
+    axes.set_xlabel("scheduled hour of departure, New York time")
+    axes.set_ylabel("mean departure delay, minutes")
+    axes.set_xticks(range(5, 24, 3), [f"{hour}:00" for hour in range(5, 24, 3)])
+    axes.set_ylim(bottom=min(0.0, *(h.delay for h in hours)) if hours else 0)
+    axes.grid(color="#dddddd", linewidth=0.7)
+    axes.legend(frameon=False, loc="upper left")
