@@ -41,7 +41,7 @@ class Assigner:
         self._logs = context.logs
         self._subscription = context.subscription
         self._member = context.member
-        self._pacemaker = HeartbeatThread(context.member, context.clock)
+        self._heartbeat = HeartbeatThread(context.member, context.clock)
         self._config = config
         self._clock = context.clock
         self._metrics = context.metrics
@@ -80,7 +80,7 @@ class Assigner:
     def send_heartbeat(self, now: float) -> None:
         """Let the group know that the application works at a time (s of the monotonic clock). Caller: poll."""
         if self._member is not None:
-            if not self._pacemaker.running:
+            if not self._heartbeat.running:
                 self._member.beat()
             self._member.polled(now)
 
@@ -209,7 +209,7 @@ class Assigner:
             roster = member.follow(roster, wanted, KnownTopics(state.topics, state.seq))
         if roster is None or member.lapsed:
             return
-        self._pacemaker.start()
+        self._heartbeat.start()
         self._subscription.changed = False
         failed = None
         # One that was stopped meanwhile does nothing on the word of an old roster: the next look says what holds.
@@ -237,7 +237,7 @@ class Assigner:
         except FencedInstanceIdError as error:
             acts = self._enter(assignment.TakenOver(error, self._subscription.held))
             member.forget()
-            self._pacemaker.stop()
+            self._heartbeat.stop()
             _raise(self._do(acts))
             raise
         if roster is not None:
@@ -266,7 +266,7 @@ class Assigner:
         self._positions.awaited.clear()
         self._seen = self._followed = None
         self._phase = assignment.Unassigned()
-        self._pacemaker.stop()
+        self._heartbeat.stop()
         if self._member is not None and self._config.group_instance_id is not None:
             self._member.forget()
         elif self._member is not None:

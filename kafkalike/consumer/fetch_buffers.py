@@ -62,7 +62,7 @@ class FetchBuffer:
         return sum(chunk.num_bytes for chunk in self.chunks)
 
     @property
-    def hungry(self) -> bool:
+    def needs_data(self) -> bool:
         """Whether it has nothing to read before its log is looked at."""
         if self.chunks or not self.state.fetchable:
             return False

@@ -156,8 +156,8 @@ class Fetcher:
 
     def _look_ahead(self, view: CallView) -> None:
         """Look at the topics side by side that have nothing left to read, as far as is known."""
-        hungry = {feed.tp.topic for feed in self._feeds.values() if feed.hungry}
-        self._logs.ahead(hungry | self._idle.keys(), view, waiting=True)
+        wanting = {feed.tp.topic for feed in self._feeds.values() if feed.needs_data}
+        self._logs.ahead(wanting | self._idle.keys(), view, waiting=True)
 
     def _wake(self, view: CallView) -> None:
         """Ask those again whose log has become longer, or whose topic cannot be looked at, so that they say why."""

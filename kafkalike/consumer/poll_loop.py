@@ -112,7 +112,7 @@ class PollLoop:
         self.fetcher = Fetcher(context)
         self.watch = FolderWatch()
         self._root = RootCheck(context.cluster, context.clock)
-        self._outage = TransientErrors(context.clock, context.config.default_api_timeout_ms)
+        self._transient_errors = TransientErrors(context.clock, context.config.default_api_timeout_ms)
         self._just = JUST_SECONDS
         # A reader of a far root that comes and goes looks at no table that it would not look at else.
         self._groups_seen = context.clock.monotonic() if context.cluster.store.scheduler.is_remote else -math.inf
@@ -187,10 +187,10 @@ class PollLoop:
         try:
             taken = self._once(limit, build, begun)
         except KafkaError as error:
-            if not self._outage.bears(error, begun):
+            if not self._transient_errors.is_transient(error, begun):
                 raise
             return []
-        self._outage.over()
+        self._transient_errors.over()
         return taken
 
     def _once(self, limit: int | None, build: Build, begun: float) -> list[FetchedRecords]:
@@ -296,7 +296,7 @@ class TransientErrors:
             self._since = self._warned = None
             log.info("the storage answers again")
 
-    def bears(self, error: KafkaError, begun: float) -> bool:
+    def is_transient(self, error: KafkaError, begun: float) -> bool:
         """Whether a poll goes on without an answer.
 
         Args:

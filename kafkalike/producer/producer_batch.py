@@ -38,8 +38,8 @@ class ProducerBatch:
     __slots__ = (
         "alone",
         "born",
+        "due",
         "fields",
-        "full",
         "given",
         "outcome",
         "puzzled",
@@ -59,7 +59,7 @@ class ProducerBatch:
         self.fields: list[Any] = []
         self.size = 0
         """Bytes, as the buffer counts them."""
-        self.full = False
+        self.due = False
         """Whether it is sent before its linger time is over: there is enough in it, or a flush waits for it."""
         self.retries = 0
         self.retry_at: float | None = None
@@ -206,7 +206,7 @@ def parts_of(batch: ProducerBatch) -> Sequence[ProducerBatch]:
     return batch.parts if isinstance(batch, JoinedBatch) else (batch,)
 
 
-def goes_with(batch: ProducerBatch, later: ProducerBatch, size: int, now: float) -> bool:
+def can_join(batch: ProducerBatch, later: ProducerBatch, size: int, now: float) -> bool:
     """Whether a batch is joined with those before it.
 
     Args:

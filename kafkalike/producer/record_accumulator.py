@@ -16,7 +16,7 @@ from kafkalike.errors import IllegalStateError, KafkaTimeoutError
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.topic import TopicInfo
 from kafkalike.producer.batch_result import BatchResult
-from kafkalike.producer.producer_batch import WIDTH, JoinedBatch, ProducerBatch, Row, TopicQueue, goes_with
+from kafkalike.producer.producer_batch import WIDTH, JoinedBatch, ProducerBatch, Row, TopicQueue, can_join
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.column_batch import ColumnBatch
@@ -122,7 +122,7 @@ class RecordAccumulator:
                 batch = queue.last
                 if (
                     batch is None
-                    or not batch.full
+                    or not batch.due
                     or batch.size > MAX_BATCH_BYTES
                     or self.gate is not None
                     or self.refusal is not None
@@ -164,7 +164,7 @@ class RecordAccumulator:
         queue.last = None  # what is sent later goes behind
         batch = self._open(queue)
         queue.last = None
-        batch.full = True
+        batch.due = True
         # In one line, see `_put`.
         self.used, batch.size, batch.given = self.used + size, size, columns
         return batch.outcome
@@ -186,9 +186,9 @@ class RecordAccumulator:
         number = len(fields) // WIDTH
         # In one line, between whose parts nothing can interrupt: `release` gives back what both have.
         self.used, batch.size = self.used + size, batch.size + size
-        if not batch.full and batch.size >= self._batch_size * queue.num_partitions:
+        if not batch.due and batch.size >= self._batch_size * queue.num_partitions:
             self._work.notify()
-            batch.full = True
+            batch.due = True
         fields.extend(row)
         return batch.outcome, number
 
@@ -264,7 +264,7 @@ class RecordAccumulator:
             self._work.notify()
             waited_for = list(self._unsettled)
             for batch in waited_for:
-                batch.full = True
+                batch.due = True
         for batch in waited_for:
             if not batch.outcome.wait(deadline.remaining()):
                 raise KafkaTimeoutError(f"records are still under way after {timeout} s")
@@ -291,7 +291,7 @@ class RecordAccumulator:
         if batch.retry_at is not None:
             return batch.retry_at
         # One that takes no more records has nothing to linger for. An interrupted send may leave an empty one.
-        if batch.full or batch is not queue.last or self._line or self.refusal is not None:
+        if batch.due or batch is not queue.last or self._line or self.refusal is not None:
             return now
         return batch.born + self._linger
 
@@ -309,7 +309,7 @@ class RecordAccumulator:
         parts = [self._start(queue)]
         size = parts[0].size
         # In a transaction each one is staged by itself.
-        while self.gate is None and queue.batches and goes_with(parts[-1], queue.batches[0], size, now):
+        while self.gate is None and queue.batches and can_join(parts[-1], queue.batches[0], size, now):
             parts.append(self._start(queue))
             size += parts[-1].size
         return parts[0] if len(parts) == 1 else JoinedBatch(parts)

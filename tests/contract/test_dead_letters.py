@@ -485,7 +485,7 @@ def test_a_consumer_taken_for_dead_writes_no_letters(
     """Its commit is refused, letters and all; its successor has written them."""
     zombie = consumer_of("orders", enable_auto_commit=False, **TOLERANT)
     drain(zombie)
-    zombie._polling.assigner._pacemaker.stop()
+    zombie._polling.assigner._heartbeat.stop()
     successor = consumer_of("orders", **TOLERANT)
     assert outlive([successor], clock) == [1, 3, 5]
     successor.commit()

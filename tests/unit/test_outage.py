@@ -48,7 +48,7 @@ def test_only_what_may_be_asked_again_and_gave_no_answer_is_borne(
     bears: bool,  # noqa: FBT001
 ) -> None:
     """A broken disk, a refusal and damage are told at once."""
-    assert TransientErrors(clock, 60_000).bears(error, clock.monotonic()) is bears
+    assert TransientErrors(clock, 60_000).is_transient(error, clock.monotonic()) is bears
 
 
 def test_a_silence_is_borne_until_a_look_begins_after_its_time(clock: ManualClock) -> None:
@@ -59,7 +59,7 @@ def test_a_silence_is_borne_until_a_look_begins_after_its_time(clock: ManualCloc
     for _ in range(4):
         begun = clock.monotonic()
         clock.sleep(20)
-        borne.append(outage.bears(SILENT, begun))
+        borne.append(outage.is_transient(SILENT, begun))
 
     assert borne == [True, True, True, False]
 
@@ -69,7 +69,7 @@ def test_an_answer_ends_a_silence(clock: ManualClock) -> None:
     for _ in range(5):
         begun = clock.monotonic()
         clock.sleep(50)
-        assert outage.bears(SILENT, begun)
+        assert outage.is_transient(SILENT, begun)
         outage.over()
 
 
@@ -77,7 +77,7 @@ def test_the_log_says_every_half_minute_why_nothing_comes(clock: ManualClock, ca
     outage = TransientErrors(clock, 600_000)
     with caplog.at_level(logging.WARNING):
         for _ in range(6):
-            outage.bears(SILENT, clock.monotonic())
+            outage.is_transient(SILENT, clock.monotonic())
             clock.sleep(WARN_SECONDS / 2)
 
     assert [record.getMessage() for record in caplog.records] == [

@@ -44,14 +44,14 @@ def traced(steps: list[tuple[str, int]], info: TopicInfo, *, quick: bool) -> lis
                 if added[0] not in batches_in_order:
                     batches_in_order.append(added[0])
                 result = batches_in_order.index(added[0]), added[1]
-        elif step == "take" and queue.batches and queue.batches[0].full:
+        elif step == "take" and queue.batches and queue.batches[0].due:
             taken = accumulator.take()
             assert taken is not None
             result = list(taken[1].fields)
             accumulator.release(taken[1])
         elif step == "retire":
             result = [list(batch.fields) for batch in accumulator.retire(queue)]
-        batches = [(batch.size, batch.full, list(batch.fields)) for batch in queue.batches]
+        batches = [(batch.size, batch.due, list(batch.fields)) for batch in queue.batches]
         found.append((result, accumulator.used, queue.gone, batches))
     return found
 

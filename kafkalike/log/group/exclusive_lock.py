@@ -56,13 +56,13 @@ def held_alone(
     member = GroupMember.of(cluster, settings, clock)
     while member.try_join(tuple(sorted(topics))) is None:
         clock.sleep(RETRY_SECONDS)
-    pacemaker = HeartbeatThread(member, clock)
-    pacemaker.start()
+    heartbeat = HeartbeatThread(member, clock)
+    heartbeat.start()
     try:
         assert member.membership is not None
         yield member.membership
     finally:
-        pacemaker.stop()
+        heartbeat.stop()
         member.leave()
 
 

@@ -77,7 +77,7 @@ class GroupMember:
         self._id = ""
         # Not a method: that would keep a member alive that its consumer has forgotten.
         self._known = partial(_known, topics, settings, clock)
-        self._watch = SessionExpiry(store, leases, self._known, settings, clock)
+        self._expiry = SessionExpiry(store, leases, self._known, settings, clock)
         self._polled = clock.monotonic()
         self._due = self._polled
         self._silent = ""
@@ -163,11 +163,11 @@ class GroupMember:
         try:
             return self.join(subscription)
         except (InconsistentGroupProtocolError, NonEmptyGroupError):
-            if self._watch.lively:
+            if self._expiry.has_seen_heartbeat:
                 self._leases.drop(self.settings.group_id, self._id)
                 raise
             with self._beating:
-                self._watch.bury(self._id, self._store.read())
+                self._expiry.expire(self._id, self._store.read())
             return None
 
     def look(self, roster: Roster | None = None) -> Roster | None:
@@ -265,7 +265,7 @@ class GroupMember:
         """
         self.membership = None
         if self._id:
-            self._watch.take_out([self._id], self._id, why, timeout_ms)
+            self._expiry.take_out([self._id], self._id, why, timeout_ms)
             self._id = ""
 
     def saw(self, generation: int) -> None:
@@ -280,7 +280,7 @@ class GroupMember:
     # --- heartbeats -----------------------------------------------------------------------
 
     def beat(self) -> float:
-        """Give a heartbeat if it is time, and look after the others. Caller: the pacemaker, or poll without one.
+        """Give a heartbeat if it is time, and look after the others. Caller: the heartbeat, or poll without one.
 
         Returns:
             Seconds until the next one is due.
@@ -314,7 +314,7 @@ class GroupMember:
                 self.lease_end = -math.inf
             self._leases.drop(settings.group_id, member_id)
             return
-        soonest = self._watch.bury(member_id, [m for m in roster if m.member_id != member_id])
+        soonest = self._expiry.expire(member_id, [m for m in roster if m.member_id != member_id])
         if soonest is not None:
             self._due = min(self._due, max(soonest, now + SHORTEST_BEAT))
 
@@ -332,7 +332,7 @@ class GroupMember:
         self.lease_end = -math.inf
         if member_id in self._store.read().members:
             # Only the table is changed here: the owner's thread finds out at its next look.
-            self._watch.take_out([member_id], member_id, "did not poll in time")
+            self._expiry.take_out([member_id], member_id, "did not poll in time")
         self.lease_end = -math.inf  # once more: the owner's thread may have looked meanwhile
 
     # --- both --------------------------------------------------------------------------------

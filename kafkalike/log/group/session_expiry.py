@@ -42,11 +42,11 @@ class SessionExpiry:
         self._sessions = Sessions(settings.heartbeat_interval_ms / 1000)
 
     @property
-    def lively(self) -> bool:
+    def has_seen_heartbeat(self) -> bool:
         """Whether anybody gave a heartbeat while he was watched."""
         return self._sessions.lively
 
-    def bury(self, by: str, others: Iterable[Member]) -> float | None:
+    def expire(self, by: str, others: Iterable[Member]) -> float | None:
         """Take out whose session is over.
 
         Args:
