@@ -1,4 +1,4 @@
-"""Assigner: the cluster's topics and the group's roster in, the partitions this consumer reads out.
+"""Assigner: turns the cluster's topics and the group's roster into the partitions of this consumer.
 
 What is to be done when is said by `kafkalike.model.groups.assignment`; here it is done.
 """
@@ -34,7 +34,7 @@ class Assigner:
     def __init__(self, context: ConsumerContext, commits: OffsetCommits, positions: StartPositions) -> None:
         config = context.config
         self._phase: assignment.Phase = assignment.Unassigned()
-        """Where the assignment stands. Replaced before what is to be done in it is done."""
+        """The phase of the assignment. Replaced before its acts are carried out."""
         self._calling = ActiveBlock()
         """The user's listener."""
         self._cluster = context.cluster
@@ -61,7 +61,7 @@ class Assigner:
 
     @property
     def waiting(self) -> bool:
-        """Whether other members have to give up first what this one is to own. Any thread may ask."""
+        """True while other members still have to give up partitions of this one. Any thread may ask."""
         return self._phase.waits
 
     def refuse_in_callback(self, call: str) -> None:
@@ -86,11 +86,11 @@ class Assigner:
 
     @property
     def lapsed(self) -> bool:
-        """Whether what is held may be another member's by now: this one gave no heartbeat for its session."""
+        """True if another member may own these partitions: this one sent no heartbeat for its session timeout."""
         return self._member is not None and self._subscription.automatic and self._member.lapsed
 
     def is_stale(self, now: float) -> bool:
-        """Whether the last look is too old at a time (s of the monotonic clock), or there is something to be done.
+        """True if the last look is too old at a time (s of the monotonic clock), or a step of a rebalance is left.
 
         A consumer that shares out a group looks at each poll, as often as its cluster's tail may be looked at: one that
         lived on its buffer would go on with records that another member reads as well. Others look again after
@@ -276,7 +276,7 @@ class Assigner:
     # --- what the rule says ------------------------------------------------------------------------
 
     def _enter(self, event: assignment.Event) -> assignment.Acts:
-        """Replace the phase; returns what is to be done in it."""
+        """Replace the phase; return the acts of the new one."""
         self._phase, acts = assignment.step(self._phase, event)
         return acts
 

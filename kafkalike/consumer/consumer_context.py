@@ -71,7 +71,7 @@ class ConsumerMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerContext:
-    """What a consumer is made of, made once. Belongs to its consumer's thread."""
+    """The parts of one consumer, made once. Belongs to the consumer's thread."""
 
     cluster: Cluster
     config: ConsumerConfig
@@ -84,7 +84,7 @@ class ConsumerContext:
     letters: DeadLetterBuffer | None = None
     """Records that could not be read and wait for a commit; None where none become dead letters."""
     letter_commits: DeadLetterTransactions | None = None
-    """Commits them."""
+    """Commits dead letters with the offsets above them."""
     metrics: ConsumerMetrics = field(default_factory=ConsumerMetrics)
 
     @classmethod
@@ -136,7 +136,7 @@ class OpenedLogs:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.looks_ahead = cluster.store.scheduler.is_remote
-        """Whether `ahead` saves time: each look is a request."""
+        """True if `ahead` saves time: each look is a request."""
         self._logs: dict[str, TopicLog] = {}
 
     def ahead(self, topics: Iterable[str], view: CallView, *, waiting: bool = False) -> None:
@@ -154,7 +154,7 @@ class OpenedLogs:
         view.topics.update(opened)
 
     def of(self, topic: str, topic_id: str | None, view: CallView, *, waiting: bool = False) -> TopicLog:
-        """The log of a topic that the consumer stands in, looked at once in each call.
+        """Return the log of a topic that is read, refreshed once per call.
 
         Args:
             topic: the name.

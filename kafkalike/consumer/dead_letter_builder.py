@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FOR_GOOD: Final = (404, 422)
-"""What a registry answers when it will answer the same tomorrow: there is no such schema, or it is none."""
+"""HTTP status codes of a registry that a retry does not change: unknown schema, or invalid schema."""
 
 _STAGES: Final = {"key": KEY_CONVERTER, "value": VALUE_CONVERTER}
 
@@ -130,7 +130,7 @@ class DeadLetterBuilder:
 
 
 def passes(error: BaseException | None) -> bool:
-    """Whether an error may have nothing to do with the record: a registry that does not answer, for instance.
+    """True if the record may not be the cause of an error: a registry does not answer, for instance.
 
     Then it is raised, as without tolerance: an outage must not turn a topic into dead letters.
     """

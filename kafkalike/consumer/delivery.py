@@ -34,7 +34,7 @@ class Delivery:
         self._guard = guard
         self._build = build
         self._walk: Iterator[tuple[PartitionState, ConsumerRecord]] | None = None
-        """What an iteration has left of its last poll."""
+        """The records that an iteration has left of its last poll."""
 
     def drop(self) -> None:
         """Let an iteration forget what it has left of its last poll: positions or partitions are others now."""
@@ -123,5 +123,5 @@ class Delivery:
 
 
 def by_partition(taken: list[FetchedRecords]) -> dict[TopicPartition, list[ConsumerRecord]]:
-    """What `poll` returns."""
+    """Group records by partition, as `poll` returns them."""
     return {t.tp: t.parts[0] if len(t.parts) == 1 else [r for part in t.parts for r in part] for t in taken if t.parts}

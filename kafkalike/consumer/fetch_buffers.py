@@ -24,7 +24,7 @@ one after those that were."""
 
 @dataclass(slots=True)
 class FetchedRecords:
-    """What one poll hands out of one partition."""
+    """The records that one poll delivers from one partition."""
 
     tp: TopicPartition
     state: PartitionState
@@ -33,12 +33,12 @@ class FetchedRecords:
     next_offset: int
     """The position after these records."""
     parts: list[Any] = field(default_factory=list)
-    """What `Build` made, in offset order; empty where all records were passed over."""
+    """The results of `Build`, in offset order; empty if all records were skipped."""
 
 
 @dataclass(slots=True)
 class FetchBuffer:
-    """What was read of one partition and not handed out yet."""
+    """Records that were read from one partition and not delivered yet."""
 
     tp: TopicPartition
     state: PartitionState
@@ -63,7 +63,7 @@ class FetchBuffer:
 
     @property
     def needs_data(self) -> bool:
-        """Whether it has nothing to read before its log is looked at."""
+        """True if there is nothing to read before the log is refreshed."""
         if self.chunks or not self.state.fetchable:
             return False
         highwater = self.state.highwater
@@ -98,10 +98,10 @@ class IdleTopic:
 
 @dataclass(slots=True)
 class FetchRound:
-    """What is left to do, and what was done, in one call of `collect`."""
+    """The limits and the results of one call of `collect`."""
 
     view: CallView
-    """What the call has seen."""
+    """The tables as this call has seen them."""
     room: float
     """Records that may still be handed out."""
     budget: int

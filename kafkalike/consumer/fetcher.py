@@ -52,7 +52,7 @@ class Fetcher:
 
     @property
     def buffered(self) -> bool:
-        """Whether the next `collect` can do without reading."""
+        """True if the next `collect` needs no reading."""
         return any(feed.chunks and feed.state.fetchable for feed in self._feeds.values())
 
     @property
@@ -62,7 +62,7 @@ class Fetcher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no partition has anything left to read."""
+        """True if no partition has records left to read."""
         return not any(feed.state.fetchable for feed in self._feeds.values())
 
     def clear(self) -> None:
@@ -253,7 +253,7 @@ class Fetcher:
         return True
 
     def _requeue(self, turn: FetchRound) -> None:
-        """Who gave records goes to the end, who failed to the front."""
+        """Move partitions that gave records to the end, and the one that failed to the front."""
         for tp in turn.taken:
             self._feeds[tp] = self._feeds.pop(tp)
         if turn.failed is not None:
@@ -306,7 +306,7 @@ class Fetcher:
         return self._read(feed, turn)
 
     def _enough(self, feeds: list[FetchBuffer], view: CallView) -> bool:
-        """Whether `fetch_min_bytes` are there, or were waited for long enough; reads ahead to find out."""
+        """True if `fetch_min_bytes` are buffered or `fetch_max_wait_ms` is over; prefetches to find out."""
         wanted = self._config.fetch_min_bytes
         held = sum(feed.num_bytes for feed in feeds)
         turn = FetchRound(view, float("inf"), self._config.fetch_max_bytes)

@@ -48,7 +48,7 @@ class FolderWatch:
         self._logs: frozenset[TopicLog] = frozenset()
         self._named_at = 0.0
         self.complete = False
-        """Whether the kernel reports new commits of all logs that `wait` was given last."""
+        """True if the kernel reports new commits of all logs that `wait` was given last."""
 
     def wait(self, logs: Sequence[TopicLog], seconds: float) -> bool:
         """Wait for a commit to one of some logs.
@@ -84,7 +84,7 @@ class FolderWatch:
             close()
 
     def in_child(self) -> None:
-        """Close the copy of a forked child: the parent goes on to receive its events."""
+        """Close the copy of a forked child; the parent keeps receiving events."""
         self.close()
 
     # --- the kernel ----------------------------------------------------------------------------

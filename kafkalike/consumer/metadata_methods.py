@@ -22,7 +22,7 @@ from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, Of
 
 
 class MetadataMethods:
-    """What a consumer can be asked. Nothing here changes what `poll` returns.
+    """Questions to a consumer. None of these methods changes the records that `poll` returns.
 
     `timeout_ms` arguments are kafka-python's; none of these methods waits for anything, so they have no effect.
     """
@@ -71,7 +71,7 @@ class MetadataMethods:
 
     @guarded
     def bootstrap_connected(self) -> bool:
-        """Whether the storage root can be read now."""
+        """True if the storage root can be read now."""
         try:
             self._context.cluster.metadata.refresh()
         except (KafkaConnectionError, KafkaStorageError):

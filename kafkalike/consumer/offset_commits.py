@@ -23,14 +23,14 @@ from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, TopicPart
 
 
 class _Settable(Protocol):
-    """What `chain` passes an outcome on to."""
+    """The future that `chain` completes."""
 
     def success(self, value: Any) -> object:  # noqa: ANN401
-        """Take a value."""
+        """Complete the future with a value."""
         ...
 
     def failure(self, e: Exception) -> object:
-        """Take an error."""
+        """Complete the future with an error."""
         ...
 
 
@@ -55,15 +55,15 @@ class CommitFuture:
             raise self.exception
 
     def succeeded(self) -> bool:
-        """Whether the offsets are committed."""
+        """True if the offsets are committed."""
         return self.exception is None
 
     def failed(self) -> bool:
-        """Whether they are not."""
+        """True if the commit failed."""
         return self.exception is not None
 
     def retriable(self) -> bool:
-        """Whether committing again may help."""
+        """True if a retry may succeed."""
         return self.exception is not None and self.exception.retriable
 
     def add_callback(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> CommitFuture:  # noqa: ANN401
@@ -127,7 +127,7 @@ class OffsetCommits:
 
     @property
     def automatic(self) -> bool:
-        """Whether positions are committed without being asked."""
+        """True if positions are committed automatically."""
         return self._config.enable_auto_commit and self._config.group_id is not None
 
     def restart_timer(self) -> None:
@@ -270,14 +270,14 @@ def _checked(offsets: object) -> Offsets:
 
 
 Polled = Mapping[TopicPartition, Sequence[ConsumerRecord]]
-"""What `KafkaConsumer.poll` returns: records in offset order, at least one of each partition."""
+"""The result of `KafkaConsumer.poll`: records in offset order, at least one per partition."""
 
 
 def offsets_after(polled: Polled) -> dict[TopicPartition, OffsetAndMetadata]:
-    """For `send_offsets_to_transaction`: the records are worked on."""
+    """Return the offsets after the records, for `send_offsets_to_transaction`."""
     return {tp: OffsetAndMetadata(records[-1].offset + 1) for tp, records in polled.items()}
 
 
 def offsets_before(polled: Polled) -> dict[TopicPartition, int]:
-    """For `seek` after an abort: the records are to be read again."""
+    """Return the offsets of the first records, to `seek` to after an abort."""
     return {tp: records[0].offset for tp, records in polled.items()}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class RootCheck:
-    """Distinguishes an empty log from one that is gone. Belongs to its consumer.
+    """Distinguishes an empty root from one that has vanished. Belongs to its consumer.
 
     Where the root is missing, each poll looks.
 
@@ -87,7 +87,7 @@ REST: Final = 9
 between two looks: it then uses a tenth of a core at most. So does one that each commit wakes, for records of others."""
 
 WATCHED_REST: Final = 33
-"""The same where the kernel reports all new commits: only the group and the cluster are left to be looked at."""
+"""As `REST`, if the kernel reports all new commits: only the group and the cluster have to be polled."""
 
 NEAR_LOOK_SECONDS: Final = 1.0
 FAR_LOOK_SECONDS: Final = 10.0
@@ -119,7 +119,7 @@ class PollLoop:
         self._context = context
         self._guard = guard
         self.running = ActiveBlock()
-        """Whether this thread waits for records, below what it does at the moment."""
+        """True while this thread waits for records, further up in its stack."""
         self.ending: Callable[[], None] | None = None
         """Closes the consumer after the wait that a signal handler closed it in."""
 
@@ -233,7 +233,7 @@ class PollLoop:
             view.topics.clear()  # they have more now
 
     def _still_held(self, taken: list[FetchedRecords]) -> list[FetchedRecords]:
-        """What of it is still this consumer's: it was stopped, for its session or longer, since it looked."""
+        """Drop records of partitions that were lost while this process was stopped for its session timeout."""
         found = [(part, part.state.position) for part in taken]
         context = self._context
         self.assigner.look(CallView(context.cluster, context.clock.monotonic()))
@@ -274,7 +274,7 @@ WARN_SECONDS: Final = 30.0
 
 
 class TransientErrors:
-    """How long the storage has been silent. Belongs to its consumer's thread.
+    """Measures how long the storage has not answered. Belongs to the consumer's thread.
 
     A poll of Kafka's returns nothing while no broker answers. So does one here, for a time; who has waited for long is
     told by an error, as nobody may read the log.
@@ -297,7 +297,7 @@ class TransientErrors:
             log.info("the storage answers again")
 
     def is_transient(self, error: KafkaError, begun: float) -> bool:
-        """Whether a poll goes on without an answer.
+        """True if a poll returns nothing instead of raising the error.
 
         Args:
             error: what the look raised.
@@ -317,7 +317,7 @@ class TransientErrors:
 
 
 def _unanswered(error: BaseException) -> bool:
-    """Whether it may be raised again later, and comes of a request without an answer.
+    """True if the error is retriable and comes from a request without an answer.
 
     That is also so of a change of the group whose time ran out: behind another one of this process, say, that waits for
     such an answer, as a commit does. Nothing was written then. What a folder's file system says is none of that: its

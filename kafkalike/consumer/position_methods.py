@@ -17,7 +17,7 @@ from kafkalike.model.structs import TopicPartition
 
 
 class PositionMethods:
-    """Where a consumer stands. `timeout_ms` arguments are kafka-python's and have no effect."""
+    """Positions of a consumer. `timeout_ms` arguments are kafka-python's and have no effect."""
 
     _context: ConsumerContext
     _guard: ThreadGuard
@@ -110,7 +110,7 @@ class PositionMethods:
 
     @guarded
     def resume(self, *partitions: TopicPartition) -> None:
-        """Undo `pause`."""
+        """Deliver records of these partitions again after `pause`."""
         for state in [self._subscription.require(tp) for tp in partitions]:
             state.pause(on=False)
 

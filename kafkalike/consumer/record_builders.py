@@ -27,7 +27,7 @@ _to_record: Final[Callable[[Iterable[object]], ConsumerRecord]] = partial(tuple.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deserializers:
-    """What turns bytes into keys and values; None leaves them."""
+    """Functions that turn bytes into keys and values; None leaves bytes."""
 
     key: DeserializeFunction | None
     value: DeserializeFunction | None
@@ -141,7 +141,7 @@ def _headers_size(headers: Headers) -> int:
 
 
 def record_builder(key: DeserializeFunction | None, value: DeserializeFunction | None) -> Build:
-    """Makes `ConsumerRecord`s."""
+    """Return a function that makes `ConsumerRecord`s of a chunk."""
 
     def build(tp: TopicPartition, chunk: Chunk) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
         return to_records(tp.topic, chunk, key, value)
@@ -150,5 +150,5 @@ def record_builder(key: DeserializeFunction | None, value: DeserializeFunction |
 
 
 def arrow_builder(tp: TopicPartition, chunk: Chunk) -> tuple[Any, None]:
-    """Makes Arrow tables."""
+    """Make an Arrow table of a chunk."""
     return chunk.to_arrow(tp.topic), None

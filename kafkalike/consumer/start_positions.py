@@ -79,7 +79,7 @@ class StartPositions:
             wanted[tp].seek(position.offset)
 
     def _reset_of(self, tp: TopicPartition, state: PartitionState) -> Reset | None:
-        """Where a partition without a committed offset begins; None when the user is to be asked."""
+        """Return the reset policy of a partition without a committed offset; None if the user must choose."""
         if state.reset is not None:
             return state.reset
         if tp.topic in self.awaited:

@@ -45,23 +45,23 @@ class Changes:
 
 @dataclass(slots=True)
 class PartitionState:
-    """Where a consumer stands in one partition it reads."""
+    """The position and state of one partition."""
 
     topic_id: str | None = None
     """Id of the topic the position belongs to; None until the topic is seen."""
     position: int | None = None
     """Next offset to hand out; None until it is found."""
     reset: Reset | None = None
-    """Where the position is to be found, when a seek or an offset out of range said so."""
+    """The policy that finds the position, after a seek or an offset out of range."""
     paused: bool = False
     highwater: int | None = None
     """Log end at the last look."""
     changes: Changes = field(default_factory=Changes, repr=False, compare=False)
-    """The subscription's."""
+    """The counter of the subscription."""
 
     @property
     def fetchable(self) -> bool:
-        """Whether records may be handed out."""
+        """True if records may be delivered."""
         return self.position is not None and not self.paused and self.topic_id is not None
 
     def seek(self, offset: int) -> None:
@@ -85,7 +85,7 @@ class PartitionState:
         self.topic_id = topic_id
 
     def forget(self) -> None:
-        """The topic is gone, and nothing of it counts for the next one of its name.
+        """Forget a deleted topic: its position is meaningless in the next topic of that name.
 
         Caller: assigner, fetcher. Changes: all but `paused`.
         """
@@ -112,7 +112,7 @@ class _Held(Mapping[TopicPartition, str | None]):
 
 
 class Subscription:
-    """What one consumer reads. Not thread-safe; belongs to its consumer."""
+    """The topics and partitions of one consumer. Not thread-safe; belongs to its consumer."""
 
     def __init__(self, *, exclude_internal: bool = True, hidden: Callable[[str], bool] = lambda _: False) -> None:
         self.mode = Mode.NONE
@@ -120,12 +120,12 @@ class Subscription:
         """Topics subscribed to: those named, or those that matched the pattern at the last look."""
         self.listener: ConsumerRebalanceListener | None = None
         self.changed = False
-        """Whether `topics` or the pattern changed since the last `apply`."""
+        """True if `topics` or the pattern changed since the last `apply`."""
         self.changes = Changes()
         self._pattern: re.Pattern[str] | None = None
         self._exclude_internal = exclude_internal
         self._hidden = hidden
-        """Whether a pattern passes over a topic: one that this consumer writes its dead letters to."""
+        """Returns True for topics that a pattern skips: those that this consumer writes its dead letters to."""
         self._partitions: dict[TopicPartition, PartitionState] = {}
 
     # --- what the user says ------------------------------------------------------------------
@@ -200,7 +200,7 @@ class Subscription:
 
     @property
     def automatic(self) -> bool:
-        """Whether partitions follow from a subscription."""
+        """True if partitions follow from a subscription."""
         return self.mode in {Mode.TOPICS, Mode.PATTERN}
 
     def match(self, known: Mapping[str, TopicInfo]) -> dict[TopicPartition, str]:
@@ -268,7 +268,7 @@ class Subscription:
         return list(self._partitions.items())
 
     def forget_topic(self, topic: str) -> None:
-        """Forget where the consumer stands in a topic that is gone. Caller: assigner, fetcher."""
+        """Forget the positions in a deleted topic. Caller: assigner, fetcher."""
         for tp, state in self._partitions.items():
             if tp.topic == topic:
                 state.forget()

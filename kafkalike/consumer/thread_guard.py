@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class ThreadGuard:
-    """Who is inside an object; a `with` block is one visit. One thread may nest its visits.
+    """Admits one thread at a time to an object; a `with` block is one visit. A thread may nest its visits.
 
     Args:
         name: the object's class, for messages.
@@ -31,7 +31,7 @@ class ThreadGuard:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a copy in a child process: what it stands for belongs to the parent."""
+        """True in a forked child: threads, descriptors and group membership belong to the parent."""
         return os.getpid() != self._pid
 
     def check(self) -> None:
@@ -69,7 +69,7 @@ class ThreadGuard:
 
 
 class Guarded(Protocol):
-    """What has a guard."""
+    """An object with a guard."""
 
     _guard: ThreadGuard
 

@@ -35,7 +35,7 @@ class ControlTables(Protocol):
 
 
 class CallView:
-    """What one call has seen of each table. A poll makes one for each of its looks, and hands it down.
+    """The state of each table as one call has seen it. A poll makes one per look, and hands it down.
 
     What is decided by it may be a call old. So a part of the call that is about to change a table, or to say that
     something is gone, asks the table itself. Belongs to one thread, and ends with its call.
@@ -80,7 +80,7 @@ class CallView:
         return known
 
     def groups(self) -> GroupsState:
-        """The groups, for who comes again.
+        """Return the groups; the caller polls again.
 
         Raises:
             KafkaStorageError: the storage does not answer.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ProducerMetadata:
-    """What a producer can be asked."""
+    """Questions to a producer."""
 
     config: ProducerConfig
     _cluster: Cluster
@@ -47,7 +47,7 @@ class ProducerMetadata:
         return set(self._look_up(topic).partitions)
 
     def bootstrap_connected(self) -> bool:
-        """Whether the storage root can be read now."""
+        """True if the storage root can be read now."""
         try:
             self._cluster.metadata.refresh()
         except (KafkaConnectionError, KafkaStorageError):
@@ -83,7 +83,7 @@ class ProducerMetadata:
 
 
 class ArrowMethods(ProducerMetadata):
-    """Sending tables."""
+    """Methods that send Arrow tables."""
 
     _clock: Clock
     _router: PartitionRouter

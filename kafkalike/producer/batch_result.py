@@ -21,7 +21,7 @@ _NO_ERRORS: Final[Mapping[int, Exception]] = MappingProxyType({})
 
 
 class BatchResult:
-    """What becomes of the records of one batch.
+    """The result of the records of one batch.
 
     The sender settles it once, with `succeed` or `fail`; any thread may wait, ask and add callbacks.
 
@@ -49,7 +49,7 @@ class BatchResult:
         self.topic = topic
         self.sender = sender
         self.done = False
-        """Whether it is settled. The callbacks may still be running."""
+        """True once the result is known. Callbacks may still be running."""
         self._lock = threading.Lock()
         self._settled = Latch()
         self._callbacks: list[tuple[int, Callable[[], object]]] = []

@@ -19,19 +19,19 @@ T = TypeVar("T")
 
 
 class _Settable(Protocol):
-    """What `chain` passes an outcome on to."""
+    """The future that `chain` completes."""
 
     def success(self, value: Any) -> object:  # noqa: ANN401
-        """Take a value."""
+        """Complete the future with a value."""
         ...
 
     def failure(self, e: Exception) -> object:
-        """Take an error."""
+        """Complete the future with an error."""
         ...
 
 
 class BatchMetadata(NamedTuple):
-    """Where the records of a batch went."""
+    """The offsets of a batch."""
 
     topic: str
     records: int
@@ -44,7 +44,7 @@ class BatchMetadata(NamedTuple):
 
 
 class OutcomeFuture(Generic[T]):
-    """What becomes of a record or of a batch; thread-safe.
+    """The future of a record or of a batch; thread-safe.
 
     Callbacks run in the producer's sending thread, in the order of the records and then in the order in which they
     were added; when the record is done already, at once in the thread that adds them. They should be short: nothing
@@ -58,7 +58,7 @@ class OutcomeFuture(Generic[T]):
 
     @abstractmethod
     def _metadata(self) -> T:
-        """What `get` returns."""
+        """Return the metadata of a written record or batch."""
 
     def get(self, timeout: float | None = None) -> T:
         """Wait for the record's outcome.
@@ -87,12 +87,12 @@ class OutcomeFuture(Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether the outcome is known."""
+        """True once the outcome is known."""
         return self._outcome.done
 
     @property
     def value(self) -> T | None:
-        """Where the record is; None when it is not written, or not yet."""
+        """The metadata of a written record; None if it is not written, or not yet."""
         return self._metadata() if self.succeeded() else None
 
     @property
@@ -101,15 +101,15 @@ class OutcomeFuture(Generic[T]):
         return self._outcome.error_of(self._row)
 
     def succeeded(self) -> bool:
-        """Whether the record is written."""
+        """True if the record is written."""
         return self._outcome.done and self._outcome.error_of(self._row) is None
 
     def failed(self) -> bool:
-        """Whether it is known that it failed."""
+        """True if the record failed."""
         return self._outcome.error_of(self._row) is not None
 
     def retriable(self) -> bool:
-        """Whether it failed and sending it again may help, without doubling it."""
+        """True if it failed and a retry may succeed without duplicating it."""
         return bool(getattr(self.exception, "retriable", False))
 
     def add_callback(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Self:  # noqa: ANN401
@@ -147,7 +147,7 @@ class OutcomeFuture(Generic[T]):
 
 
 class FutureRecordMetadata(OutcomeFuture[RecordMetadata]):
-    """What becomes of one record. Made by `KafkaProducer.send`."""
+    """The future of one record. Made by `KafkaProducer.send`."""
 
     __slots__ = ("_sizes", "_timestamp")
 
@@ -165,7 +165,7 @@ class FutureRecordMetadata(OutcomeFuture[RecordMetadata]):
 
 
 class FutureBatchMetadata(OutcomeFuture[BatchMetadata]):
-    """What becomes of a batch: all of its records are written, or none. Made by `KafkaProducer.send_arrow`."""
+    """The future of a batch: all of its records are written, or none. Made by `KafkaProducer.send_arrow`."""
 
     __slots__ = ("_records",)
 

@@ -1,1 +1,1 @@
-"""Groups: who holds a group, and which offsets it has committed."""
+"""Groups: members of consumer groups, their partitions, and committed offsets."""

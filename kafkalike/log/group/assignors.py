@@ -61,7 +61,7 @@ class RangePartitionAssignor(PartitionAssignor):
     def assign(
         self, partitions: Mapping[str, int], members: Mapping[str, Subscriber]
     ) -> dict[str, list[TopicPartition]]:
-        """Share out."""
+        """Return the partitions of each member."""
         order = in_kafkas_order(members)
         given: dict[str, list[TopicPartition]] = {i: [] for i in order}
         for topic, count in partitions.items():
@@ -88,7 +88,7 @@ class RoundRobinPartitionAssignor(PartitionAssignor):
     def assign(
         self, partitions: Mapping[str, int], members: Mapping[str, Subscriber]
     ) -> dict[str, list[TopicPartition]]:
-        """Share out."""
+        """Return the partitions of each member."""
         order = in_kafkas_order(members)
         given: dict[str, list[TopicPartition]] = {i: [] for i in order}
         wanted = {topic for m in members.values() for topic in m.topics}
@@ -113,7 +113,7 @@ class StickyPartitionAssignor(PartitionAssignor):
     def assign(
         self, partitions: Mapping[str, int], members: Mapping[str, Subscriber]
     ) -> dict[str, list[TopicPartition]]:
-        """Share out."""
+        """Return the partitions of each member."""
         order = in_kafkas_order(members)
         given = _kept(partitions, members, order)
         if len({members[i].topics for i in order}) == 1:

@@ -30,7 +30,7 @@ NOBODY: Final = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredOffsets:
-    """What `expire_offsets` took away."""
+    """The members and offsets that `expire_offsets` removed."""
 
     members: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By group: members that were dead."""

@@ -31,7 +31,7 @@ class GroupOffsets:
 
     groups: GroupsLog
     clock: Clock
-    """Where the rows' times come from."""
+    """The clock of the rows' times."""
     max_metadata_bytes: int = DEFAULT_METADATA_BYTES
     """Longest metadata string in bytes of UTF-8."""
 
@@ -179,7 +179,7 @@ def check_offset(offset: object) -> int:
 
 
 class MetadataOfReader(ConsumerGroupMetadata):
-    """What `KafkaConsumer.group_metadata()` gives: equal to a plain one, and it knows which topics are read.
+    """The result of `KafkaConsumer.group_metadata()`: equal to a plain one, with the ids of the topics that are read.
 
     Offsets that a transaction is given with it belong to these topics, and to no other ones of the same names.
     """
@@ -189,7 +189,7 @@ class MetadataOfReader(ConsumerGroupMetadata):
 
     @classmethod
     def knowing(cls, plain: ConsumerGroupMetadata, topic_ids: tuple[tuple[str, str], ...]) -> MetadataOfReader:
-        """The same, with the ids."""
+        """Return the metadata with the ids of topics."""
         made = cls(*plain)
         made.topic_ids = topic_ids
         return made

@@ -33,7 +33,7 @@ class HeartbeatThread:
 
     @property
     def running(self) -> bool:
-        """Whether there is a thread that has not been told to end."""
+        """True if the thread runs and was not told to stop."""
         if self._begun is None:
             return False
         thread, stop = self._begun

@@ -110,7 +110,7 @@ class GroupMember:
 
     @property
     def lapsed(self) -> bool:
-        """Whether it may be a member no more without knowing: what it owns is not to be used before a `look`."""
+        """True if its session may have expired unnoticed: call `look` before using its partitions."""
         return self.membership is not None and self._clock.monotonic() >= self.lease_end
 
     def join(self, subscription: tuple[str, ...], timeout_ms: float | None = 60_000) -> Roster:
@@ -247,7 +247,7 @@ class GroupMember:
         return self._mine(lambda now: group_protocol.renew(now, known), "topics changed")
 
     def release(self, given_up: Iterable[TopicPartition]) -> Roster | None:
-        """Say that it holds partitions no more. Caller: after the listener was called.
+        """Record that the member has given up partitions. Caller: after the listener was called.
 
         Args:
             given_up: what it owed at its last look; it may owe more by now.
@@ -259,7 +259,7 @@ class GroupMember:
         return self._mine(lambda now: group_protocol.release(now, self._id, given, known), "gave up partitions")
 
     def leave(self, timeout_ms: float | None = 60_000, why: str = "left") -> None:
-        """Be a member no more; does nothing when it is none. What it owned goes to others at once.
+        """Leave the group, if this is a member. Its partitions go to others at once.
 
         It keeps its id until it is out, so that a call that was interrupted can be made again.
         """
@@ -356,7 +356,7 @@ class GroupMember:
 
 
 def _known(topics: Callable[[], KnownTopics], settings: MemberSettings, clock: Clock) -> GroupFacts:
-    """What a member knows now."""
+    """Return the facts that a member decides on."""
     return _known_of(topics(), settings, clock)
 
 

@@ -36,7 +36,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """What a member is like."""
+    """Settings of one member."""
 
     group_id: str
     schemes: Mapping[str, Scheme]
@@ -81,10 +81,10 @@ RosterChange = Callable[[Roster], Roster]
 
 
 class RosterStore(Protocol):
-    """Where the roster of one group is."""
+    """The store of one group's roster."""
 
     def read(self) -> Roster:
-        """The roster now."""
+        """Return the newest roster."""
         ...
 
     def change(self, change: RosterChange, by: str, why: str, timeout_ms: float | None = 60_000) -> Roster:

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class SessionExpiry:
-    """What a member does about others that are silent. One thread at a time.
+    """Watches the heartbeats of other members, and removes expired ones. One thread at a time.
 
     Args:
         store: the group's roster.
@@ -43,11 +43,11 @@ class SessionExpiry:
 
     @property
     def has_seen_heartbeat(self) -> bool:
-        """Whether anybody gave a heartbeat while he was watched."""
+        """True if any watched member has sent a heartbeat."""
         return self._sessions.lively
 
     def expire(self, by: str, others: Iterable[Member]) -> float | None:
-        """Take out whose session is over.
+        """Remove members whose session is over.
 
         Args:
             by: id of the member that watches.
@@ -77,7 +77,7 @@ class SessionExpiry:
         timeout_ms: float | None = 60_000,
         stamps: Mapping[str, int] | None = None,
     ) -> None:
-        """Write that some are members no more.
+        """Remove members from the roster.
 
         Args:
             gone: their ids.
