@@ -340,7 +340,7 @@ class Actor:
                 continue
 
     def beat(self) -> None:
-        self.member.polled(self.clock.monotonic())
+        self.member.polled(self.world.clock.monotonic())
         self.member.beat()
 
     def look(self) -> None:
