@@ -180,9 +180,9 @@ READER_MS: Final = 600_000
 
 
 def control_tables(cluster: Cluster) -> list[str]:
-    """Return the names of the control tables that exist, after one look at each.
+    """Return the names of the control tables that exist, after one look at each, by which their maintenance plans.
 
-    That of the metadata is as the run has seen it when it began: what the run does to it is planned anew.
+    What the run saw of topics and defaults when it began may be hours old.
     """
     return [name for name in CONTROL_TABLES if _is_there(cluster, name)]
 
@@ -190,10 +190,7 @@ def control_tables(cluster: Cluster) -> list[str]:
 def _is_there(cluster: Cluster, table: str) -> bool:
     log = _log_of(cluster, table)
     try:
-        if table == CLUSTER_METADATA:
-            log.look_once()
-        else:
-            log.refresh()
+        log.refresh()
     except KafkaError:
         # What is done about it says what is wrong.
         return True

@@ -94,6 +94,14 @@ class TopicMaintenance:
         """
         self._go_over_table(self._cluster.open(self._info))
 
+    def _look_again(self, log: TopicLog) -> MaintenanceConfig:
+        """Look at the topic before something is done to it; return the settings that count now.
+
+        What the run has seen when it began, or read at the beginning of its work on the topic, may be hours old.
+        """
+        log.refresh()
+        return self._config(log)
+
     def _config(self, log: TopicLog) -> MaintenanceConfig:
         return MaintenanceConfig.from_properties(self._cluster.server.effective(log.info.configs))
 
@@ -139,9 +147,8 @@ class TopicMaintenance:
         """Move log starts up, and take out what is below them."""
         self._progress("retention")
         plans = self._retention_plans(log, config)
-        if not self._settings.dry_run and any(plan.moves for plan in plans):
-            log.refresh()
-            plans = self._retention_plans(log, config)
+        if any(plan.moves for plan in plans):
+            plans = self._retention_plans(log, self._look_again(log))
         starts = {p.partition: p.new_log_start for p in plans if p.moves}
         report = self._report
         report.log_starts = {p.partition: (p.log_start, p.new_log_start) for p in plans if p.moves}
@@ -201,10 +208,10 @@ class TopicMaintenance:
             cleaned, now_ms = checkpoints[partition], self._settings.clock.now_ms()
             if not plan_compaction(partition, log.segments(partition), cleaned, now_ms, config.compaction).due:
                 continue
-            log.refresh()
+            compaction = self._look_again(log).compaction
             cleaned = checkpoints_of(log)[partition]
-            plan = plan_compaction(partition, log.segments(partition), cleaned, now_ms, config.compaction)
-            if plan.due:
+            plan = plan_compaction(partition, log.segments(partition), cleaned, now_ms, compaction)
+            if compaction.compact and plan.due:
                 self._report.compaction_reasons[partition] = plan.reason
                 yield DuePass(plan=plan, cleaned=cleaned)
 
@@ -224,9 +231,8 @@ class TopicMaintenance:
     def _merge(self, log: TopicLog, config: MaintenanceConfig) -> None:
         report = self._report
         runs = self._merge_plans(log, config)
-        if runs and not self._settings.dry_run:
-            log.refresh()
-            runs = self._merge_plans(log, config)
+        if runs:
+            runs = self._merge_plans(log, self._look_again(log))
         if self._settings.dry_run:
             report.merged_segments = sum(map(len, runs))
             report.merged_files = len(runs)
@@ -260,7 +266,7 @@ class TopicMaintenance:
 
     def _vacuum(self, log: TopicLog, config: MaintenanceConfig) -> None:
         report, files = self._report, log.files
-        delays = Delays(deleted_ms=config.file_delete_delay_ms, replaced_ms=config.replaced_delay_ms)
+        delays = _delays(config)
 
         def live() -> KeysView[str]:
             log.refresh()
@@ -279,6 +285,8 @@ class TopicMaintenance:
         # What no version of a mirror names is most probably what its next one will name.
         orphan_ms = ORPHAN_MS if mirror is None else LEFT_MS if mirror.version >= 0 else math.inf
         due = leftovers(files, live, self._settings.clock.now_ms(), delays, orphan_ms, known=log.live_paths())
+        if due and (delays := _delays(self._look_again(log))) != _delays(config):
+            due = leftovers(files, live, self._settings.clock.now_ms(), delays, orphan_ms)
         if self._settings.dry_run:
             report.vacuumed_files, report.vacuumed_bytes = len(due), sum(file.size for file in due)
             return
@@ -289,6 +297,10 @@ class TopicMaintenance:
             report.vacuumed_files += 1
             report.vacuumed_bytes += file.size
         log.clean_log()
+
+
+def _delays(config: MaintenanceConfig) -> Delays:
+    return Delays(deleted_ms=config.file_delete_delay_ms, replaced_ms=config.replaced_delay_ms)
 
 
 def holds(cluster: Cluster, log: TopicLog, config: MaintenanceConfig) -> Mapping[int, RetentionHold]:

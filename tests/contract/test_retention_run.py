@@ -367,3 +367,66 @@ def test_maintain_with_no_time_to_begin_anything_is_refused(tmp_path: Path) -> N
         maintain(tmp_path / "root", timeout_ms=0)
 
     assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "changed"),
+    [
+        pytest.param({"retention.ms": str(HOUR_MS)}, {"retention.ms": "-1"}, id="retention"),
+        pytest.param(
+            {"retention.ms": str(HOUR_MS), "file.delete.delay.ms": "0"},
+            {"retention.ms": str(HOUR_MS), "kafkalike.retention.wait.groups": "g"},
+            id="groups to wait for",
+        ),
+    ],
+)
+def test_a_setting_changed_while_the_run_is_at_another_topic_counts(
+    tmp_path: Path, settings: dict[str, str], changed: dict[str, str]
+) -> None:
+    """What the run has seen of a topic when it began is only good for finding that nothing is due."""
+    root = str(tmp_path / "root")
+    for name in ("a", "b"):
+        topic(root, name, 1, settings).append(batch((0, "old"), at_ms=NOW - 2 * HOUR_MS))
+
+    def change(name: str, what: str) -> None:
+        if (name, what) == ("a", "finished"):
+            open_cluster(root).set_configs("b", changed)
+
+    report = maintain(open_cluster(root), progress=change)
+
+    assert [(done.topic, done.deleted_records) for done in report.topics] == [("a", 1), ("b", 0)]
+    assert all_records(root, "b") == {0: [(0, "old")]}
+
+
+def test_a_delay_raised_while_the_run_is_at_another_topic_keeps_files(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    settings = {"retention.ms": str(HOUR_MS), "file.delete.delay.ms": "0"}
+    for name in ("a", "b"):
+        topic(root, name, 1, settings).append(batch((0, "old"), at_ms=NOW - 2 * HOUR_MS))
+    maintain(open_cluster(root), works=["retention"])
+
+    def change(name: str, what: str) -> None:
+        if (name, what) == ("a", "finished"):
+            open_cluster(root).set_configs("b", {**settings, "file.delete.delay.ms": str(HOUR_MS)})
+
+    report = maintain(open_cluster(root), works=["vacuum"], progress=change)
+
+    assert [(done.topic, done.vacuumed_files) for done in report.topics] == [("a", 1), ("b", 0)]
+
+
+def test_offsets_are_kept_by_the_defaults_that_count_after_the_work_on_topics(tmp_path: Path) -> None:
+    """Not by those that the run saw when it began."""
+    root = str(tmp_path / "root")
+    topic(root, "t", 1, {}).append(batch((0, "v")))
+    commit(open_cluster(root), 1)
+    clock = ShiftedClock()
+    clock.ahead_ms = 8 * 24 * HOUR_MS
+
+    def change(name: str, what: str) -> None:
+        if (name, what) == ("t", "finished"):
+            open_cluster(root).edit_defaults(lambda now: {**now, "offsets.retention.minutes": "43200"})
+
+    report = maintain(open_cluster(root, clock), progress=change, clock=clock)
+
+    assert report.expired_offsets == 0
+    assert TopicPartition("t", 0) in open_cluster(root).groups.refresh().group("g").offsets
