@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from kafkalike.cli.app import run as command
-from kafkalike.cli.demo import run
 from kafkalike.cli.demo.screen import MARK, Place, Screen, fresh_folder, fresh_place
+from kafkalike.cli.demo.tour import run
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.clock import SYSTEM_CLOCK

@@ -1,4 +1,4 @@
-"""`kafkalike demo`: hands over to `kafkalike.cli.demo`."""
+"""`kafkalike demo`: hands over to the tour."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kafkalike.cli.options import client_settings, command_config_option, read_p
 @version_option
 def demo(*, root: str | None, command_config: str | None, keep: bool, rows: int | None) -> None:
     """Show on real data what kafkalike does."""
-    from kafkalike.cli.demo import run
+    from kafkalike.cli.demo.tour import run
 
     named = checked(client_settings(read_properties(command_config)))
     click.get_current_context().exit(
