@@ -1,1 +1,1 @@
-"""Stores: bytes below a root. Knows files and objects, and no table."""
+"""Storage: bytes under a root, in folders, object stores and memory. Knows files and objects, and no table."""

@@ -1,26 +1,32 @@
-"""SharedRoot: what the stores of one root in an object store share in this process.
+"""Shared root: what the storages of one root in an object store share in this process.
 
-Its client, what was proved of the storage, threads for requests side by side, and what is known of objects.
+Its client, what was proved of the storage, threads for requests side by side, what is known of objects, the queues of
+this process's threads, and heartbeats. An object store tells when an object was written in whole seconds, so two
+heartbeats may have one time; a counter in each tells them apart.
 """
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 import threading
-from collections.abc import Callable, Hashable
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from kafkalike.model.clock import SYSTEM_CLOCK
+from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
+from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.config.storage_options import StorageOptions
 from kafkalike.storage.impatient_client import ImpatientClient
+from kafkalike.storage.leases import lease_name
 from kafkalike.storage.object_client import ObjectClient, check_process
-from kafkalike.storage.object_leases import ObjectLeases
 from kafkalike.storage.object_root import ObjectRoot
 from kafkalike.storage.probe import Proof, probe
 from kafkalike.storage.shared_poll import Looks
-from kafkalike.storage.thread_queue import Queues
 
 LEASES: Final = "__leases"
 """Folder of the heartbeats of group members."""
@@ -182,3 +188,98 @@ def shared_root(root: ObjectRoot, options: StorageOptions, *, impatient: bool = 
         if found is None:
             found = _roots[key] = SharedRoot(root, options, impatient=impatient)
         return found
+
+
+_WRAP = 1_000_000_000
+
+
+class ObjectLeases:
+    """Leases below a folder of an object store. Thread-safe.
+
+    Args:
+        client: makes the requests.
+        folder: their folder.
+    """
+
+    def __init__(self, client: ObjectClient, folder: str) -> None:
+        self._client = client
+        self._folder = folder
+        # Another process that takes a member's place must not begin at a number that was seen.
+        self._count = secrets.randbelow(_WRAP)
+        self._mutex = threading.Lock()
+
+    def renew(self, group_id: str, member_id: str) -> None:
+        """Give a heartbeat."""
+        with self._mutex:
+            self._count = (self._count + 1) % _WRAP
+            content = str(self._count).encode()
+        name = f"{self._folder}/{lease_name(group_id, member_id)}"
+        try:
+            self._client.put(name, content)
+        except OSError as cause:
+            raise KafkaStorageError(f"the lease {name} of member {member_id!r} cannot be written: {cause}") from cause
+
+    def read(self, group_id: str, member_ids: Iterable[str]) -> dict[str, int]:
+        """When members gave their last heartbeat: the storage's time in whole seconds, and the counter as ns."""
+        found = {}
+        for member_id in member_ids:
+            name = f"{self._folder}/{lease_name(group_id, member_id)}"
+            try:
+                content, written_ns = self._client.get_with_time(name)
+                found[member_id] = written_ns + int(content)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as cause:
+                raise KafkaStorageError(f"the lease {name} of member {member_id!r} cannot be read: {cause}") from cause
+        return found
+
+    def drop(self, group_id: str, member_id: str) -> None:
+        """Forget a member; a lease that stays behind is harmless."""
+        with contextlib.suppress(OSError):
+            self._client.delete(f"{self._folder}/{lease_name(group_id, member_id)}")
+
+
+LOOK_SECONDS: Final = 0.25
+"""Time between two calls of what a waiting thread does meanwhile."""
+
+
+class Queues:
+    """Queues by name. Who is first in one has its turn. Thread-safe; a turn is not for the same thread twice."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._waiting: dict[str, deque[threading.Event]] = {}
+
+    @contextmanager
+    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object]) -> Iterator[None]:
+        """Wait for one's turn and have it.
+
+        Raises:
+            KafkaTimeoutError: others had it until the deadline.
+        """
+        mine = threading.Event()
+        try:
+            with self._mutex:
+                queue = self._waiting.setdefault(name, deque())
+                queue.append(mine)
+                if queue[0] is mine:
+                    mine.set()
+            if not mine.is_set():
+                meanwhile()
+            while not mine.wait(min(deadline.remaining(), LOOK_SECONDS)):
+                if deadline.expired():
+                    raise KafkaTimeoutError(f"other writers held {name!r} until time ran out; nothing was written")
+                meanwhile()
+            yield
+        finally:
+            self._leave(name, mine)
+
+    def _leave(self, name: str, mine: threading.Event) -> None:
+        with self._mutex:
+            queue = self._waiting.get(name, deque())
+            if mine in queue:
+                queue.remove(mine)
+            if queue:
+                queue[0].set()
+            else:
+                self._waiting.pop(name, None)

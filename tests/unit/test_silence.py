@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kafkalike.admin.testing import ManualClock
-from kafkalike.storage.circuit_breaker import RETRY_SECONDS, CircuitBreaker
+from kafkalike.storage.impatient_client import RETRY_SECONDS, CircuitBreaker
 from kafkalike.storage.port import NotStoredError
 
 

@@ -7,11 +7,16 @@ when its holder dies, `kill -9` included.
 It has two files, that of the queue and that of the table. A writer waits for the queue first and lets it go only when
 it has the table, so one that has just finished queues behind those that wait, instead of taking the table again. Who
 has waited in the queue for longer tries more often, so that among many nobody waits for very long.
+
+A lock that nobody holds or queues for is taken with a few system calls (`Flock`): filelock resolves the path and guards
+forks at each attempt, which takes 0.15 ms per file, a quarter of the time of an append.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import re
@@ -21,6 +26,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +34,7 @@ from filelock import FileLock, Timeout
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicAuthorizationFailedError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.concurrency import OnError
-from kafkalike.storage.locks.flock import Flock
+from kafkalike.model.concurrency import OnError, inherited
 
 POLL_SECONDS: Final = 0.001
 """Time between two tries of who is the next one, or has waited for `LONG_SECONDS`; short against the few ms that an
@@ -341,3 +346,70 @@ def _command(pid: int) -> str:
         return ""
     text = shlex.join(word for word in words if word)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+class Flock:
+    """One attempt to take the lock, and the lock itself if that succeeded. Belongs to one thread.
+
+    Call `free` when it is over, twice if an interrupt may hit the first call.
+
+    Args:
+        queue: path of the file that writers queue for.
+        table: path of the lock's file.
+    """
+
+    __slots__ = ("__weakref__", "_files", "_queue", "_table")
+
+    def __init__(self, queue: str, table: str) -> None:
+        self._queue = queue
+        self._table = table
+        self._files: list[FileIO] = []
+
+    def take(self) -> bool:
+        """Take the lock if that is possible at once, without a place in the queue for others to see.
+
+        Returns:
+            False if it is not: somebody holds it or queues for it, its files do not exist yet, or the file system has
+            no `flock`. Nothing is created, since where `flock` is missing a lock is a file that exists.
+        """
+        # Before anything is opened, so that a child forked meanwhile finds it.
+        inherited.add(self)
+        if not (self._lock(self._queue) and self._lock(self._table)):
+            self.free()
+            return False
+        _free(self._files[0])
+        return True
+
+    def _lock(self, path: str) -> bool:
+        try:
+            # Stored first and opened then: an interrupt in between would leave an open file that nobody closes.
+            file = FileIO.__new__(FileIO)
+            self._files.append(file)
+            FileIO.__init__(file, path, "r+")
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A file whose name was removed before it was locked excludes nobody.
+            return os.fstat(file.fileno()).st_nlink > 0
+        except OSError:
+            return False
+
+    def free(self) -> None:
+        """Release what is held, if anything."""
+        for file in self._files:
+            _free(file)
+        inherited.discard(self)
+
+    def in_child(self) -> None:
+        """Close the parent's files in a forked child, without releasing the parent's lock."""
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                file.close()
+
+
+def _free(file: FileIO) -> None:
+    if file.closed:
+        return
+    # Closing is not enough: a child forked meanwhile may have the file open, too.
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_UN)
+    with contextlib.suppress(OSError):
+        file.close()
