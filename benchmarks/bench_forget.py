@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalike import ForgetOptions, ForgetReport, KafkaProducer, forget, fork, undo
-from kafkalike.connect import connect, connect_delta
+from kafkalike.connect import connect
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.verify.certificate_check import check_certificate
 from kafkalike.maintenance.verify.topic_history import topic_history
@@ -88,7 +88,7 @@ def main() -> None:
             seconds.append(taken)
             if report.certificate is not None and number == 0:
                 begun = time.perf_counter()
-                check_certificate(connect_delta(root), report.certificate)
+                check_certificate(connect(root, access="spark"), report.certificate)
                 print(f"  its certificate is checked in {time.perf_counter() - begun:.2f} s")
             connect(root).delete_topic(name)
         assert report is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
 from kafkalike.model.brokers import LEADER, Broker, ReadFrom
@@ -16,11 +16,23 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
 
 
+Access: TypeAlias = Literal["offline", "read", "write", "spark", "spark_write"]
+"""What a caller is going to do with a cluster.
+
+* `offline`: nothing yet; its storage is not contacted.
+* `read`: write nothing. What is read does not rest on the trial of an object store, which takes up to five requests;
+  the table of topics is read instead. A write, should there be one, is preceded by the trial.
+* `write`: write, perhaps.
+* `spark`: let processes of Spark read it, which reach no cluster in this process's memory.
+* `spark_write`: the same, and write: what cannot be written is refused before a row is computed.
+"""
+
+
 def connect(
     bootstrap_servers: Address | None = None,
     storage_options: StorageOptionsLike | None = None,
     *,
-    to_read: bool = False,
+    access: Access = "write",
     read_from: ReadFrom = LEADER,
 ) -> Cluster:
     """Open the cluster that `bootstrap_servers` names; no folder is made before the first write.
@@ -35,22 +47,27 @@ def connect(
         storage_options: of an object store: a dict by obstore's names. Environment variables
             such as `AWS_ACCESS_KEY_ID` say what it does not. They hold for all roots in object stores; a dict in it,
             under the URI of a root or the beginning of one, holds for that root.
-        to_read: for a client that writes nothing. What it reads does not rest on what is tried out, which takes up to
-            five requests; the table of topics is read instead. A write, should there be one, is preceded by the trial.
+        access: what the caller is going to do; see `Access`.
         read_from: where data files are read in a cluster of several roots. Without effect on a cluster of one root.
 
     Raises:
         KafkaConfigurationError: for anything else; for several roots that are not of one cluster.
-        UnsafeStorageError: when the storage cannot keep several writers apart.
+        UnsafeStorageError: when the storage cannot keep several writers apart; to `spark_write`, when the root can only
+            be read.
+        TopicAuthorizationFailedError: to `spark_write`, when these credentials may not write there.
         KafkaConnectionError: when an object store gives no answer, or has no such bucket.
     """
     cluster = _opened(bootstrap_servers, storage_options, read_from)
-    if to_read and cluster.store.scheduler.is_remote:
+    if access == "offline":
+        return cluster
+    if access in {"spark", "spark_write"}:
+        check_spark_reaches(cluster)
+    if access == "read" and cluster.store.scheduler.is_remote:
         _look(cluster)
     else:
         # A store that has been tried out is not tried again.
-        cluster.store.coordination.check_writable(required=False)
-    if not to_read:
+        cluster.store.coordination.check_writable(required=access == "spark_write")
+    if access != "read":
         cluster.defaults.record_early()
     return cluster
 
@@ -60,19 +77,6 @@ def _look(cluster: Cluster) -> None:
         cluster.metadata.look_once()
     except KafkaStorageError as cause:
         raise KafkaConnectionError(f"{cluster.root} gives no answer: {cause}") from None
-
-
-def open_named(
-    bootstrap_servers: Address | None = None,
-    storage_options: StorageOptionsLike | None = None,
-    read_from: ReadFrom = LEADER,
-) -> Cluster:
-    """Open a cluster without contacting its storage.
-
-    Raises:
-        KafkaConfigurationError: as `connect`.
-    """
-    return _opened(bootstrap_servers, storage_options, read_from)
 
 
 def check_spark_reaches(cluster: Cluster) -> None:
@@ -167,38 +171,6 @@ def check_founded(cluster: Cluster) -> None:
     check_there(cluster)
     if not cluster.topics() and not cluster.metadata.state.seq:
         raise KafkaConnectionError(f"there is no cluster at {cluster.root}: no topic was ever created there")
-
-
-def connect_delta(
-    bootstrap_servers: Address | None = None,
-    storage_options: StorageOptionsLike | None = None,
-    read_from: ReadFrom = LEADER,
-) -> Cluster:
-    """Open a cluster for Spark, which needs tables that other processes reach.
-
-    Raises:
-        KafkaConfigurationError: as `connect`, and for a cluster in memory.
-    """
-    cluster = open_named(bootstrap_servers, storage_options, read_from)
-    check_spark_reaches(cluster)
-    cluster.store.coordination.check_writable(required=False)
-    cluster.defaults.record_early()
-    return cluster
-
-
-def connect_to_write(
-    bootstrap_servers: Address | None = None,
-    storage_options: StorageOptionsLike | None = None,
-) -> Cluster:
-    """The same for a Spark job that writes: what cannot be written is refused before a row is computed.
-
-    Raises:
-        UnsafeStorageError: the root can only be read.
-        TopicAuthorizationFailedError: these credentials may not write there.
-    """
-    cluster = connect_delta(bootstrap_servers, storage_options)
-    cluster.store.coordination.check_writable()
-    return cluster
 
 
 def named_root(bootstrap_servers: Address | None = None) -> str:

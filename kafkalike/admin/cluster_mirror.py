@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from kafkalike.connect import connect, open_named
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.replication.mirrors import promotion as promoting
@@ -60,7 +60,7 @@ class Mirror:
         target_storage_options: StorageOptionsLike | None = None,
     ) -> None:
         self._mirroring = MirrorSync(
-            open_named(source, source_storage_options),
+            connect(source, source_storage_options, access="offline"),
             _writable(target, target_storage_options),
             _filter(topics),
             _filter(groups),
@@ -134,7 +134,7 @@ def describe(
         source_storage_options: of the source's object store.
         storage_options: of the object store with the mirrors.
     """
-    theirs = None if source is None else open_named(source, source_storage_options)
+    theirs = None if source is None else connect(source, source_storage_options, access="offline")
     return mirror_lags(connect(bootstrap_servers, storage_options), theirs, _filter(topics))
 
 

@@ -76,13 +76,13 @@ class _Settings:
 
     def open(self, environment: Environment, root: str | None, own: str | None) -> Cluster:
         """A cluster of tables."""
-        from kafkalike.connect import connect_delta
+        from kafkalike.connect import connect
 
         settings = client_settings(read_properties(own or self.command))
         checked(settings)
         named, options = settings.pop("bootstrap_servers", None), settings.pop("storage_options", None)
         found: Any = environment.cluster if root is None and environment.cluster is not None else root or named
-        return connect_delta(found, options)
+        return connect(found, options, access="spark")
 
 
 @click.group(

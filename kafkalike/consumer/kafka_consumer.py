@@ -80,7 +80,7 @@ class KafkaConsumer(MetadataMethods, PositionMethods):
         cluster = connect(
             config.bootstrap_servers,
             config.storage_options,
-            to_read=config.group_id is None,
+            access="read" if config.group_id is None else "write",
             read_from=ReadFrom(config.client_rack, config.stripe_reads),
         )
         self.config = config.at(cluster.heartbeat_ms, configs)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kafkalike.connect import check_spark_reaches, open_named
+from kafkalike.connect import check_spark_reaches, connect
 from kafkalike.model.config.storage_options import Address
 from kafkalike.spark.format.format import check_storage, register_format
 from kafkalike.spark.jvm.spark_session import session as plain_session
@@ -46,7 +46,7 @@ def session(
         IllegalArgumentError: `storage_options` are no dict of texts.
     """
     check_storage(storage_options)
-    cluster = None if bootstrap_servers is None else open_named(bootstrap_servers, storage_options)
+    cluster = None if bootstrap_servers is None else connect(bootstrap_servers, storage_options, access="offline")
     if cluster is not None:
         check_spark_reaches(cluster)
     made = plain_session(app_name, master, bootstrap_servers=bootstrap_servers, **conf)

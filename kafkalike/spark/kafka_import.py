@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, StringType
 
-from kafkalike.connect import connect_delta
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.config.storage_options import Address
 from kafkalike.spark.jvm.stream_checkpoint import StreamCheckpoint
@@ -47,7 +47,7 @@ class KafkaImport:
         offset_header: str | None = None,
     ) -> None:
         """See `import_kafka`."""
-        self._cluster = connect_delta(bootstrap_servers)
+        self._cluster = connect(bootstrap_servers, access="spark")
         self._checkpoint = checkpoint
         self._configs = dict(topic_configs or {})
         self._offset_header = offset_header

@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.admin.cluster_mirror import Mirror
 from kafkalike.admin.testing import MemoryCluster
-from kafkalike.connect import connect, connect_delta
+from kafkalike.connect import connect
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.commit_file import creation, topic_creation
 from kafkalike.maintenance.maintenance_run import maintain
@@ -166,7 +166,7 @@ def test_topic_that_allows_foreign_writes_has_the_lowest_protocol(root: str) -> 
 
 def test_setting_opens_and_closes_an_existing_table(root: str) -> None:
     make(root)
-    log = connect_delta(root).log("t")
+    log = connect(root, access="spark").log("t")
 
     alter(root, "allow")
     write_deltalake(f"{root}/t", DeltaTable(f"{root}/t").to_pyarrow_table().slice(0, 0), mode="append")
@@ -269,7 +269,7 @@ def test_tables_of_an_earlier_release_are_closed_by_maintenance(root: str, monke
 
 def test_checkpoint_keeps_a_table_closed(root: str) -> None:
     make(root)
-    log = connect_delta(root).log("t")
+    log = connect(root, access="spark").log("t")
     for n in range(120):
         log.append(batch(str(n)))
     log.clean_log()
@@ -287,7 +287,7 @@ def test_checkpoint_of_another_engine_keeps_a_table_closed(root: str) -> None:
     make(root)
     DeltaTable(f"{root}/t").create_checkpoint()
 
-    log = connect_delta(root).log("t")
+    log = connect(root, access="spark").log("t")
     log.append(batch("c"))
     log.clean_log()
 

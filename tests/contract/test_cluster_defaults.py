@@ -128,7 +128,7 @@ def test_a_file_equal_to_changed_defaults_goes_with_the_file_that_seeded_them(ro
 def test_an_operator_may_set_defaults_that_cannot_be_found_any_more(roots: list[Path]) -> None:
     named = list(map(str, roots))
     connect(named).create_topic("t", 1, {}, replication_factor=3)
-    forget_defaults(connect(named, to_read=True))
+    forget_defaults(connect(named, access="read"))
     shutil.rmtree(roots[0])
     cluster = connect(named)
 
@@ -144,7 +144,7 @@ def forget_defaults(cluster: Cluster) -> None:
     assert isinstance(cluster, Cluster)
     cluster.defaults.record()
     cluster.metadata.compact(lambda rows: [row for row in rows if row.kind != DEFAULTS])
-    assert connect(cluster.root, to_read=True).metadata.refresh().defaults is None
+    assert connect(cluster.root, access="read").metadata.refresh().defaults is None
 
 
 # --- files --------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkalike.admin import NewTopic
 from kafkalike.admin.cluster_mirror import Mirror
 from kafkalike.cli import main
-from kafkalike.connect import connect, connect_delta, connect_to_write
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, KafkaStorageError
 from tests.tools.records import batch_now
 
@@ -34,8 +35,8 @@ CLIENTS: dict[str, Callable[[str], object]] = {
     "producer": lambda uri: KafkaProducer(bootstrap_servers=uri),
     "consumer": lambda uri: KafkaConsumer("t", bootstrap_servers=uri),
     "admin client": lambda uri: KafkaAdminClient(bootstrap_servers=uri).create_topics([NewTopic("t")]),
-    "Spark reading": connect_delta,
-    "Spark writing": connect_to_write,
+    "Spark reading": partial(connect, access="spark"),
+    "Spark writing": partial(connect, access="spark_write"),
     "mirror": lambda uri: Mirror(uri, uri),
     "root among several": lambda uri: connect([uri, f"{uri}.other"]),
     "new root of a cluster": lambda uri: connect(f"{uri.partition('/root/')[0]}/grown").replication.add_broker(uri),

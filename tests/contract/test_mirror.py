@@ -14,7 +14,7 @@ from kafkalike.admin.cluster_mirror import Mirror, describe, promote
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.cli import main
 from kafkalike.cli.mirror_command import HEADS
-from kafkalike.connect import connect, connect_delta
+from kafkalike.connect import connect
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.layout import MIRRORS
 from kafkalike.delta.log_files import LogFiles
@@ -49,7 +49,7 @@ def source(tmp_path: Path) -> Cluster:
 @pytest.fixture
 def target(root_or_roots: str) -> Cluster:
     """An empty one: on a disk, on several, and in object stores."""
-    return connect_delta(root_or_roots)
+    return connect(root_or_roots, access="spark")
 
 
 def fill(cluster: Cluster, *given: str, topic: str = "t") -> None:
@@ -486,7 +486,7 @@ def test_a_decided_pass_whose_file_is_lost_is_said_and_only_force_promotes_witho
         mirrors.replace(name, content[:-9])
     fill(source, "late", topic="other")
 
-    passed = mirror(source, connect_delta(target.root))
+    passed = mirror(source, connect(target.root, access="spark"))
 
     assert "was decided for this mirror cannot be brought" in passed.topics["t"].problem
     assert passed.topics["other"].problem == ""

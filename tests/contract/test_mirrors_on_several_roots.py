@@ -12,7 +12,7 @@ import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.admin.cluster_mirror import Mirror, describe, promote
-from kafkalike.connect import connect_delta
+from kafkalike.connect import connect
 from kafkalike.delta.layout import CLUSTER_METADATA, MIRRORS
 from kafkalike.errors import KafkaError, KafkaStorageError, MirrorTopicError
 from kafkalike.log.cluster.cluster import Cluster
@@ -284,11 +284,11 @@ def test_a_promoted_mirror_is_recovered_though_the_metadata_that_are_left_call_i
         shutil.copytree(folder, roots[number - 1] / CLUSTER_METADATA)
     left = [str(roots[n - 1]) for n in (broker, other)]
 
-    done = connect_delta(left).replication.recover(left[0])
+    done = connect(left, access="spark").replication.recover(left[0])
 
     assert not done.sure
     assert any(f"broker {other} leads" in finding for finding in done.findings)
-    assert texts(connect_delta(left), "a") == ["a", "own"]
+    assert texts(connect(left, access="spark"), "a") == ["a", "own"]
 
 
 def test_two_promotions_at_once_both_end(source: Cluster, roots: list[Path]) -> None:

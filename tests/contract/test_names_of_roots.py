@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike.admin import KafkaAdminClient
-from kafkalike.connect import connect_delta
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, LogCorruptError
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.structs import NewTopic
@@ -130,7 +130,7 @@ def test_a_removed_root_comes_back_as_a_new_broker(roots: list[Path], tmp_path: 
 
 
 def test_a_cluster_of_one_root_and_a_new_root_are_not_named_together(roots: list[Path], tmp_path: Path) -> None:
-    single = connect_delta(str(tmp_path / "single"))
+    single = connect(str(tmp_path / "single"), access="spark")
     single.create_topic("x", 1, {})
 
     with pytest.raises(KafkaConfigurationError, match="name it alone"):

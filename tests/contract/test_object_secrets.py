@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from kafkalike import ForgetOptions, KafkaAdminClient, KafkaProducer, forget, fork, undo
 from kafkalike.admin.cluster_mirror import Mirror, describe, promote
 from kafkalike.cli import main
-from kafkalike.connect import connect, connect_delta
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.maintenance_run import maintain
@@ -99,7 +99,7 @@ def all_doors(shown: Shown, root: str, folder: Path) -> None:
     )
     shown.tried(lambda: describe(connect(f"{root}-copy", options)))
     shown.tried(lambda: promote(f"{root}-copy", "t", storage_options=options))
-    shown.tried(lambda: maintain(connect_delta(root, options), clock=SYSTEM_CLOCK))
+    shown.tried(lambda: maintain(connect(root, options, access="spark"), clock=SYSTEM_CLOCK))
     shown.tried(lambda: Registry(root, storage_options=options).latest("t-value"))
     shown.tried(lambda: KafkaAdminClient(bootstrap_servers=root, storage_options=options).describe_cluster())
     for line in (
@@ -139,7 +139,7 @@ def test_no_secret_is_shown_or_stored_by_what_works_on_a_root(
     filled(server, root)
     shown = Shown(server.options)
     all_doors(shown, root, tmp_path)
-    cluster = connect_delta(root, server.options)
+    cluster = connect(root, server.options, access="spark")
     pages(shown, cluster)
     key = "secret_access_key" if server.kind == S3 else "account_key"
     wrong = {**server.options, key: WRONG}
@@ -148,7 +148,7 @@ def test_no_secret_is_shown_or_stored_by_what_works_on_a_root(
     refused = Shown(wrong)
     all_doors(refused, root, tmp_path)
     with contextlib.suppress(KafkaError):
-        pages(refused, connect_delta(root, wrong))
+        pages(refused, connect(root, wrong, access="spark"))
 
     files = [cluster.store.read(entry.name) for entry in cluster.store.list(deep=True)]
     for folder in cluster.store.folders():

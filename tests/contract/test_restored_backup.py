@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkalike import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
-from kafkalike.connect import connect_delta
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.structs import OffsetAndMetadata
 from kafkalike.schemas import Registry, Schema
@@ -29,7 +29,7 @@ class Clients:
         self.admin = KafkaAdminClient(bootstrap_servers=root)
         self.admin.create_topics([NewTopic("t", num_partitions=1)])
         self.registry = Registry(root)
-        self.cluster = connect_delta(root)
+        self.cluster = connect(root, access="spark")
         self.producer = stack.enter_context(KafkaProducer(bootstrap_servers=root))
         self.copier = stack.enter_context(KafkaProducer(bootstrap_servers=root, transactional_id="tx"))
         self.copier.init_transactions()
@@ -141,7 +141,7 @@ def test_open_client_over_a_restored_backup_is_refused_and_breaks_nothing(
 def test_open_producer_over_a_restored_backup_goes_on_at_its_log_end(clients: Clients, tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     shutil.copytree(clients.root, backup)
-    before = connect_delta(clients.root).log("t").log_end(0)
+    before = connect(clients.root, access="spark").log("t").log_end(0)
     clients.work()
     restore(clients.root, backup)
 
@@ -180,7 +180,7 @@ def test_backup_that_is_restored_between_a_look_and_its_commit_gets_no_gap(
     """The version that was put has no predecessor: it is taken back, and the client is refused or goes on anew."""
     root, backup = clients.root, tmp_path / "backup"
     shutil.copytree(root, backup)
-    end = connect_delta(root).log("t").log_end(0)
+    end = connect(root, access="spark").log("t").log_end(0)
     clients.work()
     due = [True]
 

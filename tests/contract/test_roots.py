@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kafkalike.admin.testing import MemoryCluster
-from kafkalike.connect import connect, connect_to_write
+from kafkalike.connect import connect
 from kafkalike.errors import KafkaConfigurationError, UnsafeStorageError
 from kafkalike.storage.root_uri import file_system_type, is_network_file_system, normalise_root
 
@@ -134,4 +134,4 @@ def test_sparks_writes_to_a_root_that_is_only_read_are_refused_however_it_is_nam
 
     for named in (["hdfs://host/log"], " hdfs://host/log/ ", None):
         with pytest.raises(UnsafeStorageError, match=r"hdfs://host/log is in HDFS"):
-            connect_to_write(named)
+            connect(named, access="spark_write")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafkalike.connect import connect_delta
+from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import (
     CommitFailedError,
@@ -404,7 +404,7 @@ def test_later_offsets_of_a_partition_take_the_place_of_earlier_ones(
 def test_offsets_of_a_spark_transaction_whose_topic_is_created_again_are_refused(
     tmp_path: Path, partition: int
 ) -> None:
-    cluster = connect_delta(str(tmp_path))
+    cluster = connect(str(tmp_path), access="spark")
     for name in ("t", "u"):
         cluster.create_topic(name, 2, {})
     block = transaction("nightly", str(tmp_path))

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
-from kafkalike.connect import connect_delta, connect_to_write
+from kafkalike.connect import connect
 from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.storage_options import Address
@@ -177,7 +177,7 @@ def export_topic(
         IllegalArgumentError, OffsetOutOfRangeError: bad arguments.
         DataLossError: fewer records were found than the offsets promise; the files hold what was found.
     """
-    cluster = connect_delta(bootstrap_servers)
+    cluster = connect(bootstrap_servers, access="spark")
     log = cluster.log(topic)
     ending_offsets = ending_offsets if as_of is None else ends_of(as_of, cluster.root, log, ending_offsets)
     ranges = plan_ranges(log, starting_offsets, ending_offsets)
@@ -243,7 +243,7 @@ def import_topic(
         AnalysisException: no such files.
     """
     _check(file_format)
-    cluster = connect_to_write(bootstrap_servers)
+    cluster = connect(bootstrap_servers, access="spark_write")
     schema = TEXT_SCHEMA.get(file_format)
     options = READER_OPTIONS.get(file_format, {})
     rows = load(spark, FileSource(format=file_format, paths=(path,), schema=schema, options=options))

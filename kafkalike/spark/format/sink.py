@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kafkalike.connect import connect_delta, connect_to_write, open_named
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.maintenance.staging.staging_folder import JobPlace, job_place
 from kafkalike.maintenance.staging.staging_lease import DriverProcess
@@ -69,7 +69,7 @@ class BatchWriter(DataSourceArrowWriter):
                 "a topic cannot be overwritten: records are added to it, with mode append or INSERT INTO; retention, "
                 "kafkalike delete-records and tombstones of a compacted topic take records away"
             )
-        cluster = connect_to_write(options.root, options.storage)
+        cluster = connect(options.root, options.storage, access="spark_write")
         check_sink_columns(schema, options)
         self._options = options
         self._target = begin(
@@ -119,7 +119,7 @@ def commit_messages(
 ) -> Mapping[str, Appended]:
     """Number and commit what the tasks say; one that has failed has no message. See `commit_results`."""
     return commit_results(
-        connect_delta(options.root, options.storage),
+        connect(options.root, options.storage, access="spark"),
         options.topic,
         [message.result for message in messages if isinstance(message, Message)],
         folder.files,
@@ -162,7 +162,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         # An object store is tried out by the process that commits: Spark makes two writers for each batch.
-        cluster = open_named(options.root, options.storage)
+        cluster = connect(options.root, options.storage, access="offline")
         check_sink_columns(schema, options)
         self._options = options
         self._target = begin(

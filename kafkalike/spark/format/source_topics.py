@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.connect import check_founded, connect_delta
+from kafkalike.connect import check_founded, connect
 from kafkalike.errors import DataLossError, NoOffsetForPartitionError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.structs import TopicPartition
@@ -35,7 +35,7 @@ class SourceTopics:
     """
 
     def __init__(self, options: SourceOptions) -> None:
-        self.cluster: Cluster = connect_delta(options.root, options.storage, options.read_from)
+        self.cluster: Cluster = connect(options.root, options.storage, read_from=options.read_from, access="spark")
         self._choice = options.choice
         self._logs: dict[str, TopicLog] = {}
         self.unread: Collection[str] = ()

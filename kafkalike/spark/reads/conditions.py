@@ -16,7 +16,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kafkalike.connect import connect_delta
+from kafkalike.connect import connect
 from kafkalike.maintenance.verify.untouched_log import check_readable
 from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.spark.format.format import with_storage
@@ -134,5 +134,5 @@ class _Reader(DataSourceReader):
         self._storage = storage
 
     def read(self, partition: InputPartition) -> Iterator[tuple[bool]]:  # noqa: ARG002 - there is one
-        check_readable(connect_delta(self._root, self._storage).log(self._topic))
+        check_readable(connect(self._root, self._storage, access="spark").log(self._topic))
         yield (True,)

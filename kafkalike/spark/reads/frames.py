@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.connect import check_founded, connect_delta
+from kafkalike.connect import check_founded, connect
 from kafkalike.errors import IllegalArgumentError, LogCorruptError, UnknownTopicOrPartitionError
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.maintenance.verify.untouched_log import check_readable
@@ -111,7 +111,7 @@ def read(
         KafkaConfigurationError: the session has no client of Hadoop's for the object store, see
             `kafkalike.spark.session`.
     """
-    cluster = connect_delta(bootstrap_servers, storage_options, ReadFrom(client_rack))
+    cluster = connect(bootstrap_servers, storage_options, read_from=ReadFrom(client_rack), access="spark")
     tell_hadoop(spark, cluster)
     refuse_reserved(spark)
     names = [topic] if isinstance(topic, str) else list(topic)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from kafkalike.connect import check_founded, connect_delta
+from kafkalike.connect import check_founded, connect
 from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
@@ -112,7 +112,7 @@ def register_sql(
             "temporary=True for views of this session alone"
         )
     refuse_reserved(spark)
-    cluster = connect_delta(bootstrap_servers, storage_options)
+    cluster = connect(bootstrap_servers, storage_options, access="spark")
     check_founded(cluster)
     tell_hadoop(spark, cluster)
     if as_of is not None:
@@ -189,7 +189,7 @@ def view_statements(bootstrap_servers: Address | None = None) -> list[str]:
     Raises:
         KafkaConnectionError: there is no cluster.
     """
-    cluster = connect_delta(bootstrap_servers)
+    cluster = connect(bootstrap_servers, access="spark")
     check_founded(cluster)
     root = literal(cluster.root)
     statements = [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from kafkalike.connect import connect_delta
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.schemas.schema import Schema, SchemaType
@@ -109,5 +109,5 @@ def open_with_registry(
     registry: RegistryAddress | None,
 ) -> tuple[Cluster, Where]:
     """The cluster and the registry that a user named."""
-    cluster = connect_delta(bootstrap_servers, storage_options)
+    cluster = connect(bootstrap_servers, storage_options, access="spark")
     return cluster, registry_place(cluster, registry)

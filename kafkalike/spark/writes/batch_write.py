@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, IntegerType
 
-from kafkalike.connect import connect_to_write
+from kafkalike.connect import connect
 from kafkalike.errors import (
     IllegalArgumentError,
     TopicAlreadyExistsError,
@@ -143,7 +143,7 @@ def produce(
     the state that the next batch needs, and Spark ends a query some of whose state was not made.
     """
     partitioner, codec = producer_options.partitioner, producer_options.codec
-    cluster = connect_to_write(bootstrap_servers, storage_options)
+    cluster = connect(bootstrap_servers, storage_options, access="spark_write")
     records = sink_columns(frame, needs_topic=topic is None)
     names = "partition" in records.columns
     if topic is not None and partitioner is not None:
@@ -198,7 +198,7 @@ def with_schemas(
     schemas: RecordSchemas,
 ) -> tuple[DataFrame, Cluster]:
     """A DataFrame of columns as one of records, and the cluster; see `write`."""
-    cluster = connect_to_write(bootstrap_servers, storage_options)
+    cluster = connect(bootstrap_servers, storage_options, access="spark_write")
     return record_columns(frame, topic, registry_place(cluster, schemas.registry), schemas), cluster
 
 

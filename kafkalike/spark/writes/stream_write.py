@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalike.connect import connect, connect_to_write
+from kafkalike.connect import connect
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -93,7 +93,7 @@ class StreamWriter:
             context_headers=letters.errors_deadletterqueue_context_headers_enable,
         )
         self._topic = None if topic is None else check_topic_name(topic)
-        self._cluster: Cluster = connect_to_write(bootstrap_servers, storage_options)
+        self._cluster: Cluster = connect(bootstrap_servers, storage_options, access="spark_write")
         self._checkpoint = checkpoint
         self._txn_id = txn_id
         self._progress: GroupProgress | None = None

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from kafkalike.connect import connect_to_write
+from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, TransactionAbortableError
 from kafkalike.log.group.group_offsets import DEFAULT_METADATA_BYTES, check_position, given_ids
 from kafkalike.log.topic.record_rules import not_in_order
@@ -75,7 +75,7 @@ class Transaction:
         self._version = _checked(version)
         self._producer_options = producer_options or ProducerOptions()
         self._clock = clock
-        self._cluster = connect_to_write(bootstrap_servers, storage_options)
+        self._cluster = connect(bootstrap_servers, storage_options, access="spark_write")
         self._together = Together(self._cluster, transactional_id, f"spark {transactional_id}")
         self._open = False
         self._half = False
