@@ -182,3 +182,17 @@ def test_streaming(world: World, spark: SparkSession) -> None:
         world.run("spark.md", heading)
 
     assert ends(root, "orders", "copies") == {"orders": 20, "copies": 20}
+
+
+@pytest.mark.timeout(300)
+def test_tutorial(world: World) -> None:
+    """Each step prints what the page shows."""
+    told = world.run("tutorial.md")
+
+    assert "orders:0:29\norders:1:57\norders:2:14\n" in told
+    assert "270 euro billed" in told
+    assert "20 big orders" in told
+    assert "|customer-0|    15|" in told
+    assert "|   billing|orders| 40|" in told
+    assert "|big-orders|orders|  0|" in told
+    assert "0 errors, 0 warnings" in told
