@@ -335,18 +335,22 @@ def storage_errors(method: Callable[P, T]) -> Callable[P, T]:
     return mapped
 
 
-class Storage(ABC):
-    """Bytes under a root. Names are relative to it, with `/` between folders. Thread-safe.
-
-    A method that raises `FileNotFoundError` has found nothing under the name. Any other `OSError` means that the
-    storage did not answer, or not as asked. Methods of implementations are mapped by `storage_errors`.
-    """
+class MappedErrors:
+    """A class whose subclasses raise nothing but an `OSError` in the methods that talk to a storage."""
 
     def __init_subclass__(cls) -> None:
         """Map the errors of an implementation, so that none can forget it."""
         super().__init_subclass__()
         for name in MAPPED & vars(cls).keys():
             setattr(cls, name, storage_errors(vars(cls)[name]))
+
+
+class Storage(MappedErrors, ABC):
+    """Bytes under a root. Names are relative to it, with `/` between folders. Thread-safe.
+
+    A method that raises `FileNotFoundError` has found nothing under the name. Any other `OSError` means that the
+    storage did not answer, or not as asked. Methods of implementations are mapped by `storage_errors`.
+    """
 
     scheduler: Scheduler = AT_ONCE
     tasks: TaskAccess = BY_ITSELF
@@ -471,7 +475,7 @@ class Storage(ABC):
     def folders(self) -> Sequence[str]:
         """List the names of the folders right below this one that hold anything; for maintenance. No links."""
 
-    def make_folder(self, folder: str) -> None:  # noqa: B027 - not all have something to do
+    def make_folder(self, folder: str) -> None:
         """Make a folder, and those above it; it may exist. Does nothing where there are no folders."""
 
     def copy(self, source: str, target: Storage, name: str) -> bool:
@@ -498,7 +502,7 @@ class Storage(ABC):
             quietly: it is one that nobody names. Failing is harmless then, and no error: maintenance finds it.
         """
 
-    def sync(self, name: str) -> None:  # noqa: B027 - not all have something to do
+    def sync(self, name: str) -> None:
         """Make a file survive a power failure. Does nothing where each file that is acknowledged does."""
 
 
