@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -52,7 +53,7 @@ def damage(root: Path) -> None:
         path.write_bytes(b"\0" * path.stat().st_size)
 
 
-def values(roots: object, rack: str, *, striped: bool = False) -> list[bytes]:
+def values(roots: Sequence[str], rack: str, *, striped: bool = False) -> list[bytes]:
     """What a consumer in a rack reads; to be given within a second."""
     with KafkaConsumer(
         bootstrap_servers=roots, client_rack=rack, stripe_reads=striped, auto_offset_reset="earliest"
