@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -14,6 +13,7 @@ from kafkalike import KafkaConsumer
 from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, InvalidConfigurationError
 from kafkalike.model.brokers import LEADER, ReadFrom
+from kafkalike.model.config.storage_options import Address
 from kafkalike.model.structs import TopicPartition
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.cli import call
@@ -53,7 +53,7 @@ def damage(root: Path) -> None:
         path.write_bytes(b"\0" * path.stat().st_size)
 
 
-def values(roots: Sequence[str], rack: str, *, striped: bool = False) -> list[bytes]:
+def values(roots: Address, rack: str, *, striped: bool = False) -> list[bytes]:
     """What a consumer in a rack reads; to be given within a second."""
     with KafkaConsumer(
         bootstrap_servers=roots, client_rack=rack, stripe_reads=striped, auto_offset_reset="earliest"
