@@ -120,7 +120,7 @@ coverage: setup ## branch coverage of the model and the change loop by the unit 
 	$(call step,coverage of $(measured))
 	@$(tests) KAFKALIKE_TESTS=quick $(bin)/python -m pytest -n 2 -m "not (soak or objects or spark)" \
 	    $(addprefix --cov=,$(measured)) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 \
-	    tests/unit --ignore=tests/unit/test_group_simulation.py
+	    tests/unit --ignore=tests/unit/log/test_group_simulation.py
 
 mutants: setup ## one small fault at a time in the same modules: do the tests notice it? only="kafkalike.model.offsets.*" for a part
 	$(call step,mutmut)
@@ -128,18 +128,18 @@ mutants: setup ## one small fault at a time in the same modules: do the tests no
 
 soak: setup setup-stores ## longer trials of crashes, races and interrupts, some hours
 	$(call step,pytest)
-	@$(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m soak tests/processes tests/unit/test_group_simulation.py tests/unit/test_schema_simulation.py \
-	    tests/unit/test_transaction_simulation.py tests/unit/test_replication_simulation.py \
-	    tests/contract/test_failback_history.py tests/contract/test_interrupts.py tests/contract/test_schema_interrupts.py \
-	    tests/contract/test_schema_bytes.py tests/contract/test_transaction_storage.py tests/e2e tests/spark
+	@$(tests) KAFKALIKE_TESTS=all $(bin)/python -m pytest -m soak tests/processes tests/unit/log/test_group_simulation.py tests/unit/schemas/test_schema_simulation.py \
+	    tests/unit/log/test_transaction_simulation.py tests/unit/replication/test_replication_simulation.py \
+	    tests/contract/replication/test_failback_history.py tests/contract/log/test_interrupts.py tests/contract/schemas/test_schema_interrupts.py \
+	    tests/contract/schemas/test_schema_bytes.py tests/contract/log/test_transaction_storage.py tests/e2e tests/spark
 
 soak-replicas: setup ## half an hour of folders and buckets that vanish, hang, fill up and slow down under kill -9, judged; and many simulated histories
 	$(call step,object stores: without them trials over buckets are skipped)
 	@scripts/setup_stores.sh || printf 'NOT ALL OBJECT STORES ARE THERE: see what is skipped below\n'
 	$(call step,pytest)
 	@$(pytest) -n 0 -s -m soak tests/processes/test_replicas_history.py
-	@$(pytest) -n 0 -m soak tests/unit/test_registers_simulation.py tests/unit/test_quorum_simulation.py \
-	    tests/contract/test_hanging_roots.py tests/contract/test_damaged_replicas.py
+	@$(pytest) -n 0 -m soak tests/unit/replication/test_registers_simulation.py tests/unit/replication/test_quorum_simulation.py \
+	    tests/contract/replication/test_hanging_roots.py tests/contract/replication/test_damaged_replicas.py
 
 soak-pipeline: classes ## six streaming queries that feed each other, driver and JVM killed ten times; each table as it should be
 	$(call step,pytest)

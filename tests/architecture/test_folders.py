@@ -41,7 +41,7 @@ def test_every_test_file_lies_in_a_folder_of_the_rule() -> None:
 @pytest.mark.parametrize("folder", sorted(FORBIDDEN))
 def test_no_test_needs_more_than_its_folder_says(folder: str) -> None:
     """Unit tests open no log, and neither they nor contract tests start a program or a JVM."""
-    files = sorted((TESTS / folder).glob("test_*.py"))
+    files = sorted((TESTS / folder).rglob("test_*.py"))
     needs = {file.name: sorted(imported(file) & FORBIDDEN[folder] | arguments(file) & JVM) for file in files}
 
     assert files

@@ -35,7 +35,7 @@ def test_each_long_trial_is_run_by_a_target() -> None:
 
 
 def test_files_whose_cases_over_three_roots_only_test_all_runs_are_there() -> None:
-    files = {path.stem for path in (PROJECT / "tests" / "contract").glob("test_*.py")}
+    files = {path.stem for path in (PROJECT / "tests" / "contract").rglob("test_*.py")}
 
     assert files >= ABOVE_THE_LOG
     assert '-m "not soak and not objects"' in (PROJECT / "Makefile").read_text(encoding="utf-8")

@@ -43,7 +43,7 @@ def spans(folder: Path, group: str, stopped: Mapping[str, Sequence[int]]) -> lis
     commit counts from when the group accepts it, which is between its begin and its answer, and others may have got the
     partitions while the answer was on its way. When it was accepted, its generation tells: see `overlaps`. A poll that
     was under way when its process was stopped is judged by its begin: nobody can say from outside whether the records
-    had been handed out by then (tests/contract/test_group_lease.py can).
+    had been handed out by then (tests/contract/log/test_group_lease.py can).
 
     Args:
         folder: holds one history per process.

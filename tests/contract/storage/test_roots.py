@@ -31,7 +31,7 @@ def test_a_local_root_becomes_an_absolute_path(root: str, found: str) -> None:
 
 @pytest.mark.parametrize("root", ["s3://bucket/log", "gs://bucket/log"])
 def test_remote_storages_are_taken(root: str) -> None:
-    """As they are, without the last slash; more of their spellings are in `unit/test_object_root.py`."""
+    """As they are, without the last slash; more of their spellings are in `unit/storage/test_object_root.py`."""
     assert normalise_root(root + "/", {}) == (root, False)
 
 

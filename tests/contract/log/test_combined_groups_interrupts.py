@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.contract.test_combined_groups import Place, commit_of, labels, two_busy
+from tests.contract.log.test_combined_groups import Place, commit_of, labels, two_busy
 from tests.tools.effort import examples
 from tests.tools.interrupts import Case, sweep
 

@@ -124,7 +124,7 @@ def test_letters_are_shown_with_their_cause(orders: Cluster) -> None:
     assert out.splitlines()[0] == "orders.dlq-0 offset 1: from orders-0 offset 2"
     assert out.splitlines()[1] == "  key: k  value: [3  time: 1970-01-01T00:00:01.002+00:00"
     assert out.splitlines()[2].startswith(
-        "  VALUE_CONVERTER tests.contract.test_dlq.typed: json.decoder.JSONDecodeError: Expecting"
+        "  VALUE_CONVERTER tests.contract.admin.test_dlq.typed: json.decoder.JSONDecodeError: Expecting"
     )
     assert "Traceback" in dlq(orders, "show", "--topic", "orders.dlq", "--stacktrace").out
     found = json.loads(dlq(orders, "show", "--topic", "orders.dlq", "--json", "--max-messages", "1").out)

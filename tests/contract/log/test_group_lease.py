@@ -10,7 +10,7 @@ from kafkalike.admin.testing import ManualClock
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.structs import TopicPartition
-from tests.contract.test_group_contract import tps, write
+from tests.contract.log.test_group_contract import tps, write
 from tests.tools.consumer import Diary, Make, outlive
 
 STOP = 60

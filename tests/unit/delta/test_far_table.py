@@ -22,7 +22,7 @@ from kafkalike.storage.port import NOW, Pace, Storage
 from kafkalike.storage.shared_poll import Looks
 from tests.tools.far import RemoteScheduler
 from tests.tools.scripted_store import ScriptedStore, SleptClock
-from tests.unit.test_table_steps import Appends, World, segment_of
+from tests.unit.delta.test_table_steps import Appends, World, segment_of
 
 WAITING = Pace(longest=60.0)
 

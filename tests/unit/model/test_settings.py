@@ -239,7 +239,7 @@ def test_a_server_file_that_is_there_and_cannot_be_read_is_an_error(tmp_path: Pa
 
 def test_the_shipped_server_file_says_nothing_wrong() -> None:
     """`conf/server.properties`."""
-    ServerProperties.from_file(Path(__file__).parents[2] / "conf" / "server.properties")
+    ServerProperties.from_file(Path(__file__).parents[3] / "conf" / "server.properties")
 
 
 # --- topics ------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from kafkalike.errors import InvalidRecordError, KafkaError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.producer import KafkaProducer
 from kafkalike.producer import producer_batch as joined
-from tests.contract.test_send_arrow import make as make  # noqa: PLC0414 - a fixture
-from tests.contract.test_send_arrow import records, sent_values
+from tests.contract.producer.test_send_arrow import make as make  # noqa: PLC0414 - a fixture
+from tests.contract.producer.test_send_arrow import records, sent_values
 
 
 @contextmanager
