@@ -34,7 +34,7 @@ class Histogram:
     >>> for value in (0.5, 1, 2, 100):
     ...     sizes.observe(value)
     >>> sizes.seen()
-    Seen(at_most=((1, 2), (10, 3), (inf, 4)), total=103.5)
+    HistogramSnapshot(at_most=((1, 2), (10, 3), (inf, 4)), total=103.5)
     """
 
     __slots__ = ("_bounds", "_counts", "_lock", "_total")

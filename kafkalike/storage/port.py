@@ -489,8 +489,10 @@ class Storage(MappedErrors, ABC):
         Returns:
             Whether both are one file on the disk, so that the second one takes no room. To remove one leaves the other.
         """
+        # First: a source that is gone leaves no empty file.
+        content = self.read(source)
         with target.open_output(name) as stream:
-            stream.write(self.read(source))
+            stream.write(content)
         return False
 
     @abstractmethod
