@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.topic.topic_log import TopicLog
 
-if TYPE_CHECKING:
-    from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.log.topic.topic_log import TopicLog
-
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
