@@ -1,7 +1,7 @@
 """Routing: records as Arrow columns in, the partition of each out, or the error for one that its topic does not take.
 
-The rules of `validate` and of Kafka's default partitioner for whole columns. Spark hands its rows to Python as Arrow
-batches anyway (`staging`), and NumPy does both in a fifth of the time that Column expressions took.
+The rules of `record_rules` and of Kafka's default partitioner for whole columns. Spark hands its rows to Python as
+Arrow batches anyway (`staging`), and NumPy does both in a fifth of the time that Column expressions took.
 """
 
 from __future__ import annotations

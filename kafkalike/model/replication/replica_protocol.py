@@ -409,7 +409,7 @@ def is_right(replica: Replica, leader: Replica, version: int) -> Generator[Repli
     """Whether a replica's last version is the leader's, and so all before it: each was put after the one before.
 
     Where another helper has copied a checkpoint since, it is not the last one: what is right comes after that one. Put
-    behind a wrong one, right versions would make that one believed (`counting`).
+    behind a wrong one, right versions would make that one believed (`log_spans`).
     """
     if (yield from Checkpoint(replica)) >= version:
         return bool((yield from End(replica)) == version)
