@@ -27,7 +27,7 @@ from kafkalike.delta.table_state import TableState
 from kafkalike.delta.write_queue import cleaning_turn
 from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.model.concurrency import Latch
+from kafkalike.model.concurrency import Latch, inherited
 from kafkalike.storage.port import Storage, copies_of
 
 CLEANUP_INTERVAL: Final = 10 * INTERVAL
@@ -46,6 +46,11 @@ class Helpers:
         self._mutex = threading.Lock()
         self._threads: dict[threading.Thread, Latch] = {}
         """Those at work, with what is opened when they are done."""
+        inherited.add(self)
+
+    def in_child(self) -> None:
+        """Forget the threads of the parent, which a forked child does not have."""
+        self._mutex, self._threads = threading.Lock(), {}
 
     def start(self, work: Callable[[], object]) -> None:
         """Run `work` in a thread; run it here if no thread can be started, as when the interpreter shuts down."""
@@ -67,13 +72,16 @@ class Helpers:
                 self._threads.pop(threading.current_thread()).open()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait for what is under way; `seconds` is how long at most, None without end."""
+        """Wait for the threads, and for those that they start; `seconds` is how long at most, None without end."""
         limit = Deadline(SYSTEM_CLOCK, None if seconds is None else seconds * 1000)
-        with self._mutex:
-            at_work = [done for thread, done in self._threads.items() if thread.ident is not None]
-        # `Thread.join` marks a thread that runs as ended when it is interrupted; the interpreter would not wait for it.
-        for done in at_work:
-            done.wait(limit.remaining())
+        while not limit.expired():
+            with self._mutex:
+                at_work = [done for thread, done in self._threads.items() if thread.ident is not None]
+            if not at_work:
+                return
+            # `Thread.join` marks a thread that runs as ended when it is interrupted; the interpreter would not wait.
+            for done in at_work:
+                done.wait(limit.remaining())
 
 
 class LogCleaner:

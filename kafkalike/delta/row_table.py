@@ -22,7 +22,7 @@ from kafkalike.delta.layout import delta_schema
 from kafkalike.delta.log_files import READ_BESIDE
 from kafkalike.delta.row_files import ROWS, MissingFileError, RowFiles, late_segments, merged, seq_segment
 from kafkalike.delta.table import Table
-from kafkalike.delta.table_change import Change, Landed, Unchanged
+from kafkalike.delta.table_change import Change, Landed, Unchanged, broken_requirement
 from kafkalike.delta.table_loader import load_table
 from kafkalike.delta.table_state import REPLICAS, SEAL, TableState
 from kafkalike.errors import KafkaError, LogCorruptError
@@ -255,14 +255,19 @@ class RowTable(Generic[S, R]):
         made: list[Change] = []
         try:
             with self.table.mutex:
-                live = late_segments(self.table.state)
+                live, fenced = late_segments(self.table.state), self.table.state.fenced
             made += [merged(self.row_files, live, self.clock)] if live else []
             if not made:
                 return None
+
+            def plan(state: TableState) -> Change | Unchanged[None]:
+                # Others may have merged, compacted or fenced while the file was written.
+                if made and not broken_requirement(made[0], fenced, state):
+                    return made.pop()
+                return self._merged(state)
+
             with turn(deadline):
-                landed = self.table.change(
-                    lambda state: made.pop() if made else self._merged(state), deadline, self.refresh
-                )
+                landed = self.table.change(plan, deadline, self.refresh)
         except (KafkaError, OSError, pa.ArrowException) as cause:
             _log.warning("the files of %s were not merged: %s", self.files.uri, cause)
             return None

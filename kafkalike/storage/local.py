@@ -288,9 +288,7 @@ class LocalStorage(Storage):
         another size under that name is half of an older copy, and is replaced.
         """
         if not isinstance(target, LocalStorage):
-            with target.open_output(name) as stream:
-                stream.write(self.read(source))
-            return False
+            return super().copy(source, target, name)
         target._refuse_link(name)  # noqa: SLF001 - another of the same class
         target._make_folder_of(name)  # noqa: SLF001
         origin, final = self.path(source), target.path(name)

@@ -327,7 +327,7 @@ def storage_errors(method: Callable[P, T]) -> Callable[P, T]:
     def mapped(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return method(*args, **kwargs)
-        except (ValueError, pa.ArrowException) as cause:
+        except (ValueError, OverflowError, pa.ArrowException) as cause:
             if isinstance(cause, OSError | MemoryError | KafkaError):
                 raise
             raise OSError(errno.EINVAL, f"{cause}: {args[1:]!r:.200}") from cause

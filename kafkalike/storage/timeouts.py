@@ -216,6 +216,7 @@ class TimedCalls:
 
 def _work(waiting: queue.SimpleQueue[_Call], idle: list[None]) -> None:
     """Make calls, one after the other. It holds no root that nobody has open."""
+    promised = False
     while True:
         try:
             call = waiting.get(timeout=IDLE_SECONDS)
@@ -223,9 +224,12 @@ def _work(waiting: queue.SimpleQueue[_Call], idle: list[None]) -> None:
             try:
                 idle.pop()
             except IndexError:
-                # Somebody is about to bring a call.
-                continue
+                # Somebody is about to bring a call; or was, and an interrupt came between.
+                if not promised:
+                    promised = True
+                    continue
             return
+        promised = False
         _here.call = call
         try:
             call.result = call.work()
@@ -374,7 +378,8 @@ class TimedFile(io.RawIOBase):
 
     def _open(self) -> int:
         descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        self._size = os.fstat(descriptor).st_size
+        with OnError(partial(os.close, descriptor)):
+            self._size = os.fstat(descriptor).st_size
         return descriptor
 
     def readable(self) -> bool:

@@ -14,7 +14,7 @@ from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.schemas import Registry, Schema
-from kafkalike.spark import create_view, from_topic, read, refresh_views
+from kafkalike.spark import ReaderSchemaOptions, create_view, from_topic, read, refresh_views
 from tests.tools.avro_cases import avro, framed
 
 if TYPE_CHECKING:
@@ -218,13 +218,13 @@ def test_from_topic_is_a_column(spark: SparkSession, root: str) -> None:
         ({"format": "avro", "value_format": "csv"}, IllegalArgumentError),
         ({"format": "avro", "schema": "id BIGINT"}, SchemaRegistryError),
         ({"format": "avro", "schema": 7}, IllegalArgumentError),
-        ({"format": "avro", "message": "x.Y"}, IllegalArgumentError),
-        ({"format": "avro", "depth": 0}, IllegalArgumentError),
+        ({"format": "avro", "schema_options": {"message": "x.Y"}}, IllegalArgumentError),
+        ({"format": "avro", "schema_options": {"depth": 0}}, IllegalArgumentError),
         ({"format": "avro", "key_format": "avro"}, SchemaRegistryError),
         ({"format": "avro", "key_format": "csv"}, IllegalArgumentError),
         ({"format": "avro", "topic": "empty"}, SchemaRegistryError),
         ({"format": "avro", "value_column": "offset"}, IllegalArgumentError),
-        ({"schema": "id BIGINT", "registry": "http://127.0.0.1:1"}, IllegalArgumentError),
+        ({"schema": "id BIGINT", "schema_options": {"registry": "http://127.0.0.1:1"}}, IllegalArgumentError),
     ],
 )
 def test_bad_arguments_are_refused(
@@ -237,8 +237,14 @@ def test_bad_arguments_are_refused(
     # Those of tests that had the session before.
     before = spark.catalog.listTables()
 
+    def create() -> None:
+        given = {"topic": "orders", "bootstrap_servers": root, **arguments}
+        if "schema_options" in given:
+            given["schema_options"] = ReaderSchemaOptions(**given["schema_options"])
+        create_view(spark, **given)
+
     with pytest.raises(error):
-        create_view(spark, **{"topic": "orders", "bootstrap_servers": root, **arguments})
+        create()
 
     assert spark.catalog.listTables() == before
 

@@ -20,7 +20,13 @@ from types import ModuleType
 from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
-PURE = ("kafkalike.model.replication", "tests.tools.replica_", "tests.tools.quorum_world", "tests.tools.histories")
+PURE = (
+    "kafkalike.model.effects",
+    "kafkalike.model.replication",
+    "tests.tools.histories",
+    "tests.tools.quorum_world",
+    "tests.tools.replica_",
+)
 """Beginnings of the names of modules that are loaded; the packages around them stay empty."""
 
 

@@ -234,7 +234,7 @@ class BucketRoot(BrokerRoot):
 
     def open_input(self, folder: Storage, name: str, buffer_size: int) -> pa.NativeFile:
         """Open a file for reading."""
-        return folder.open_input(name, buffer_size)
+        return self.call(lambda: folder.open_input(name, buffer_size))
 
     def read_range(self, folder: Storage, name: str, start: int, stop: int) -> pa.Buffer:
         """Return bytes of a file."""
@@ -405,8 +405,15 @@ class BrokerStorage(Storage):
 
     def copy(self, source: str, target: Storage, name: str) -> bool:
         """Give a file to another storage."""
-        plain = target.plain if isinstance(target, BrokerStorage) else target
-        return self.root.call(lambda: self.plain.copy(source, plain, name), LONG)
+        if isinstance(target, BrokerStorage):
+            folders = isinstance(self.root, FolderRoot) and isinstance(target.root, FolderRoot)
+            if target.root is not self.root and not folders:
+                # The other root may hang, or not be there: its own calls find out.
+                target.replace(name, self.read(source))
+                return False
+            target = target.plain
+        place = target
+        return self.root.call(lambda: self.plain.copy(source, place, name), LONG)
 
     def remove(self, name: str, *, quietly: bool = False) -> None:
         """Remove a file."""
@@ -498,8 +505,15 @@ class FolderRootCoordination(Coordination):
         return "machine"
 
     def check_writable(self, *, required: bool = True) -> None:
-        """Refuse a root that does not keep several writers apart."""
-        self._root.call(lambda: self._plain.check_writable(required=required), LONG)
+        """Refuse a root that does not keep several writers apart.
+
+        Raises:
+            KafkaConnectionError: it gives no answer.
+        """
+        try:
+            self._root.call(lambda: self._plain.check_writable(required=required), LONG)
+        except OSError as cause:
+            raise KafkaConnectionError(f"{self._root.plain.uri} gives no answer: {cause}") from cause
 
     @contextlib.contextmanager
     def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:

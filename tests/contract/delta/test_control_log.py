@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from dataclasses import replace
@@ -14,7 +15,7 @@ from kafkalike.delta.actions import log_name
 from kafkalike.delta.checkpoint import INTERVAL as CHECKPOINT_INTERVAL
 from kafkalike.delta.row_table import MERGE_INTERVAL
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.log.cluster.cluster import Cluster, open_cluster
 from kafkalike.maintenance.control_maintenance import compact_control, vacuum_control
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState
@@ -27,7 +28,7 @@ from kafkalike.storage.memory import MemoryStorage
 from tests.tools.clusters import on_disk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -385,3 +386,22 @@ def test_a_row_that_cannot_be_read_stops_every_client_each_time(tmp_path: Path, 
                 cluster.topics()
         with pytest.raises(error, match="row 2 of __cluster_metadata"):
             compact_control(cluster, "__cluster_metadata", dry_run=False)
+
+
+def test_merge_is_planned_anew_when_others_have_compacted_meanwhile(tmp_path: Path) -> None:
+    """Its file was written before: with it, each row would be there twice."""
+    root = str(tmp_path)
+    cluster = open_cluster(root)
+    cluster.create_topic("t", 1, {})
+    for ms in range(9):
+        cluster.edit_configs("t", lambda _, ms=ms: {"retention.ms": str(1000 + ms)})  # type: ignore[misc]
+
+    @contextlib.contextmanager
+    def late(_: Deadline) -> Iterator[None]:
+        open_cluster(root).metadata.compact(list)
+        yield
+
+    cluster.metadata._rows.merge_files(Deadline(SYSTEM_CLOCK, 10_000), late)
+
+    numbers = [row.seq for row in open_cluster(root).metadata.rows]
+    assert len(numbers) == len(set(numbers)) == 10

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from kafkalike.errors import KafkaConnectionError
+from kafkalike.replication.cluster.broker_storage import BrokerStorage, FolderRoot
+from kafkalike.replication.cluster.root_sign import Founding
 from kafkalike.storage import timeouts
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.memory import MemoryStorage
 from kafkalike.storage.timeouts import MAX_HUNG_CALLS, Handle, TimedCalls, TimedFile, calls_of, extend_timeout
 
 
@@ -262,3 +267,42 @@ def test_handle_that_is_released_twice_is_closed_once(tmp_path: Path) -> None:
     handle.release()
 
     assert len(closed) == 1
+
+
+def test_file_whose_size_cannot_be_had_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_bytes(b"x")
+    calls = TimedCalls(str(tmp_path))
+
+    def refused(_: int) -> os.stat_result:
+        raise OSError(5, "no size")
+
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    monkeypatch.setattr(os, "fstat", refused)
+    with pytest.raises(OSError, match="no size"):
+        TimedFile(calls, str(tmp_path / "f"))
+    monkeypatch.undo()
+
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def folder_root(path: Path) -> BrokerStorage:
+    path.mkdir()
+    return BrokerStorage(FolderRoot(LocalStorage(str(path)), Founding(False)))  # noqa: FBT003
+
+
+def test_one_hung_folder_does_not_refuse_the_writes_of_a_cluster(tmp_path: Path, stuck: threading.Event) -> None:
+    root = folder_root(tmp_path / "hung")
+    root.root.calls.seconds = 0.05  # type: ignore[attr-defined]
+    hang(root.root.calls, stuck)  # type: ignore[attr-defined]
+
+    with pytest.raises(KafkaConnectionError, match="gives no answer"):
+        root.coordination.check_writable()
+
+
+def test_copy_of_a_missing_file_to_another_kind_of_storage_leaves_nothing(tmp_path: Path) -> None:
+    target = MemoryStorage()
+
+    with pytest.raises(FileNotFoundError):
+        LocalStorage(str(tmp_path)).copy("gone", target, "x")
+
+    assert target.list() == []
