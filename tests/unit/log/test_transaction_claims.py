@@ -10,7 +10,7 @@ from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
-from kafkalike.model.transactions.group_claims import GroupClaim, check_partitions
+from kafkalike.model.transactions.group_claims import GroupClaim, check_partitions, joined_lives
 from kafkalike.model.transactions.rules import CommitRequest, plan_commit, plan_init
 from kafkalike.model.transactions.transactional_id import Entries, TransactionAttempt, WriteName
 
@@ -88,3 +88,10 @@ def test_offsets_of_a_partition_that_is_not_there_are_refused() -> None:
     check_partitions({claim: {there: position, unknown: position}}, {"t": info})
     with pytest.raises(UnknownTopicOrPartitionError, match="t-2 does not exist; nothing was committed"):
         check_partitions({claim: {gone: position}}, {"t": info})
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_not_joined() -> None:
+    """Those that were given before belong to the earlier topic."""
+    assert joined_lives({"orders": "a"}, {"orders": "a", "bills": "b"}) == {"orders": "a", "bills": "b"}
+    with pytest.raises(UnknownTopicOrPartitionError, match="'orders' cannot be added: the topic was deleted"):
+        joined_lives({"orders": "a"}, {"orders": "c"})
