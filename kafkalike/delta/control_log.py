@@ -7,6 +7,7 @@ partition 0. The state is a value: one that was handed out stays as it is.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -19,7 +20,7 @@ from kafkalike.delta.row_table import MERGE_INTERVAL, MERGE_MS, RowTable
 from kafkalike.delta.table_change import Change, EndsAt, Landed, Unchanged
 from kafkalike.delta.table_state import CLOSE, TableState
 from kafkalike.delta.write_queue import WriteQueue
-from kafkalike.errors import KafkaStorageError
+from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.model.clock import Deadline, within
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.row_value import ControlState
@@ -28,6 +29,8 @@ from kafkalike.storage.port import Pace
 if TYPE_CHECKING:
     # Loaded by who has one: object stores alone.
     from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
+
+_log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")
@@ -252,15 +255,14 @@ class ControlLog(Generic[S, R]):
             )
             if isinstance(landed, Unchanged):
                 return
+            # In this turn: another one would have to queue, and the next commit behind it.
+            merged = self._rows.land_merge(deadline)
         self._note_commit(landed)
-        if landed.version % MERGE_INTERVAL == 0:
-            # Beside the commits, which do not wait for it.
-            self._helpers.start(self._merge)
-
-    def _merge(self) -> None:
-        merged = self._rows.merge_files(Deadline(self._clock, MERGE_MS), self._turns.awaited)
         if merged is not None:
             self._note_commit(merged)
+        if landed.version % MERGE_INTERVAL == 0:
+            # Beside the commits, which do not wait for it.
+            self._helpers.start(self._rows.prepare_merge)
 
     def _note_commit(self, landed: Landed) -> None:
         with self._table.mutex:
@@ -364,5 +366,21 @@ class ControlLog(Generic[S, R]):
         return self._rows.exists and self._cleaner.clean(self._table.state.table_id, self._table.state)
 
     def settle(self, timeout: float | None = None) -> None:
-        """Wait until no thread of those who share the table writes to it any more, for so many seconds at most."""
+        """Wait until no thread of those who share the table writes to it any more, for so many seconds at most.
+
+        A merge of small files that waits for a commit is committed.
+        """
         self._helpers.wait(timeout)
+        if not self._rows.has_merge:
+            return
+        deadline = Deadline(self._clock, MERGE_MS if timeout is None else timeout * 1000)
+        try:
+            with self._turns.awaited(deadline):
+                merged = self._rows.land_merge(deadline)
+        except KafkaError as cause:
+            # The next commit of this process takes it along, or maintenance removes its file.
+            _log.warning("small files of %s were not merged: %s", self._rows.files.uri, cause)
+            return
+        if merged is not None:
+            self._note_commit(merged)
+            self._helpers.wait(timeout)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -36,7 +36,7 @@ MERGE_INTERVAL: Final = 64
 """Commits between two merges of the table's small files: a new client opens about so many of them."""
 
 MERGE_MS: Final = 10_000.0
-"""How long to try to put small files together beside the commits."""
+"""How long to try to commit a merge of small files beside other commits."""
 
 S = TypeVar("S", bound=ControlState)
 R = TypeVar("R")
@@ -87,6 +87,8 @@ class RowTable(Generic[S, R]):
         self._state: S | None = None
         """The rows' state; None as long as no table was seen."""
         self.rare = rare
+        self._prepared: tuple[Change, int, int] | None = None
+        """A merge of files that is written and not committed; the latest fence when that began, and the process."""
         self._missing_is_damage = False
         """Whether a data file that is not there cannot have been merged away a moment ago."""
         self.table = Table(
@@ -240,43 +242,68 @@ class RowTable(Generic[S, R]):
 
     # --- its files -----------------------------------------------------------------------------
 
-    def merge_files(
-        self, deadline: Deadline, turn: Callable[[Deadline], AbstractContextManager[None]]
-    ) -> Landed | None:
-        """Put the rows of the latest files into one. Failing is harmless: the rows are written.
+    def prepare_merge(self) -> None:
+        """Write the rows of the latest files into one file, for `land_merge`. Failing is harmless: the rows are there.
+
+        This takes long, and no turn among the table's writers.
+        """
+        try:
+            with self.table.mutex:
+                live, fenced = late_segments(self.table.state), self.table.state.fenced
+            if not live:
+                return
+            change = merged(self.row_files, live, self.clock)
+        except (KafkaError, OSError, pa.ArrowException) as cause:
+            self._log_merge(cause)
+            return
+        with self.table.mutex:
+            before, self._prepared = self._prepared, (change, fenced, os.getpid())
+        if before is not None:
+            self._drop(before)
+
+    def land_merge(self, deadline: Deadline) -> Landed | None:
+        """Commit the merge that was prepared, unless others have changed what it stands for; failing is harmless.
 
         Args:
             deadline: until when to try.
-            turn: gives the turn among the table's writers; taken for the commit alone, so that none waits for the rest.
 
         Returns:
             The version that did it, if there is one.
         """
-        made: list[Change] = []
+        with self.table.mutex:
+            prepared, self._prepared = self._prepared, None
+        if prepared is None or prepared[2] != os.getpid():
+            # A forked child's copy: the file is its parent's.
+            return None
+        change, fenced, _ = prepared
+        unused = [change]
+
+        def plan(state: TableState) -> Change | Unchanged[None]:
+            # Others may have merged, compacted or fenced while the file was written, or since.
+            if unused and not broken_requirement(change, fenced, state):
+                return unused.pop()
+            return Unchanged(None)
+
         try:
-            with self.table.mutex:
-                live, fenced = late_segments(self.table.state), self.table.state.fenced
-            made += [merged(self.row_files, live, self.clock)] if live else []
-            if not made:
-                return None
-
-            def plan(state: TableState) -> Change | Unchanged[None]:
-                # Others may have merged, compacted or fenced while the file was written.
-                if made and not broken_requirement(made[0], fenced, state):
-                    return made.pop()
-                return self._merged(state)
-
-            with turn(deadline):
-                landed = self.table.change(plan, deadline, self.refresh)
+            landed = self.table.change(plan, deadline, self.refresh)
         except (KafkaError, OSError, pa.ArrowException) as cause:
-            _log.warning("the files of %s were not merged: %s", self.files.uri, cause)
+            self._log_merge(cause)
             return None
         finally:
-            for unused in made:
-                self.files.remove(unused.adds[0].path, quietly=True)
+            if unused:
+                self._drop(prepared)
         return landed if isinstance(landed, Landed) else None
 
-    def _merged(self, state: TableState) -> Change | Unchanged[None]:
-        """Plan the merge anew, as other files are the latest ones by now."""
-        live = late_segments(state)
-        return merged(self.row_files, live, self.clock) if live else Unchanged(None)
+    @property
+    def has_merge(self) -> bool:
+        """Whether a merge is prepared."""
+        return self._prepared is not None
+
+    def _drop(self, prepared: tuple[Change, int, int]) -> None:
+        """Remove the file of a merge that is not committed; a forked child leaves its parent's alone."""
+        change, _, process = prepared
+        if process == os.getpid():
+            self.files.remove(change.adds[0].path, quietly=True)
+
+    def _log_merge(self, cause: Exception) -> None:
+        _log.warning("the files of %s were not merged: %s", self.files.uri, cause)

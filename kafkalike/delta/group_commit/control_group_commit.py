@@ -9,7 +9,6 @@ torn apart.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import threading
@@ -156,7 +155,8 @@ class ControlGroupCommit(Generic[S, R]):
         return landed
 
     def _merge(self) -> None:
-        merged = self.rows.merge_files(Deadline(self.rows.clock, MERGE_MS), lambda _: contextlib.nullcontext())
+        self.rows.prepare_merge()
+        merged = self.rows.land_merge(Deadline(self.rows.clock, MERGE_MS))
         if merged is not None:
             self.combined.led = max(self.combined.led, merged.version)
 

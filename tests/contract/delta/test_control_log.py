@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from dataclasses import replace
@@ -28,7 +27,7 @@ from kafkalike.storage.memory import MemoryStorage
 from tests.tools.clusters import on_disk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
@@ -388,7 +387,7 @@ def test_a_row_that_cannot_be_read_stops_every_client_each_time(tmp_path: Path, 
             compact_control(cluster, "__cluster_metadata", dry_run=False)
 
 
-def test_merge_is_planned_anew_when_others_have_compacted_meanwhile(tmp_path: Path) -> None:
+def test_merge_does_not_land_when_others_have_compacted_meanwhile(tmp_path: Path) -> None:
     """Its file was written before: with it, each row would be there twice."""
     root = str(tmp_path)
     cluster = open_cluster(root)
@@ -396,12 +395,29 @@ def test_merge_is_planned_anew_when_others_have_compacted_meanwhile(tmp_path: Pa
     for ms in range(9):
         cluster.edit_configs("t", lambda _, ms=ms: {"retention.ms": str(1000 + ms)})  # type: ignore[misc]
 
-    @contextlib.contextmanager
-    def late(_: Deadline) -> Iterator[None]:
-        open_cluster(root).metadata.compact(list)
-        yield
-
-    cluster.metadata._rows.merge_files(Deadline(SYSTEM_CLOCK, 10_000), late)
+    cluster.metadata._rows.prepare_merge()
+    open_cluster(root).metadata.compact(list)
+    cluster.metadata._rows.land_merge(Deadline(SYSTEM_CLOCK, 10_000))
 
     numbers = [row.seq for row in open_cluster(root).metadata.rows]
     assert len(numbers) == len(set(numbers)) == 10
+
+
+def test_forked_child_leaves_a_prepared_merge_to_its_parent(tmp_path: Path) -> None:
+    """Two versions with one file could each remove it from under the other."""
+    root = str(tmp_path)
+    cluster = open_cluster(root)
+    cluster.create_topic("t", 1, {})
+    for ms in range(9):
+        cluster.edit_configs("t", lambda _, ms=ms: {"retention.ms": str(1000 + ms)})  # type: ignore[misc]
+    table = cluster.metadata._rows
+    table.prepare_merge()
+
+    child = os.fork()
+    if child == 0:
+        landed = table.land_merge(Deadline(SYSTEM_CLOCK, 10_000))
+        os._exit(0 if landed is None and not table.has_merge else 1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert table.land_merge(Deadline(SYSTEM_CLOCK, 10_000)) is not None
+    assert [row.seq for row in open_cluster(root).metadata.rows] == list(range(1, 11))
