@@ -120,13 +120,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Draw the rooms of kafkalike and list their files.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is out of date")
     given = parser.parse_args()
-    stale = [page for page, text in pages().items() if not page.is_file() or page.read_text(encoding="utf-8") != text]
-    for page in stale:
+    made = pages().items()
+    stale = [(page, text) for page, text in made if not page.is_file() or page.read_text(encoding="utf-8") != text]
+    for page, text in stale:
         if given.check:
             print(f"{page.relative_to(ROOT)} is out of date: run make rooms", file=sys.stderr)
         else:
             page.parent.mkdir(exist_ok=True)
-            page.write_text(pages()[page], encoding="utf-8")
+            page.write_text(text, encoding="utf-8")
     return 1 if stale and given.check else 0
 
 

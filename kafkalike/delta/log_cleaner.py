@@ -159,7 +159,7 @@ class LogCleaner:
 
         Of a table with replicas each one has a log of its own, which nobody has seen.
         """
-        if seen.table_id != table_id or seen.damage is not None or copies_of(self._files) != [self._files]:
+        if seen.table_id != table_id or seen.damage is not None or self._files.tasks.has_replicas:
             return False
         try:
             # A later one that others have made only has the log read once more.

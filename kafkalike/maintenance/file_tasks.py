@@ -51,4 +51,4 @@ IN_PROCESS = InProcess()
 
 def where_possible(tasks: Tasks, files: Storage) -> Tasks:
     """These tasks, where they can write a table's files; replicas are written by this process, which knows them."""
-    return tasks if files.tasks.replicas() is None else IN_PROCESS
+    return IN_PROCESS if files.tasks.has_replicas else tasks

@@ -36,7 +36,6 @@ def normalized(schema: Schema) -> Schema:
 
 def _protobuf(text: str) -> str:
     files = require_module("kafkalike.schemas.proto.proto_files", "Protobuf schemas")
-    printer = require_module("kafkalike.schemas.proto.proto_files", "Protobuf schemas")
     file = files.load_proto(text)
     ordered = sorted(file.dependency)
     for places in (file.public_dependency, file.weak_dependency):
@@ -45,7 +44,7 @@ def _protobuf(text: str) -> str:
         places.extend(moved)
     del file.dependency[:]
     file.dependency.extend(ordered)
-    return str(printer.print_proto(file)).strip()
+    return str(files.print_proto(file)).strip()
 
 
 _COMPARISONS: Final[dict[SchemaType, tuple[str, str]]] = {

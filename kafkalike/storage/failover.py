@@ -74,6 +74,8 @@ class FailoverAccess(TaskAccess):
         """Return the first one's."""
         return self._storages()[0].tasks.hadoop_settings()
 
+    has_replicas = True
+
     def replicas(self) -> Sequence[Storage]:
         """Return each by itself."""
         return self._storages()

@@ -232,6 +232,9 @@ class TaskAccess:
         """
         return {}
 
+    has_replicas = False
+    """Whether a table has replicas; known without asking them."""
+
     def replicas(self) -> Sequence[Storage] | None:
         """Return the replicas of a table that answer, each by itself; None where it has none.
 

@@ -171,7 +171,7 @@ def give_to_topic(staged: Storage, run: LargeRun, files: Storage, name: str, sta
         OSError: the storage refused, or the file is damaged.
     """
     offsets = range(start, start + run.rows)
-    if files.tasks.replicas() is not None:
+    if files.tasks.has_replicas:
         # There is no one file that could be numbered in place, or linked.
         return False
     try:

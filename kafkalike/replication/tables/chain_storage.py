@@ -98,6 +98,8 @@ class ReplicatedAccess(TaskAccess):
         """Return the cluster's."""
         return self._table.root.tasks.hadoop_settings()
 
+    has_replicas = True
+
     def replicas(self) -> Sequence[Storage]:
         """Return the replicas in sync that answer, each by itself; the leader first."""
         return self._table.answering()
@@ -188,8 +190,8 @@ class ChainStorage(ReplicatedStorage):
     @property
     def uri(self) -> str:
         """Where the leader's replica is."""
-        known = self.replicas.in_sync()
-        return self.replicas.store_of(known[0]).uri if known else self.replicas.uri
+        leader = self.leader()
+        return self.replicas.uri if leader is None else leader.uri
 
     def leader(self) -> Storage | None:
         """Return the leader's replica; None where nobody has the table yet."""
@@ -203,13 +205,7 @@ class ChainStorage(ReplicatedStorage):
 
     def answering(self) -> Sequence[Storage]:
         """Return the replicas in sync that answer, each by itself; the leader first."""
-        found = []
-        for replica in self.replicas.in_sync():
-            store = self.replicas.store_of(replica)
-            with contextlib.suppress(OSError):
-                store.size(MARK)
-                found.append(store)
-        return found
+        return [store for store in map(self.replicas.store_of, self.replicas.in_sync()) if _is_there(store)]
 
     def at(self, folder: str) -> Storage:
         """A folder of the leader's replica."""

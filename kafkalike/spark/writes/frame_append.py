@@ -50,7 +50,7 @@ def append_staged(
 
     Args:
         cluster: where the topics are.
-        frame: columns as `expr.sink.sink_columns` gives them.
+        frame: columns as `record_columns.sink_columns` gives them.
         target: where the rows go; of a rerun that it knows, nothing is computed.
         how: see `StagedCommit`; its time counts from when the DataFrame has been computed.
 
@@ -131,7 +131,7 @@ def _write_small(
     context, size = spark.sparkContext, sum(run.bytes for runs, _ in jobs for run in runs)
     most = SPREAD_BYTES if files.coordination.reach == "machine" else FAR_SPREAD_BYTES
     # Replicas are written by this process, which knows who they are.
-    alone = files.tasks.replicas() is None
+    alone = not files.tasks.has_replicas
     if alone and size > most and not (context.master or "local").startswith("local"):
         # The stores go with the function: what is parallelized is written to a file first.
         write = partial(write_anew, staged.tasks.sendable(staged), files.tasks.sendable(files))

@@ -178,12 +178,14 @@ def open_logs(
     for result in results:
         for name, put in result.topics.items():
             staged.setdefault(name, []).append(put)
-    infos = cluster.topics()
-    if topic is not None and topic not in staged:
+    missing = {name: puts[0].assumed for name, puts in staged.items() if puts[0].assumed is not None}
+    is_empty = topic is not None and topic not in staged
+    # A batch whose topics were all there asks for nothing more: their logs look for themselves.
+    infos = cluster.topics() if missing or is_empty else {}
+    if topic is not None and is_empty:
         if topic not in infos and sources is not None:
             return []
         cluster.ensure_topic(topic)
-    missing = {name: puts[0].assumed for name, puts in staged.items() if puts[0].assumed is not None}
     # All that exist first: where one of them refuses the records, none of the others is created.
     for name in sorted(missing, key=lambda name: name not in infos):
         wanted, needed = missing[name], 1 + max(put.highest for put in staged[name])
