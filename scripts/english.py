@@ -112,9 +112,7 @@ def main() -> int:
     parser.add_argument("root", nargs="?", type=Path, default=ROOT)
     parser.add_argument("--list", metavar="PATTERN", help="show places of the patterns whose name contains this")
     parser.add_argument("--limit", type=int, default=40, help="how many places to show of each pattern")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--check", action="store_true", help="end with 1 when the count is above its limit")
-    which.add_argument("--record", action="store_true", help="lower the limit to this count")
+    ratchet.add_options(parser)
     options = parser.parse_args()
     found = list(texts(options.root.resolve()))
     counts = matches(found)
@@ -127,12 +125,7 @@ def main() -> int:
     total = sum(map(len, counts.values()))
     figures = {"unidiomatic phrases": total}
     print(f"{total:,} phrases, {1000 * total / max(1, words):.1f} per 1,000 of {words:,} words")
-    if options.record:
-        ratchet.record("english", figures)
-    wrong = ratchet.complaints("english", figures) if options.check else []
-    for complaint in wrong:
-        print(complaint, file=sys.stderr)
-    return 1 if wrong else 0
+    return ratchet.settle("english", figures, options)
 
 
 if __name__ == "__main__":

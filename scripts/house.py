@@ -224,9 +224,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("root", nargs="?", type=Path, default=ROOT)
     parser.add_argument("--list", action="store_true", help="name the places behind the figures")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--check", action="store_true", help="end with 1 when a figure is above its limit")
-    which.add_argument("--record", action="store_true", help="lower the limits to these figures")
+    ratchet.add_options(parser)
     options = parser.parse_args()
     house = House(options.root.resolve())
     figures = house.figures()
@@ -235,12 +233,7 @@ def main() -> int:
     if options.list:
         for name, found in house.places().items():
             print(f"\n{name}:", *found, sep="\n  ")
-    if options.record:
-        ratchet.record("house", figures)
-    found = ratchet.complaints("house", figures) if options.check else []
-    for complaint in found:
-        print(complaint, file=sys.stderr)
-    return 1 if found else 0
+    return ratchet.settle("house", figures, options)
 
 
 if __name__ == "__main__":

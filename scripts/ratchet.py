@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -34,3 +36,20 @@ def record(section: str, figures: Mapping[str, float], limits: Path = LIMITS) ->
     old = every.get(section, {})
     every[section] = {name: min(value, old.get(name, value)) for name, value in figures.items()}
     limits.write_text(json.dumps(every, indent=2) + "\n", encoding="utf-8")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--check` and `--record`, for `settle`."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--check", action="store_true", help="end with 1 when a figure is above its limit")
+    which.add_argument("--record", action="store_true", help="lower the limits to these figures")
+
+
+def settle(section: str, figures: Mapping[str, float], options: argparse.Namespace) -> int:
+    """Compare or record the figures, as the options say; return the exit code."""
+    if options.record:
+        record(section, figures)
+    found = complaints(section, figures) if options.check else []
+    for complaint in found:
+        print(complaint, file=sys.stderr)
+    return 1 if found else 0

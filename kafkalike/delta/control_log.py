@@ -185,11 +185,8 @@ class ControlLog(Generic[S, R]):
         """Paths of the table's data files, fresh."""
         with self._table.mutex:
             self.refresh()
-            if not self._rows.exists:
-                return set()
-            # Whoever removes all other files must not go by an older version.
-            self._table.check_sound()
-            return set(self._table.state.index.paths)
+            # Whoever removes all other files must not go by an older version: that is refused.
+            return self.known_files()
 
     def check_sound(self) -> None:
         """Refuse a table of which only an older version can be read; see `Table.check_sound`."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -207,7 +207,7 @@ def without_maintenance(cluster: Cluster, topic: str) -> Iterator[None]:
         yield
 
 
-def remove_files(log: TopicLog, paths: Collection[str], stop: Callable[[], bool] = lambda: False) -> list[str]:
+def remove_files(log: TopicLog, paths: Collection[str]) -> list[str]:
     """Remove data files at once that a table version has taken out; one that is part of the table again stays.
 
     No writer can be about to commit one of them, as each was in the table before. Readers of ours that had one in hand
@@ -216,7 +216,6 @@ def remove_files(log: TopicLog, paths: Collection[str], stop: Callable[[], bool]
     Args:
         log: the topic.
         paths: the files.
-        stop: asked between some of them.
 
     Returns:
         Those that are gone.
@@ -228,4 +227,4 @@ def remove_files(log: TopicLog, paths: Collection[str], stop: Callable[[], bool]
 
     faults.point("remove.before_files")
     due = [Leftover(path, 0, was_live=True) for path in paths]
-    return [file.path for file in vacuum(log.files, due, live, partial(contextlib.nullcontext), stop)]
+    return [file.path for file in vacuum(log.files, due, live, partial(contextlib.nullcontext))]

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.maintenance.control_maintenance import maintain_control
-from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks
+from kafkalike.maintenance.file_tasks import Tasks
+from kafkalike.maintenance.handles import tasks_of
 from kafkalike.maintenance.maintenance_commit import only_run
 from kafkalike.maintenance.maintenance_report import (
     BUSY,
@@ -130,12 +131,9 @@ def maintain(
 
 
 def _tasks(cluster: Cluster, spark: SparkSession | None) -> Tasks:
-    if spark is None:
-        return IN_PROCESS
-    cluster.store.coordination.check_writable()
-    from kafkalike.maintenance.spark_tasks import SparkTasks
-
-    return SparkTasks(spark)
+    if spark is not None:
+        cluster.store.coordination.check_writable()
+    return tasks_of(spark)
 
 
 def _one_topic(

@@ -37,7 +37,7 @@ from kafkalike.log.cluster.topic_folders import (
 from kafkalike.log.topic.segment_files import versions
 from kafkalike.log.topic.topic_history import OPERATIONS
 from kafkalike.model import faults
-from kafkalike.storage.port import Entry, Storage
+from kafkalike.storage.port import TABLE_LOG, Entry, Storage
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -59,7 +59,6 @@ CHUNK: Final = 32
 WAITING_MS: Final = 86_400_000
 """Age, ms, of what waited beside the table before it goes."""
 
-_LOG_DIR: Final = "_delta_log"
 _TEMPORARY: Final = re.compile(r"\..*\.tmp")
 _TIMESTAMP: Final = re.compile(rb'"timestamp"\s*:\s*(\d+)')
 _CHECKSUM: Final = re.compile(r"\.?(\d{20})\..*crc|(\d{20})\.crc")
@@ -226,12 +225,12 @@ def _time_of(content: bytes) -> int:
 
 def _old_temporaries(files: Storage, now_ms: int) -> Iterator[Leftover]:
     """Half-written files of the log, and checksums of versions that the log no longer has."""
-    entries = files.list(_LOG_DIR)
+    entries = files.list(TABLE_LOG)
     oldest = min((v for e in entries if (v := version_of(e.name)) is not None), default=0)
     for entry in entries:
         stale = _TEMPORARY.fullmatch(entry.name) or _is_stale_checksum(entry.name, oldest)
         if stale and now_ms - entry.modified_ms >= ORPHAN_MS:
-            yield Leftover(f"{_LOG_DIR}/{entry.name}", entry.size)
+            yield Leftover(f"{TABLE_LOG}/{entry.name}", entry.size)
 
 
 def _old_waiting(files: Storage, now_ms: int) -> Iterator[Leftover]:
@@ -258,8 +257,6 @@ def log_reach_ms(files: Storage) -> int:
 
 _DATA: Final = re.compile(r"(partition=\d+|_waiting)/[^/]+")
 """A data file of ours; what else lies in a topic's folder is somebody's, and stays."""
-
-_LOG: Final = "_delta_log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +338,7 @@ def _clear_marks(store: Storage, state: ClusterState, marks: Mapping[str, _Mark]
 
 def _look(store: Storage, folder: str, now_ms: int) -> _Folder:
     files = store.at(folder)
-    log = files.list(_LOG)
+    log = files.list(TABLE_LOG)
     below = files.list(deep=True)
     data = [entry for entry in below if _DATA.fullmatch(entry.name)]
     changed_ms = max((entry.modified_ms for entry in (*log, *data)), default=0)
@@ -349,7 +346,7 @@ def _look(store: Storage, folder: str, now_ms: int) -> _Folder:
     return _Folder(
         Found(folder=folder, table_id=table_id, is_new=is_new, age_ms=now_ms - changed_ms),
         tuple(entry.name for entry in data),
-        tuple(f"{_LOG}/{entry.name}" for entry in sorted(log, key=_last_the_oldest)),
+        tuple(f"{TABLE_LOG}/{entry.name}" for entry in sorted(log, key=_last_the_oldest)),
         len(below) - len(data),
     )
 

@@ -1,4 +1,4 @@
-"""Shapes: what a registry's client takes and gives, under the names of `confluent_kafka.schema_registry`.
+"""Confluent's types: what a registry's client takes and gives, under the names of `confluent_kafka.schema_registry`.
 
 Code that was written for these classes finds the same attributes here. Clients take either.
 """

@@ -1,4 +1,4 @@
-"""Extras: packages that only records with schemas need."""
+"""Optional imports: packages that only records with schemas need."""
 
 from __future__ import annotations
 

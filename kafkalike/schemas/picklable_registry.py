@@ -1,4 +1,4 @@
-"""Sent: a registry on its way to other processes: the schemas that are known, and where others are looked up."""
+"""Picklable registry: one on its way to other processes: the schemas that are known, and where others are looked up."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from kafkalike.storage.folder_probe import probe_folder
 from kafkalike.storage.footers.ends import LocalFile
 from kafkalike.storage.leases import LocalLeases
 from kafkalike.storage.locks.table_lock import TableLock
-from kafkalike.storage.port import Coordination, Entry, NotStoredError, Reach, Storage
+from kafkalike.storage.port import TABLE_LOG, Coordination, Entry, NotStoredError, Reach, Storage
 from kafkalike.storage.root_uri import allowed_network
 from kafkalike.storage.timeouts import PART_BYTES, extend_timeout
 
@@ -46,9 +46,6 @@ REFUSALS: Final = frozenset(
     }
 )
 """Errors of a disk that mean that it has not made the link, and will not."""
-
-TABLE_LOG: Final = "_delta_log"
-"""Folder that a deep list leaves out: it is the table's log, and not its data."""
 
 
 _tried: Final[set[str]] = set()

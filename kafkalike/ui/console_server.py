@@ -1,4 +1,4 @@
-"""Serving: the console at an address, in a thread, until it is asked to stop."""
+"""Console server: the console at an address, in a thread, until it is asked to stop."""
 
 from __future__ import annotations
 

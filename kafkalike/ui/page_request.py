@@ -1,4 +1,4 @@
-"""Requests: what a page reads of a request, checked; and pages out of templates."""
+"""Page request: what a page reads of a request, checked; and pages out of templates."""
 
 from __future__ import annotations
 

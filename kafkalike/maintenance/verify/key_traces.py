@@ -16,6 +16,7 @@ from kafkalike.log.topic.staged_append import unpack
 from kafkalike.maintenance.vacuum import Delays, leftovers
 from kafkalike.maintenance.verify.verify_report import Finding
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
+from kafkalike.storage.port import TABLE_LOG
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -30,8 +31,6 @@ SHORTEST: Final = 8
 
 MOST_WHOLE: Final = 64 * 1024 * 1024
 """Largest file, bytes, that is read whole: appends that wait, and joined commits, have less."""
-
-_LOG: Final = "_delta_log"
 
 
 def keys_left(
@@ -54,7 +53,7 @@ def keys_left(
         OSError: the storage does not answer.
     """
     entries = [(entry.name, entry.size) for entry in files.list(deep=True)]
-    entries += [(f"{_LOG}/{entry.name}", entry.size) for entry in files.list(_LOG)]
+    entries += [(f"{TABLE_LOG}/{entry.name}", entry.size) for entry in files.list(TABLE_LOG)]
     search = _Search(files, keys, spared)
     for name, size in sorted(entries):
         try:
@@ -143,7 +142,7 @@ class _Search:
             if begins == b"ARROW1":
                 with self._files.open_input(name) as stream, ipc.open_file(stream) as file:
                     return self._in_tables(name, (file.get_batch(at) for at in range(file.num_record_batches)))
-            if size <= MOST_WHOLE and not name.startswith(f"{_LOG}/"):
+            if size <= MOST_WHOLE and not name.startswith(f"{TABLE_LOG}/"):
                 batch = unpack(self._files.read(name))[0]
                 return sum(key in self._keys for key in batch.keys if key is not None), False, False
         except FileNotFoundError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from kafkalike.model.effects import Effect
 from kafkalike.model.replication import quorum_protocol
@@ -76,15 +76,6 @@ class NewRecord(Effect[Any]):
 
 
 TakeoverEffect = quorum_protocol.QuorumEffect | PutMark | OpenVoter | NewRecord
-
-
-class VersionContent(Protocol):
-    """The content of a version."""
-
-    @property
-    def opens(self) -> int | None:
-        """The epoch of the voters that begin with it; None for other versions."""
-        ...
 
 
 class OtherTakeoverError(Exception):

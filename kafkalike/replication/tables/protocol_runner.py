@@ -156,8 +156,7 @@ class ProtocolRunner:
 
     def note_epoch(self, epoch: int) -> None:
         """Take note of the epoch that is registered. Of one that is new, what was seen before says nothing."""
-        if epoch != self._seen_epoch:
-            self._seen_epoch = epoch
+        self._seen_epoch = epoch
         self.logs.note_epoch(epoch)
 
     def do(self, act: effects.End) -> Any:  # noqa: ANN401 - what an effect comes to

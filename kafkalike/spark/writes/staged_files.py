@@ -129,8 +129,9 @@ def stage_topics(
     Args:
         target: where they go.
         folder: the job's.
-        batches: the DataFrame's columns, checked by `expr.sink`; others than those of a record are left out. Headers
-            that are null may also be empty ones with a column `has_headers`, see `expr.sink.arrow_columns`.
+        batches: the DataFrame's columns, checked by `record_columns`; others than those of a record are left out.
+            Headers that are null may also be empty ones with a column `has_headers`, see
+            `record_columns.arrow_columns`.
         task: number of the Spark partition that they come from.
 
     Returns:

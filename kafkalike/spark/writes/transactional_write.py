@@ -1,6 +1,6 @@
 """Stage and decide a transaction of several topics and groups, and return the records' offsets.
 
-What the jobs have staged is given to a transaction (`log.runs.manifest`) before anything is decided. From the decision
+What the jobs have staged is given to a transaction (`run_manifest`) before anything is decided. From the decision
 on the records come into all topics, by this process or by anybody who comes: nothing of the jobs is needed for that.
 """
 
