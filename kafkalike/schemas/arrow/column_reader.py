@@ -1,4 +1,4 @@
-"""Column reader: what brings values of one writer's schema to the columns of the reader's, for each format."""
+"""Column reader: converts values of one writer's schema to the columns of the reader's, for each format."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Stage and decide a transaction of several topics and groups, and return the records' offsets.
 
-What the jobs have staged is given to a transaction (`run_manifest`) before anything is decided. From the decision
-on the records come into all topics, by this process or by anybody who comes: nothing of the jobs is needed for that.
+A transaction (`run_manifest`) takes over the files that the jobs have staged before anything is decided. Once it is
+decided, this process or any other one commits the records to all topics; the jobs are not needed for that.
 """
 
 from __future__ import annotations
