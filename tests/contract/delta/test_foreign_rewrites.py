@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from kafkalike import KafkaConsumer
 from kafkalike.connect import connect
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError
-from kafkalike.log.topic import offset_order as unsorted_file
+from kafkalike.log.topic import segment_rows as unsorted_file
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.maintenance_report import FAILED
 from kafkalike.maintenance.maintenance_run import maintain

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.log.topic.data_file import FlawError
-from kafkalike.log.topic.offset_order import OffsetProof
+from kafkalike.log.topic.segment_rows import OffsetProof
 from tests.tools.segments import segment
 
 
