@@ -18,7 +18,7 @@ loop := tailed_table table_loader commit_outcome table_state table table_change
 measured := kafkalike.model $(addprefix kafkalike.delta.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 
-.PHONY: help setup classes setup-browser setup-stores objects demo demo-s3 check test test-all fmt lint types arch rooms lowest unit spark processes coverage mutants soak soak-replicas soak-pipeline wheel-pythons recipes e2e bench bench-kafka reference docs lock clean
+.PHONY: help setup classes setup-browser setup-stores objects demo demo-s3 check test test-all fmt lint types arch rooms lowest unit spark processes coverage mutants soak soak-replicas soak-pipeline wheel-pythons recipes e2e bench bench-kafka reference pictures docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,7 +100,7 @@ arch: setup ## who may import whom; the figures of the package's shape, none of 
 lowest: setup ## the fast tests with the oldest versions of all dependencies that pyproject.toml allows
 	@scripts/lowest.sh
 
-rooms: setup ## draw the rooms into docs/architecture.md and list all files in docs/reference/files.md
+rooms: setup ## write docs/pictures/rooms.puml and list all files in docs/reference/files.md
 	@$(bin)/python -m scripts.rooms
 
 unit: setup ## tests without logs and processes, and the examples in docstrings
@@ -167,6 +167,9 @@ bench-kafka: setup ## the same against a real Kafka broker and Spark's Kafka con
 reference: setup ## docs/reference/settings.md, docs/reference/errors.md and the types of settings, from the tables of settings
 	@$(bin)/python -m scripts.reference
 	@$(bin)/ruff format --quiet kafkalike/model/config/setting_types.py
+
+pictures: setup rooms ## the SVG pictures of the documentation, from docs/pictures/*.puml; only those that changed
+	@$(env) $(bin)/python -m scripts.pictures
 
 docs: setup ## the documentation site, built strictly into build/site
 	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --strict --quiet

@@ -2,9 +2,9 @@
 
     python -m scripts.rooms [--check]
 
-Writes the picture between its marks in `docs/architecture.md`, and `docs/reference/files.md`: for each room its modules
-with the first sentence of their docstrings. With `--check` nothing is written; the exit code is 1 where a page is out
-of date. The layers themselves are checked by import-linter (`pyproject.toml`).
+Writes `docs/pictures/rooms.puml`, which `make pictures` draws, and `docs/reference/files.md`: for each room its modules
+with the first sentence of their docstrings. With `--check` nothing is written; the exit code is 1 if a file is out of
+date. The layers themselves are checked by import-linter (`pyproject.toml`).
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ import argparse
 import ast
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import grimp
 
 ROOT: Final = Path(__file__).parents[1]
-PICTURE: Final = ROOT / "docs" / "architecture.md"
+PICTURE: Final = ROOT / "docs" / "pictures" / "rooms.puml"
+NOT_DRAWN: Final = {"__main__", "version"}
+"""Modules of a few lines, left out of the picture."""
 INDEX: Final = ROOT / "docs" / "reference" / "files.md"
-
-BEGIN: Final = "<!-- rooms: written by `make rooms` -->"
-END: Final = "<!-- end of rooms -->"
 
 
 def layers() -> list[list[str]]:
@@ -47,18 +46,18 @@ def _room(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def picture(order: list[list[str]], imports: set[tuple[str, str]], files: Mapping[str, int]) -> str:
-    """A Mermaid flow chart of the rooms; arrows that a longer way says as well are left out."""
-    rooms = [room for layer in order for room in layer if room in files]
-    lines = ["```mermaid", "flowchart TD"]
-    lines += [f'    {room}["{room} · {files[room]}"]' for room in rooms]
+def picture(order: list[list[str]], imports: set[tuple[str, str]], known: Collection[str]) -> str:
+    """Return the PlantUML source of the rooms, without arrows that a path over other rooms implies."""
+    rooms = [room for layer in order for room in layer if room in known]
+    lines = ["@startuml", "!include theme.iuml", "!pragma layout smetana"]
+    lines += [f"rectangle {room}" for room in rooms]
     lines += [
-        f"    {a} --> {b}"
+        f"{a} --> {b}"
         for a in rooms
         for b in rooms
         if (a, b) in imports and not any((a, c) in imports and _leads(imports, c, b) for c in rooms if c != b)
     ]
-    return "\n".join([*lines, "```"])
+    return "\n".join([*lines, "@enduml", ""])
 
 
 def _leads(imports: set[tuple[str, str]], start: str, end: str) -> bool:
@@ -105,14 +104,10 @@ def _index(order: list[list[str]], files: Mapping[str, list[Path]]) -> Iterator[
 
 
 def pages() -> dict[Path, str]:
-    """What each page is to hold."""
+    """Return the text of each file that this script writes."""
     order, files = layers(), modules()
-    before, begin, rest = PICTURE.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PICTURE} has no lines {BEGIN!r} and {END!r}")
-    drawn = picture(order, room_imports(), {room: len(paths) for room, paths in files.items()})
-    return {PICTURE: f"{before}{BEGIN}\n{drawn}\n{END}{after}", INDEX: index(order, files)}
+    drawn = picture(order, room_imports(), files.keys() - NOT_DRAWN)
+    return {PICTURE: drawn, INDEX: index(order, files)}
 
 
 def main() -> int:

@@ -1,9 +1,11 @@
-"""`make rooms`: the picture in docs/architecture.md and the list of files are what the source says."""
+"""`make rooms` and `make pictures`: the list of files and the pictures are what their sources say."""
 
 import re
 from pathlib import Path
 
-from scripts import rooms
+import pytest
+
+from scripts import pictures, rooms
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,19 +34,35 @@ def test_picture_leaves_out_an_arrow_that_a_longer_way_says() -> None:
     drawn = rooms.picture(
         [["spark"], ["log"], ["storage"]],
         {("spark", "log"), ("log", "storage"), ("spark", "storage")},
-        {"spark": 3, "log": 2, "storage": 1},
+        {"spark", "log", "storage"},
     )
 
     assert drawn.splitlines() == [
-        "```mermaid",
-        "flowchart TD",
-        '    spark["spark · 3"]',
-        '    log["log · 2"]',
-        '    storage["storage · 1"]',
-        "    spark --> log",
-        "    log --> storage",
-        "```",
+        "@startuml",
+        "!include theme.iuml",
+        "!pragma layout smetana",
+        "rectangle spark",
+        "rectangle log",
+        "rectangle storage",
+        "spark --> log",
+        "log --> storage",
+        "@enduml",
     ]
+
+
+def test_pictures_are_drawn_from_their_sources() -> None:
+    assert [source.name for source in pictures.stale()] == [], "run make pictures"
+
+
+def test_picture_of_a_changed_source_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for file in pictures.SOURCES.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    with (tmp_path / "append.puml").open("a") as source:
+        source.write("' changed\n")
+    (tmp_path / "poll.svg").unlink()
+    monkeypatch.setattr(pictures, "SOURCES", tmp_path)
+
+    assert [source.name for source in pictures.stale()] == ["append.puml", "poll.puml"]
 
 
 def test_layers_name_each_room_of_the_package() -> None:
