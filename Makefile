@@ -14,7 +14,7 @@ tests := $(env) unset PYTHONDONTWRITEBYTECODE &&
 pytest := $(tests) $(bin)/python -m pytest
 code := $(wildcard kafkalike scripts tests benchmarks)
 # What must be covered to the last branch: the model and the change loop. `make mutants` changes the same modules.
-loop := tailed_table table_loader commit_outcome table_state table table_change
+loop := tailed_table commit_file table_state table table_change
 measured := kafkalike.model $(addprefix kafkalike.delta.,$(loop))
 step = @printf '\n== %s\n' "$@: $(1)"
 

@@ -159,7 +159,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "change-loop": Part(
         modules=tuple(
             f"kafkalike/delta/{name}.py"
-            for name in ("tailed_table", "table_loader", "commit_outcome", "table_state", "table", "table_change")
+            for name in ("tailed_table", "commit_file", "table_state", "table", "table_change")
         ),
         without="loop_that_is_wrong",
         tests=_unit("change_loop", "change_rules", "far_table", "settling", "table_state", "table_steps"),

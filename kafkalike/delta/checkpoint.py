@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkalike.delta.log_files import LAST_CHECKPOINT
-from kafkalike.delta.log_retention import DELETED_FILES_STAY, duration_ms
+from kafkalike.delta.log_files import DELETED_FILES_STAY, LAST_CHECKPOINT, duration_ms
 from kafkalike.delta.snapshot import LogSnapshot
 from kafkalike.storage.arrays import held_numbers, scalars
 from kafkalike.storage.port import Storage

@@ -17,9 +17,8 @@ from kafkalike.delta.layout import CONTROL_TABLE_PROPERTIES
 from kafkalike.delta.log_cleaner import Helpers, LogCleaner
 from kafkalike.delta.row_files import ROWS, keep_some
 from kafkalike.delta.row_table import MERGE_INTERVAL, MERGE_MS, RowTable
-from kafkalike.delta.table_change import Change, EndsAt, Landed, Unchanged
+from kafkalike.delta.table_change import Change, EndsAt, Landed, Unchanged, WriteQueue
 from kafkalike.delta.table_state import CLOSE, TableState
-from kafkalike.delta.write_queue import WriteQueue
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.model.clock import Deadline, within
 from kafkalike.model.concurrency import OnError

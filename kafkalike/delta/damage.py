@@ -1,12 +1,14 @@
-"""Damage: what readers of a table say, and writers refuse, when a file of it cannot be read any more.
+"""Damage: what readers and writers of a table do when one of its files cannot be read, and checksums of our own files.
 
-A reader goes on with the last good version, and says so once. A writer does not: it would have to guess what the
-damaged file had said.
+A reader stays at the last good version, and logs that once. A writer refuses to write, because it would have to guess
+what the damaged file said. `sealed` adds a format and a checksum to the files that Delta knows nothing of: bundles of
+commits, and staged appends.
 """
 
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,3 +105,28 @@ def storage_errors(where: str) -> Iterator[None]:
 def unanswered(where: str, cause: OSError) -> KafkaStorageError:
     """The error of a client whose storage fails to answer. Caller: `storage_errors`, and who has no time for that."""
     return KafkaStorageError(f"{where} cannot be read: {cause}")
+
+
+FORMAT: Final = 1
+"""Of the file; another one is refused."""
+
+
+def sealed(rest: bytes) -> bytes:
+    """The file."""
+    return _seal(rest) + b"\n" + rest
+
+
+def opened(content: bytes) -> bytes:
+    """What the file holds.
+
+    Raises:
+        ValueError: it is no such file, is damaged, or only a newer release can read it.
+    """
+    seal, _, rest = content.partition(b"\n")
+    if seal != _seal(rest):
+        raise ValueError("another format, or a wrong checksum")
+    return rest
+
+
+def _seal(rest: bytes) -> bytes:
+    return b"%d %08x" % (FORMAT, zlib.crc32(rest))

@@ -17,14 +17,11 @@ import pyarrow as pa
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.checkpoint import FAR_SHARE, INTERVAL, SHARE, checkpoint_name, is_due, make_checkpoint
-from kafkalike.delta.commit_bundler import CommitBundler
-from kafkalike.delta.commit_bundles import EACH, EVERY
-from kafkalike.delta.log_files import last_checkpoint
-from kafkalike.delta.log_retention import clean_log, is_clean
+from kafkalike.delta.commit_bundles import EACH, EVERY, CommitBundler
+from kafkalike.delta.log_files import clean_log, is_clean, last_checkpoint
 from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
-from kafkalike.delta.table_change import Landed
+from kafkalike.delta.table_change import Landed, cleaning_turn
 from kafkalike.delta.table_state import TableState
-from kafkalike.delta.write_queue import cleaning_turn
 from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.concurrency import Latch, inherited

@@ -23,8 +23,7 @@ from kafkalike.delta.log_files import READ_BESIDE
 from kafkalike.delta.row_files import ROWS, MissingFileError, RowFiles, late_segments, merged, seq_segment
 from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Change, Landed, Unchanged, broken_requirement
-from kafkalike.delta.table_loader import load_table
-from kafkalike.delta.table_state import REPLICAS, SEAL, TableState
+from kafkalike.delta.table_state import REPLICAS, SEAL, TableState, load_table
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.row_value import ControlState

@@ -13,13 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from kafkalike.delta.actions import log_name, parse_commit
-from kafkalike.delta.commit_file import CommitFile
-from kafkalike.delta.commit_outcome import BACKOFF_SECONDS, CommitPuts
-from kafkalike.delta.log_files import LogFiles, last_checkpoint
-from kafkalike.delta.log_retention import HOUR_MS, LOG_STAYS, duration_ms
+from kafkalike.delta.commit_file import BACKOFF_SECONDS, CommitFile, CommitPuts
+from kafkalike.delta.log_files import HOUR_MS, LOG_STAYS, LogFiles, duration_ms, last_checkpoint
 from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged, broken_requirement, planned_commit
-from kafkalike.delta.table_loader import ToSegment
-from kafkalike.delta.table_state import FENCE, TableState
+from kafkalike.delta.table_state import FENCE, TableState, ToSegment
 from kafkalike.delta.tailed_table import Follower, TailedTable
 from kafkalike.errors import (
     KafkaError,

@@ -15,8 +15,7 @@ from kafkalike.delta.actions import TableCommit, log_name, parse_commit
 from kafkalike.delta.damage import Damage, DamagedFileError, storage_errors, unanswered
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.snapshot import all_damaged, why_damaged
-from kafkalike.delta.table_loader import ToSegment, last_good, load_with_base, size_of
-from kafkalike.delta.table_state import REPAIR, TableState
+from kafkalike.delta.table_state import REPAIR, TableState, ToSegment, last_good, load_with_base, size_of
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.storage.port import NOW, Pace, Storage

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkalike.delta.layout import CLUSTER_METADATA, CONTROL_TABLES, DELETED, LOCKS, SCHEMAS, STAGING
-from kafkalike.delta.write_queue import turns_of
+from kafkalike.delta.table_change import turns_of
 from kafkalike.errors import KafkaError
 from kafkalike.log.cluster.topic_folders import dead_folders, live_topic, may_be_dead, remove_folder, topic_id_of
 from kafkalike.log.group.group_expiry import expire_offsets

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.delta.write_queue import maintenance_turn
+from kafkalike.delta.table_change import maintenance_turn
 from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
 from kafkalike.maintenance.deletion_task import Removed, Removing, find_and_remove
 from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks, where_possible

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.delta import table_change
 from kafkalike.delta.actions import Add
-from kafkalike.delta.table_change import EndsAt, FilesLive, LastOf, Requirement, Unchanged
+from kafkalike.delta.table_change import EndsAt, FilesLive, LastOf, Requirement, Unchanged, maintenance_turn
 from kafkalike.delta.table_state import TableState, end_app
-from kafkalike.delta.write_queue import maintenance_turn
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedError
 from kafkalike.log.topic.topic_history import OPERATIONS, RUN_KEY, WORK_KEY
 from kafkalike.model import faults

@@ -18,9 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from kafkalike.delta.actions import Add, log_name, parse_commit
-from kafkalike.delta.table_loader import load_table
-from kafkalike.delta.table_state import end_app
-from kafkalike.delta.write_queue import maintenance_turn
+from kafkalike.delta.table_change import maintenance_turn
+from kafkalike.delta.table_state import end_app, load_table
 from kafkalike.errors import (
     IllegalArgumentError,
     KafkaError,

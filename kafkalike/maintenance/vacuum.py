@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.delta.actions import log_name, parse_commit, version_of
 from kafkalike.delta.group_commit.staging_area import FOLDER as WAITING
 from kafkalike.delta.layout import DELETED, TOPIC_SCHEMA
-from kafkalike.delta.log_retention import LOG_STAYS, duration_ms
+from kafkalike.delta.log_files import LOG_STAYS, duration_ms
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.topic_folders import (

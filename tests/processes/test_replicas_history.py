@@ -23,7 +23,7 @@ import pytest
 from kafkalike.connect import connect
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.layout import CLUSTER_METADATA
-from kafkalike.delta.table_loader import load_table
+from kafkalike.delta.table_state import load_table
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.replication.cluster.cluster_storage import folder_of
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from kafkalike.delta.actions import Add, log_name
 from kafkalike.delta.commit_file import CommitFile, creation
 from kafkalike.delta.layout import delta_schema
-from kafkalike.delta.version_file import VersionFile, seal
+from kafkalike.delta.replica_files import VersionFile, seal
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.replication import isr_changes
 from kafkalike.model.replication import replica_protocol as protocol

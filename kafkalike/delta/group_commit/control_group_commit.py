@@ -19,14 +19,13 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from kafkalike.delta.actions import APPEND
-from kafkalike.delta.checksummed import opened, sealed
-from kafkalike.delta.group_commit.group_appends import AtVersion, GroupedChange, OpenAppends
+from kafkalike.delta.damage import opened, sealed
 from kafkalike.delta.group_commit.group_commit import GroupCommit
+from kafkalike.delta.group_commit.staging_area import AtVersion, GroupedChange, OpenAppends
 from kafkalike.delta.log_cleaner import Helpers, LogCleaner
 from kafkalike.delta.row_table import MERGE_INTERVAL, MERGE_MS, RowTable
-from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
+from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged, WriteQueue
 from kafkalike.delta.table_state import TableState
-from kafkalike.delta.write_queue import WriteQueue
 from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline, within

@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
 from kafkalike.delta.actions import APPEND
-from kafkalike.delta.group_commit.group_appends import Appends, GroupedChange, OpenAppends
-from kafkalike.delta.group_commit.staging_area import StagingArea
+from kafkalike.delta.group_commit.staging_area import Appends, GroupedChange, OpenAppends, StagingArea
 from kafkalike.delta.table_change import Change, Landed, Unchanged
 from kafkalike.delta.table_state import FENCE, TableState
 from kafkalike.delta.tailed_table import TailedTable

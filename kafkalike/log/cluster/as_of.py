@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafkalike.delta.actions import log_name, parse_commit
 from kafkalike.delta.damage import storage_errors
-from kafkalike.delta.table_loader import load_table
-from kafkalike.delta.table_state import END_APP, TableState
+from kafkalike.delta.table_state import END_APP, TableState, load_table
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.model.clock import utc_text

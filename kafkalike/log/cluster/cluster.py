@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.delta.group_commit.group_appends import OpenTables
+from kafkalike.delta.group_commit.staging_area import OpenTables
 from kafkalike.delta.layout import (
     BROKERS,
     CLAIM,

@@ -13,7 +13,7 @@ from kafkalike.delta.commit_file import topic_creation
 from kafkalike.delta.layout import CLUSTER_METADATA, DELETED
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.table import Table
-from kafkalike.delta.write_queue import cleaning_turn, turns_of
+from kafkalike.delta.table_change import cleaning_turn, turns_of
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.log.cluster.topic_changes import OutdatedError
 from kafkalike.log.cluster.topic_folders import (

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from typing import Any, Final
 
-from kafkalike.delta.checksummed import opened, sealed
+from kafkalike.delta.damage import opened, sealed
 from kafkalike.errors import CorruptRecordError
 from kafkalike.model.config.topic_config import CODECS
 from kafkalike.model.json_values import BAD_JSON, INT32, INT64, list_of, text, whole

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, KeysView, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kafkalike.delta.group_commit.group_appends import OpenTables
+from kafkalike.delta.group_commit.staging_area import OpenTables
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.table import Table
 from kafkalike.errors import CorruptRecordError, LogCorruptError, TopicDeletedError

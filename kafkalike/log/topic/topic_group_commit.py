@@ -11,8 +11,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalike.delta.actions import APPEND, Add
-from kafkalike.delta.group_commit.group_appends import AtVersion, GroupedChange, OpenAppends
 from kafkalike.delta.group_commit.group_commit import GroupCommit
+from kafkalike.delta.group_commit.staging_area import AtVersion, GroupedChange, OpenAppends
 from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Change, Landed, Plan, Still, Unchanged
 from kafkalike.delta.table_state import TableState, end_app

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from kafkalike.delta.actions import APPEND, TableCommit
 from kafkalike.delta.log_cleaner import LogCleaner
 from kafkalike.delta.table import Questions
-from kafkalike.delta.table_change import Change, EndsAt, Landed, LastOf, Plan, Requirement, Still, Unchanged
+from kafkalike.delta.table_change import Change, EndsAt, Landed, LastOf, Plan, Requirement, Still, Unchanged, WriteQueue
 from kafkalike.delta.table_state import CLOSE, FENCE, OPEN, REPLICAS, TableState, end_app
-from kafkalike.delta.write_queue import WriteQueue
 from kafkalike.errors import (
     LogCorruptError,
     NotEnoughReplicasAfterAppendError,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.log_files import LogFiles
+from kafkalike.delta.replica_files import is_whole
 from kafkalike.delta.row_files import seq_segment
-from kafkalike.delta.table_loader import load_table
-from kafkalike.delta.version_file import is_whole
+from kafkalike.delta.table_state import load_table
 from kafkalike.errors import KafkaError
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.segment_rows import read_segment

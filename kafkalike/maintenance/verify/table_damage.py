@@ -15,8 +15,7 @@ from kafkalike.delta.layout import CONTROL_TABLES, DAMAGED
 from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
 from kafkalike.delta.row_files import seq_segment
 from kafkalike.delta.snapshot import read_checkpoint
-from kafkalike.delta.table_loader import load_table
-from kafkalike.delta.table_state import TableState
+from kafkalike.delta.table_state import TableState, load_table
 from kafkalike.errors import KafkaError, LogCorruptError, UnsupportedVersionError
 from kafkalike.maintenance.verify.verify_report import Finding
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.delta.actions import log_name, parse_commit
-from kafkalike.delta.table_loader import load_table
+from kafkalike.delta.table_state import load_table
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError
 from kafkalike.log.topic.segment_files import segment_of, versions
 from kafkalike.model.maintenance.compaction import HOLES, cleaner_app

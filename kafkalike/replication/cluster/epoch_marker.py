@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.layout import CONTROL_TABLES
+from kafkalike.delta.replica_files import APPLICATION, VersionFile, application, newest_configuration, seal
 from kafkalike.delta.row_files import seq_segment
 from kafkalike.delta.snapshot import load_snapshot
-from kafkalike.delta.table_loader import load_table
-from kafkalike.delta.version_file import APPLICATION, VersionFile, application, newest_configuration, seal
+from kafkalike.delta.table_state import load_table
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.model import faults
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.layout import is_folder_of
+from kafkalike.delta.replica_files import newest_configuration
 from kafkalike.delta.row_files import ROWS
-from kafkalike.delta.version_file import newest_configuration
 from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError, PolicyViolationError
 from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember, Recovery
 from kafkalike.model.replication.registers import (

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.layout import CONSUMER_OFFSETS, TRANSACTIONS, is_folder_of
+from kafkalike.delta.replica_files import VersionFile
 from kafkalike.delta.table_state import FENCE
-from kafkalike.delta.version_file import VersionFile
 from kafkalike.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,

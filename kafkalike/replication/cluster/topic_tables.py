@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.commit_file import topic_creation
 from kafkalike.delta.layout import DELETED
-from kafkalike.delta.replica_files import mark_replica
-from kafkalike.delta.version_file import application
-from kafkalike.delta.write_queue import cleaning_turn, turns_of
+from kafkalike.delta.replica_files import application, mark_replica
+from kafkalike.delta.table_change import cleaning_turn, turns_of
 from kafkalike.errors import InvalidReplicationFactorError, KafkaError, KafkaStorageError
 from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.topic_folders import location_of, put_aside

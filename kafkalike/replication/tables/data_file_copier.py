@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 
 from kafkalike.delta.actions import Add
 from kafkalike.delta.log_files import LAST_CHECKPOINT, READ_BESIDE, LogFiles
-from kafkalike.delta.replica_files import finish_notes, note_beginning
+from kafkalike.delta.replica_files import LostFile, finish_notes, note_beginning
 from kafkalike.delta.snapshot import load_snapshot
-from kafkalike.delta.version_file import LostFile
 from kafkalike.model import faults
 from kafkalike.model.replication.registration import Replica
 from kafkalike.storage.port import Storage

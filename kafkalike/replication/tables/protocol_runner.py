@@ -14,9 +14,8 @@ from typing import Any, Final, TypeVar
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.log_files import LogFiles
-from kafkalike.delta.replica_files import mark_replica, note_cleaned
+from kafkalike.delta.replica_files import LostFile, VersionFile, mark_replica, newest_configuration, note_cleaned, seal
 from kafkalike.delta.snapshot import load_snapshot
-from kafkalike.delta.version_file import LostFile, VersionFile, newest_configuration, seal
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kafkalike.delta.log_files import LogFiles
-from kafkalike.delta.version_file import APPLICATION, VersionFile, is_whole
+from kafkalike.delta.replica_files import APPLICATION, VersionFile, is_whole
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.replication.registration import (

@@ -15,8 +15,7 @@ from typing import Final
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.log_files import LogFiles
-from kafkalike.delta.replica_files import MARK, notes
-from kafkalike.delta.version_file import is_whole
+from kafkalike.delta.replica_files import MARK, is_whole, notes
 from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.replication.log_spans import counts

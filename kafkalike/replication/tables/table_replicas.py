@@ -9,7 +9,7 @@ import errno
 from collections.abc import Callable
 
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.version_file import VersionFile
+from kafkalike.delta.replica_files import VersionFile
 from kafkalike.errors import KafkaError, UnknownOutcomeError
 from kafkalike.model.clock import Clock
 from kafkalike.model.replication.registration import (

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from kafkalike.cli.log.dump_log import _commit_line
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checksummed import sealed
 from kafkalike.delta.commit_file import lines_of
-from kafkalike.delta.group_commit import group_appends as appends
+from kafkalike.delta.damage import sealed
 from kafkalike.delta.group_commit import group_commit as combining
+from kafkalike.delta.group_commit import staging_area as appends
 from kafkalike.delta.group_commit import staging_area as waiting_files
 from kafkalike.delta.layout import CLUSTER_METADATA, ROOT_FORMAT
 from kafkalike.delta.snapshot import load_snapshot

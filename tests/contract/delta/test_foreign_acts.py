@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from kafkalike import KafkaConsumer, TopicPartition
 from kafkalike.connect import connect
-from kafkalike.delta.log_retention import DURATIONS, LOG_STAYS, duration_ms
+from kafkalike.delta.log_files import DURATIONS, LOG_STAYS, duration_ms
 from kafkalike.errors import (
     CorruptRecordError,
     DataLossError,

@@ -6,8 +6,7 @@ import pytest
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.commit_bundles import CommitBundle, unpacked
-from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles, joined_name, last_checkpoint
-from kafkalike.delta.log_retention import HOUR_MS, clean_log
+from kafkalike.delta.log_files import HOUR_MS, LAST_CHECKPOINT, LogFiles, clean_log, joined_name, last_checkpoint
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.verify.repair import repair

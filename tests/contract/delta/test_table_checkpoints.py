@@ -22,12 +22,10 @@ from kafkalike.delta.commit_bundles import CommitBundle
 from kafkalike.delta.commit_file import CommitFile, creation, lines_of
 from kafkalike.delta.layout import TOPIC_SCHEMA
 from kafkalike.delta.log_cleaner import Helpers, LogCleaner
-from kafkalike.delta.log_files import joined_name
-from kafkalike.delta.log_retention import HOUR_MS, clean_log
+from kafkalike.delta.log_files import HOUR_MS, clean_log, joined_name
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.table_change import Change, Landed
-from kafkalike.delta.table_loader import load_table
-from kafkalike.delta.table_state import TableState, end_app
+from kafkalike.delta.table_state import TableState, end_app, load_table
 from kafkalike.errors import LogCorruptError
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.maintenance.verify.table_damage import find_flaws

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from kafkalike.delta.checksummed import sealed
+from kafkalike.delta.damage import sealed
 from kafkalike.delta.group_commit import control_group_commit as combined_rows
-from kafkalike.delta.group_commit import group_appends as appends
+from kafkalike.delta.group_commit import staging_area as appends
 from kafkalike.delta.group_commit import staging_area as waiting_files
 from kafkalike.delta.group_commit.control_group_commit import PendingChange, SharedChanges
 from kafkalike.delta.layout import CONSUMER_OFFSETS

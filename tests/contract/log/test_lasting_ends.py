@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from kafkalike.connect import connect
 from kafkalike.delta.actions import CHECKSUM_KEY, log_name
-from kafkalike.delta.table_loader import load_with_base
+from kafkalike.delta.table_state import load_with_base
 from kafkalike.errors import DataLossError, IllegalArgumentError, LogCorruptError
 from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.topic_history import LOOK_BACK, look_back

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from kafkalike.admin.testing import ManualClock
 from kafkalike.connect import connect
-from kafkalike.delta.commit_outcome import SETTLE_TRIES
+from kafkalike.delta.commit_file import SETTLE_TRIES
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.storage.local import LocalStorage

@@ -14,8 +14,7 @@ import pytest
 
 from kafkalike import KafkaConsumer, KafkaProducer
 from kafkalike.connect import connect
-from kafkalike.delta.table_loader import load_table
-from kafkalike.delta.table_state import TableState
+from kafkalike.delta.table_state import TableState, load_table
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic.segment_files import segment_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from kafkalike.delta.write_queue import maintenance_turn, turns_of
+from kafkalike.delta.table_change import maintenance_turn, turns_of
 from kafkalike.errors import DataLossError
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.control_maintenance import MOVES_KEPT

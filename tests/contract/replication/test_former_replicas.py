@@ -17,7 +17,7 @@ from kafkalike.cli import main
 from kafkalike.connect import connect
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.layout import CLUSTER_METADATA
-from kafkalike.delta.version_file import seal
+from kafkalike.delta.replica_files import seal
 from kafkalike.errors import KafkaStorageError
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.maintenance.verify.certificate_check import check_certificate

@@ -15,9 +15,8 @@ from kafkalike.delta import log_cleaner
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.checkpoint import make_checkpoint
 from kafkalike.delta.log_files import LogFiles, note_name
-from kafkalike.delta.replica_files import finish_notes
+from kafkalike.delta.replica_files import VersionFile, finish_notes
 from kafkalike.delta.snapshot import load_snapshot
-from kafkalike.delta.version_file import VersionFile
 from kafkalike.errors import UnknownOutcomeError
 from kafkalike.log.cluster.as_of import ends_at
 from kafkalike.log.topic.topic_log import TopicLog

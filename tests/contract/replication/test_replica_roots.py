@@ -8,7 +8,7 @@ import pytest
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.log_files import LogFiles
-from kafkalike.delta.version_file import application, newest_configuration
+from kafkalike.delta.replica_files import application, newest_configuration
 from kafkalike.model.replication import isr_changes
 from kafkalike.model.replication import replica_protocol as protocol
 from kafkalike.model.replication.registration import Configuration, NoReplicaLeftError, Replica

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from kafkalike.delta.actions import Add, log_name
-from kafkalike.delta.commit_file import creation
-from kafkalike.delta.commit_outcome import CommitPuts
+from kafkalike.delta.commit_file import CommitPuts, creation
 from kafkalike.delta.table import Questions, Refresh, T, Table
 from kafkalike.delta.table_change import Change, EndsAt, Landed, Plan, Unchanged
 from kafkalike.delta.table_state import TableState, end_app

@@ -13,8 +13,7 @@ from kafkalike.delta.log_files import LAST_CHECKPOINT
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
-from kafkalike.delta.table_loader import load_table
-from kafkalike.delta.table_state import TableState
+from kafkalike.delta.table_state import TableState, load_table
 from kafkalike.delta.tailed_table import FAR_RECHECK_SECONDS
 from kafkalike.errors import KafkaError, KafkaStorageError
 from kafkalike.model.clock import SYSTEM_CLOCK

@@ -9,13 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalike.delta import commit_bundler as joining
 from kafkalike.delta import commit_bundles as joined_content
+from kafkalike.delta import commit_bundles as joining
 from kafkalike.delta.actions import log_name
-from kafkalike.delta.checksummed import sealed
-from kafkalike.delta.commit_bundler import CommitBundler
-from kafkalike.delta.commit_bundles import EACH, EVERY, MOST_BYTES, CommitBundle, CommitFiles, proven, unpacked
+from kafkalike.delta.commit_bundles import (
+    EACH,
+    EVERY,
+    MOST_BYTES,
+    CommitBundle,
+    CommitBundler,
+    CommitFiles,
+    proven,
+    unpacked,
+)
 from kafkalike.delta.commit_file import CommitFile
+from kafkalike.delta.damage import sealed
 from kafkalike.delta.log_files import BLOCK, LogFiles, block_of, joined_name
 from kafkalike.errors import LogCorruptError
 from kafkalike.storage.memory import MemoryStorage

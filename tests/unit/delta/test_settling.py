@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalike.delta.actions import FENCES_KEY, append_info, log_name, parse_commit
-from kafkalike.delta.commit_file import CommitFile
-from kafkalike.delta.commit_outcome import CommitPuts
+from kafkalike.delta.commit_file import CommitFile, CommitPuts
 from kafkalike.delta.table_state import FENCE
 from kafkalike.errors import KafkaStorageError, UnknownOutcomeError
 from kafkalike.storage.port import NotStoredError

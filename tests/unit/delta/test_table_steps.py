@@ -17,8 +17,7 @@ from kafkalike.delta.damage import DamagedFileError
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Change, EndsAt, Landed, Plan, Unchanged
-from kafkalike.delta.table_loader import load_table, load_with_base
-from kafkalike.delta.table_state import APPEND_ONLY, FENCE, REPAIR, TableState, end_app
+from kafkalike.delta.table_state import APPEND_ONLY, FENCE, REPAIR, TableState, end_app, load_table, load_with_base
 from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
