@@ -12,9 +12,9 @@ from typing import Final, NoReturn, cast
 import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
-from kafkalike.cli import log_output
 from kafkalike.cli.environment import Environment, SuggestingGroup
 from kafkalike.cli.interrupt import Terminated, termination
+from kafkalike.cli.log_output import FORMS, LEVELS, configure
 from kafkalike.cli.options import version_option
 from kafkalike.errors import KafkaError
 
@@ -186,13 +186,13 @@ class LazyGroup(SuggestingGroup):
 @click.option("--debug", is_flag=True, help=f"Show tracebacks and log lines; also with {DEBUG_VARIABLE}=1.")
 @click.option(
     "--log-level",
-    type=click.Choice(log_output.LEVELS),
+    type=click.Choice(LEVELS),
     envvar="KAFKALIKE_LOG_LEVEL",
     help="What is logged, on standard error; default: warning, with --debug debug. Also $KAFKALIKE_LOG_LEVEL.",
 )
 @click.option(
     "--log-format",
-    type=click.Choice(log_output.FORMS),
+    type=click.Choice(FORMS),
     default="text",
     envvar="KAFKALIKE_LOG_FORMAT",
     help="As lines of text (the default) or of JSON. Also $KAFKALIKE_LOG_FORMAT.",
@@ -204,7 +204,7 @@ def app(*, debug: bool, log_level: str | None, log_format: str) -> None:
     A cluster is a storage root: --bootstrap-server names a folder or URI. Without it the environment variable
     KAFKALIKE_BOOTSTRAP_SERVERS counts, else ./kafkalike-data.
     """
-    log_output.configure(log_level or ("debug" if debug else "warning"), log_format)
+    configure(log_level or ("debug" if debug else "warning"), log_format)
 
 
 def run(args: Sequence[str] | None = None, environment: Environment | None = None) -> int:

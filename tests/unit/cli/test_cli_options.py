@@ -12,7 +12,7 @@ import pytest
 
 from kafkalike.cli import paths
 from kafkalike.cli.app import COMMANDS, app
-from kafkalike.cli.groups import group_options
+from kafkalike.cli.groups.group_options import ALLOWED, ConsumerGroupsOptions
 from kafkalike.cli.topics import topic_commands
 
 PYTHON = {"boolean": bool, "float": float, "float range": float, "integer": int, "integer range": int}
@@ -101,7 +101,7 @@ def test_each_field_has_the_type_of_what_click_reads(name: str) -> None:
 @pytest.mark.parametrize(
     ("allowed", "kind"),
     [
-        (group_options.ALLOWED, group_options.ConsumerGroupsOptions),
+        (ALLOWED, ConsumerGroupsOptions),
         (topic_commands.ALLOWED, topic_commands.TopicsOptions),
     ],
     ids=["consumer-groups", "topics"],
