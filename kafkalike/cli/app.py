@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import importlib
+import json
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,11 +14,44 @@ from typing import Final, NoReturn, cast
 import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
-from kafkalike.cli.environment import Environment, SuggestingGroup
-from kafkalike.cli.interrupt import Terminated, termination
-from kafkalike.cli.log_output import FORMS, LEVELS, configure
+from kafkalike.cli.environment import Environment, SuggestingGroup, Terminated, termination
 from kafkalike.cli.options import version_option
 from kafkalike.errors import KafkaError
+from kafkalike.model.clock import utc_text
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMS: Final = ("text", "json")
+
+
+class JsonLogFormatter(logging.Formatter):
+    """A line of JSON for each message, for programs that gather logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """`{"time", "level", "logger", "message", "process", "thread"}`, and `"error"` where an exception is told."""
+        told = {
+            "time": utc_text(int(record.created * 1000)),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            "process": record.process,
+            "thread": record.threadName,
+        }
+        if record.exc_info:
+            told["error"] = self.formatException(record.exc_info)
+        return json.dumps(told)
+
+
+def configure(level: str, form: str) -> None:
+    """Write the log of this process to standard error, unless somebody has set it up before.
+
+    Args:
+        level: the least one that is written; of `LEVELS`.
+        form: of `FORMS`.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLogFormatter() if form == "json" else logging.Formatter("%(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=level.upper())
+
 
 DEBUG_VARIABLE: Final = "KAFKALIKE_DEBUG"
 
@@ -62,25 +97,31 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "kafkalike.cli.transaction_commands:transactions",
         "List, describe and abort transactions, and find those that hang.",
     ),
-    "metrics": ("kafkalike.cli.metrics_exporter:metrics", "Serve lag and sizes to Prometheus, or print them as JSON."),
+    "metrics": ("kafkalike.cli.http_servers:metrics", "Serve lag and sizes to Prometheus, or print them as JSON."),
     "get-offsets": ("kafkalike.cli.topics.offset_commands:get_offsets", "Print offsets of partitions by time."),
     "snapshot": (
         "kafkalike.cli.topics.offset_commands:snapshot_command",
         "Print versions of topics, and offsets of groups, that are one moment.",
     ),
     "delete-records": ("kafkalike.cli.topics.offset_commands:delete_records", "Delete records below an offset."),
-    "producer-perf-test": ("kafkalike.cli.perf.producer_perf:producer_perf_test", "Measure how fast records are sent."),
-    "consumer-perf-test": ("kafkalike.cli.perf.consumer_perf:consumer_perf_test", "Measure how fast records are read."),
+    "producer-perf-test": (
+        "kafkalike.cli.tools.producer_perf:producer_perf_test",
+        "Measure how fast records are sent.",
+    ),
+    "consumer-perf-test": (
+        "kafkalike.cli.tools.consumer_perf:consumer_perf_test",
+        "Measure how fast records are read.",
+    ),
     "verifiable-producer": (
-        "kafkalike.cli.verifiable.verifiable_producer:verifiable_producer",
+        "kafkalike.cli.tools.verifiable_producer:verifiable_producer",
         "Send numbers; print a line of JSON for each.",
     ),
     "verifiable-consumer": (
-        "kafkalike.cli.verifiable.verifiable_consumer:verifiable_consumer",
+        "kafkalike.cli.tools.verifiable_consumer:verifiable_consumer",
         "Read in a group; print a line of JSON for each event.",
     ),
     "transactional-message-copier": (
-        "kafkalike.cli.verifiable.message_copier:transactional_message_copier",
+        "kafkalike.cli.tools.message_copier:transactional_message_copier",
         "Copy a topic in transactions; print a line of JSON for each.",
     ),
     "dump-log": ("kafkalike.cli.log.dump_log:dump_log", "Print table commits, segments and records of a topic."),
@@ -104,8 +145,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "kafkalike.cli.log.topic_history:history",
         "Show who appended, retained, compacted and configured what.",
     ),
-    "forget": ("kafkalike.cli.log.forget:forget", "Take all records of keys out of a topic; with a certificate."),
-    "undo": ("kafkalike.cli.log.forget:undo", "Take the records of one append out again."),
+    "forget": (
+        "kafkalike.cli.log.topic_history:forget",
+        "Take all records of keys out of a topic; with a certificate.",
+    ),
+    "undo": ("kafkalike.cli.log.topic_history:undo", "Take the records of one append out again."),
     "fork": ("kafkalike.cli.log.topic_history:fork", "Make a new topic with what a topic holds, without reading it."),
     "verify": ("kafkalike.cli.log.verify:verify", "Check that a cluster's logs are sound."),
     "metadata-quorum": (
@@ -121,7 +165,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "kafkalike.cli.schema_commands:schema_registry",
         "Serve schemas over Confluent's REST interface.",
     ),
-    "ui": ("kafkalike.cli.web_console:ui", "Serve a web console: topics, records, groups and lag in a browser."),
+    "ui": ("kafkalike.cli.http_servers:ui", "Serve a web console: topics, records, groups and lag in a browser."),
     "dlq": (
         "kafkalike.cli.dead_letter_queue:dlq",
         "List dead-letter topics, show letters and their causes, replay them.",
@@ -131,7 +175,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "job-path": ("kafkalike.cli.paths:job_path", "Print where a job for spark-submit lies."),
     "conf-path": ("kafkalike.cli.paths:conf_path", "Print where the settings for spark-submit lie."),
     "docs-path": ("kafkalike.cli.paths:docs_path", "Print where the documentation lies."),
-    "demo": ("kafkalike.cli.demo.command:demo", "Show on real data what kafkalike does."),
+    "demo": ("kafkalike.cli.demo.tour:demo", "Show on real data what kafkalike does."),
 }
 """Where each command is and what it does: `kafkalike --help` imports none of them."""
 

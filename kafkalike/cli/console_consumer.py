@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
     client_property,

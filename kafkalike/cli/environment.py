@@ -1,12 +1,16 @@
-"""Environment: what a command gets from outside: the cluster, the clock, the standard streams."""
+"""Environment of a command: its cluster, clock, standard streams, and the signals that end it."""
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self, TypeVar
 
 import click
 
@@ -161,3 +165,78 @@ class SuggestingGroup(click.Group):
             raise click.UsageError(f"No such command {wanted!r}{nearest(wanted, self.list_commands(ctx))}", ctx)
         found: tuple[str | None, click.Command | None, list[Any]] = super().resolve_command(ctx, args)
         return found
+
+
+ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+"""Ctrl-C, and what service managers and `kill` send."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: whatever ends well on Ctrl-C ends well on it, too."""
+
+
+def _raise(number: int) -> None:
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+
+@contextmanager
+def termination() -> Iterator[None]:
+    """While entered, SIGTERM raises `Terminated` in the main thread, as SIGINT raises `KeyboardInterrupt`.
+
+    So `with` blocks are left in order: producers send what they have, consumers leave their groups. Does nothing in
+    other threads, where Python delivers no signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: _raise(number))  # noqa: ARG005
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+class Interrupt:
+    """Inside it the first signal only sets `is_requested`; the second raises `KeyboardInterrupt` or `Terminated`.
+
+    A record that is printed must also be counted and committed; an exception between the two would print it twice.
+    Does nothing outside the main thread, where Python delivers no signals.
+
+    Args:
+        signals: which ones; SIGINT and SIGTERM by default.
+    """
+
+    def __init__(self, signals: Iterable[signal.Signals] = ENDING) -> None:
+        self.number: int | None = None
+        """Of the first signal that came."""
+        self._signals = tuple(signals)
+        self._before: dict[signal.Signals, Any] = {}
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether one came."""
+        return self.number is not None
+
+    def again(self) -> None:
+        """Raise what the signal would have raised, if one came: the work is in order now, and the caller ends."""
+        if self.number is not None:
+            _raise(self.number)
+
+    def __enter__(self) -> Self:
+        """Take the signals over."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._handle) for number in self._signals}
+        return self
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self.is_requested:
+            _raise(number)
+        self.number = number
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the signals back."""
+        for number, before in self._before.items():
+            signal.signal(number, before)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from kafkalike.cli.environment import Environment, SuggestingGroup, pass_environment, pass_options
-from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.environment import Environment, Interrupt, SuggestingGroup, pass_environment, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
     certificate,

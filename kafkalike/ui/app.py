@@ -34,7 +34,7 @@ from kafkalike.ui.access_control import CHANGES, HEADERS, AccessControl
 from kafkalike.ui.background_jobs import TooManyJobsError
 from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.page_request import Site, page, site, templates
-from kafkalike.ui.pages import cluster_pages, group_pages, record_pages, sql_pages, tail_pages, topic_pages
+from kafkalike.ui.pages import cluster_pages, group_pages, record_pages, topic_pages
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def console(desk: ConsoleView, guard: AccessControl) -> Gate:
         routes=[
             *(Route(path, _view(view), methods=["GET"]) for path, view in READ.items()),
             *(Route(path, _view(view), methods=["POST"]) for path, view in CHANGE.items()),
-            Route("/topics/{name}/tail/events", tail_pages.tail_events, methods=["GET"]),
+            Route("/topics/{name}/tail/events", record_pages.tail_events, methods=["GET"]),
             Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
         ],
         exception_handlers=dict(PROBLEMS),
@@ -95,7 +95,7 @@ READ: Final[Mapping[str, View]] = {
     "/topics/{name}/records/{partition:int}/{offset:int}": record_pages.record,
     "/topics/{name}/records/{partition:int}/{offset:int}/{part}": record_pages.download,
     "/topics/{name}/produce": record_pages.produce_form,
-    "/topics/{name}/tail": tail_pages.tail,
+    "/topics/{name}/tail": record_pages.tail,
     "/groups": group_pages.groups,
     "/group": group_pages.group,
     "/group/lag": group_pages.lag_plot,
@@ -106,8 +106,8 @@ READ: Final[Mapping[str, View]] = {
     "/dead-letters": cluster_pages.dead_letters,
     "/dead-letters/all": cluster_pages.dead_letter_rows,
     "/letters": cluster_pages.letters,
-    "/sql": sql_pages.sql,
-    "/sql/{id}": sql_pages.statement,
+    "/sql": cluster_pages.sql,
+    "/sql/{id}": cluster_pages.statement,
     "/checks": cluster_pages.checks,
     "/checks/{id}": cluster_pages.check,
     "/cluster": cluster_pages.cluster,
@@ -129,8 +129,8 @@ CHANGE: Final[Mapping[str, View]] = {
     "/schema": cluster_pages.check_schema,
     "/letters": cluster_pages.replay,
     "/checks": cluster_pages.start_check,
-    "/sql": sql_pages.run,
-    "/sql/cancel": sql_pages.cancel,
+    "/sql": cluster_pages.run,
+    "/sql/cancel": cluster_pages.cancel,
 }
 """What changes something, by its path; refused where the console is read-only."""
 

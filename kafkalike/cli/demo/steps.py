@@ -1,26 +1,30 @@
-"""Steps: a cluster and its flights in, each thing kafkalike does with them shown and checked."""
+"""Steps of the demo: each one shows a feature on the flights and checks the result."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
+from statistics import quantiles
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
 from kafkalike.admin import KafkaAdminClient
+from kafkalike.cli.demo.screen import Place, Screen
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.model.clock import Clock
 from kafkalike.model.structs import ConsumerRecord, TopicPartition
+from kafkalike.producer import KafkaProducer
 from kafkalike.spark import create_view, register_sql
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from kafkalike.cli.demo.data import Flights
-    from kafkalike.cli.demo.screen import Place, Screen
 
 
 FLIGHTS: Final = "flights"
@@ -323,3 +327,74 @@ def _hours(axes: Axes, hours: Sequence[Hour]) -> None:
     axes.set_ylim(bottom=min(0.0, *(h.delay for h in hours)) if hours else 0)
     axes.grid(color="#dddddd", linewidth=0.7)
     axes.legend(frameon=False, loc="upper left")
+
+
+RECORDS: Final = 200
+PAUSE: Final = 0.02
+"""Seconds between two sends."""
+
+
+def live(place: Place, screen: Screen, clock: Clock) -> int:
+    """Send flights again, one by one, while a consumer waits for them.
+
+    Returns:
+        How many records were sent.
+    """
+    flights = _first_flights(place)
+    got: list[tuple[bytes | None, int, float]] = []
+    settings: dict[str, Any] = {**place.named, "auto_offset_reset": "earliest", "max_poll_records": RECORDS}
+    with (
+        KafkaConsumer(DEPARTURES, **settings) as consumer,
+        ThreadPoolExecutor(1, "departures") as pool,
+        screen.progress("departures", len(flights)) as advance,
+    ):
+        consumer.poll()
+        sending = pool.submit(_send, place, flights, clock)
+        while len(got) < len(flights):
+            polled = consumer.poll(PATIENCE_MS)
+            if not polled:
+                break
+            got += _received(polled.values(), clock.monotonic())
+            advance(sum(map(len, polled.values())))
+        sending.result()
+    _report(screen, got, len(flights))
+    return len(flights)
+
+
+def _first_flights(place: Place) -> list[ConsumerRecord]:
+    with KafkaConsumer(FLIGHTS, **place.named, auto_offset_reset="earliest") as consumer:
+        return [record for batch in consumer.poll(PATIENCE_MS).values() for record in batch][:RECORDS]
+
+
+def _send(place: Place, flights: Sequence[ConsumerRecord], clock: Clock) -> None:
+    """Send them, and wait until each one is in the log."""
+    futures = []
+    with KafkaProducer(**place.named) as producer:
+        for number, flight in enumerate(flights):
+            sent = json.dumps({"number": number, "at": clock.monotonic()}).encode()
+            futures.append(producer.send(DEPARTURES, key=flight.key, value=flight.value, headers=[("sent", sent)]))
+            clock.sleep(PAUSE)
+        for future in futures:
+            future.get(PATIENCE_MS / 1000)
+
+
+def _received(batches: Iterable[Sequence[ConsumerRecord]], now: float) -> list[tuple[bytes | None, int, float]]:
+    """Key, number and age (ms) of each record."""
+    taken = []
+    for record in (record for batch in batches for record in batch):
+        sent = json.loads(dict(record.headers)["sent"] or b"")
+        taken.append((record.key, sent["number"], (now - sent["at"]) * 1000))
+    return taken
+
+
+def _report(screen: Screen, got: Sequence[tuple[bytes | None, int, float]], sent: int) -> None:
+    percentiles = quantiles([age for _, _, age in got] or [0.0, 0.0], n=100, method="inclusive")
+    screen.say(
+        f"from send() to poll(), a record every {PAUSE * 1000:.0f} ms: p50 {percentiles[49]:.0f} ms, "
+        f"p95 {percentiles[94]:.0f} ms"
+    )
+    screen.check(f"{sent} sent, each of them polled once", sorted(number for _, number, _ in got), list(range(sent)))
+    keyed = [(key, number) for key, number, _ in got if key is not None]
+    # A stable sort: numbers of one key stay as they came.
+    in_order = sorted(keyed, key=itemgetter(0)) == sorted(keyed)
+    screen.check("and in order for each key", in_order, wanted=True)

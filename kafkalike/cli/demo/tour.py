@@ -1,4 +1,4 @@
-"""Tour: a folder in, the steps of the demo one after the other, an exit code out."""
+"""`kafkalike demo`: a tour of kafkalike on real data, step by step."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
+import click
 from rich.console import Console
 
 from kafkalike.cli.demo.screen import Place, Screen, fresh_place
+from kafkalike.cli.environment import checked
+from kafkalike.cli.options import client_settings, command_config_option, read_properties, version_option
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -80,7 +83,7 @@ def run(
 
 
 def _steps(spark: SparkSession, place: Place, screen: Screen, rows: int | None, clock: Clock) -> None:
-    # These import Spark, the clients and matplotlib; `run` may end before they are needed.
+    # These import Spark and the clients, which `kafkalike demo --help` does not need.
     from kafkalike.cli.demo import data, steps
 
     with screen.step("Produce: Spark writes DataFrames into topics"), tempfile.TemporaryDirectory() as csv:
@@ -137,3 +140,24 @@ def _standard_error(path: Path) -> Iterator[None]:
 def _shown(folder: Path) -> str:
     """A folder as the user would type it."""
     return str(folder.relative_to(Path.cwd())) if folder.is_relative_to(Path.cwd()) else str(folder)
+
+
+@click.command(epilog="Example: kafkalike demo --keep")
+@click.option(
+    "--root",
+    "--bootstrap-server",
+    "root",
+    metavar="ROOT",
+    help="Where to work: a folder, or a URI with nothing there yet. Default: ./kafkalike-demo.",
+)
+@command_config_option()
+@click.option("--keep", is_flag=True, help="Keep what an earlier demo left, and take the next free name.")
+@click.option("--rows", type=click.IntRange(min=1), help="Records to take of the data set; default all.")
+@version_option
+def demo(*, root: str | None, command_config: str | None, keep: bool, rows: int | None) -> None:
+    """Show on real data what kafkalike does."""
+    named = checked(client_settings(read_properties(command_config)))
+    click.get_current_context().exit(
+        # A file of properties has texts only.
+        run(root or cast("str | None", named.bootstrap_servers), keep, rows, storage_options=named.storage_options)
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.environment import Interrupt
 from kafkalike.cli.jobs.record_options import Command, with_options
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from kafkalike.model.lag import Moment
 from kafkalike.model.offsets import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
 from kafkalike.ui.cluster_view import ConsoleView
-from kafkalike.ui.page_request import form, moment, moved, page, paged, query_parameter, site, whole
-from kafkalike.ui.plots import LinePlot, line
+from kafkalike.ui.page_request import LinePlot, form, line, moment, moved, page, paged, query_parameter, site, whole
 
 SPAN_MS: Final = 3 * 3_600_000
 """How far back the plots of lag go."""

@@ -11,8 +11,20 @@ from starlette.responses import Response
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.lag import PartitionIndex
 from kafkalike.model.structs import ConfigResource, ConfigResourceType, NewTopic, TopicPartition
-from kafkalike.ui.page_request import form, moved, number, optional, page, paged, query_parameter, site, whole
-from kafkalike.ui.plots import LinePlot, line, thinned
+from kafkalike.ui.page_request import (
+    LinePlot,
+    form,
+    line,
+    moved,
+    number,
+    optional,
+    page,
+    paged,
+    query_parameter,
+    site,
+    thinned,
+    whole,
+)
 
 PER_PAGE: Final = 50
 

@@ -13,7 +13,7 @@ from kafkalike.producer import KafkaProducer
 from kafkalike.ui.access_control import AccessControl
 from kafkalike.ui.app import console
 from kafkalike.ui.cluster_view import ConsoleView
-from kafkalike.ui.pages.tail_pages import MOST_TAILS
+from kafkalike.ui.pages.record_pages import MOST_TAILS
 from kafkalike.ui.value_tree import Decode
 
 Message = MutableMapping[str, Any]

@@ -12,7 +12,7 @@ import pytest
 
 from kafkalike.cli import paths
 from kafkalike.cli.app import COMMANDS, app
-from kafkalike.cli.groups.group_options import ALLOWED, ConsumerGroupsOptions
+from kafkalike.cli.groups.consumer_groups import ALLOWED, ConsumerGroupsOptions
 from kafkalike.cli.topics import topic_commands
 
 PYTHON = {"boolean": bool, "float": float, "float range": float, "integer": int, "integer range": int}

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from kafkalike.admin.testing import ManualClock
 from kafkalike.cli.console_consumer import Formatter
 from kafkalike.cli.console_producer import InputLine, LineError, LineReader
-from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.environment import Interrupt
 from kafkalike.cli.options import client_settings, key_values, topic_filter
-from kafkalike.cli.perf.consumer_perf import java_date_format
-from kafkalike.cli.perf.perf_stats import SendStats, percentile
-from kafkalike.cli.rate_limit import RateLimit
+from kafkalike.cli.tools.consumer_perf import java_date_format
+from kafkalike.cli.tools.workload import RateLimit, SendStats, percentile
 from kafkalike.cli.topics.config_commands import parse_added
 from kafkalike.model.structs import ConsumerRecord
 

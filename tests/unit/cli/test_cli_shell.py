@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from click.shell_completion import BashComplete
 
-from kafkalike.cli.app import app, hoisted, run
-from kafkalike.cli.interrupt import Interrupt, Terminated, termination
-from kafkalike.cli.log_output import JsonLogFormatter
+from kafkalike.cli.app import JsonLogFormatter, app, hoisted, run
+from kafkalike.cli.environment import Interrupt, Terminated, termination
 from kafkalike.cli.paths import CONF, DOCS, JOBS
 from kafkalike.spark.jvm.jars import IVY, JARS
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.ui.plots import HEIGHT, WIDTH, line, thinned
+from kafkalike.ui.page_request import HEIGHT, WIDTH, line, thinned
 
 
 def test_a_line_runs_from_edge_to_edge() -> None:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
     client_settings,
@@ -24,7 +23,7 @@ from kafkalike.cli.options import (
     read_properties,
     version_option,
 )
-from kafkalike.cli.verifiable.json_lines import print_line
+from kafkalike.cli.tools.workload import print_line
 from kafkalike.consumer import ConsumerRebalanceListener
 from kafkalike.consumer.offset_commits import Polled, offsets_after
 from kafkalike.errors import (

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
     client_settings,
@@ -23,8 +22,7 @@ from kafkalike.cli.options import (
     read_properties,
     version_option,
 )
-from kafkalike.cli.perf.perf_stats import SendStats, print_metrics
-from kafkalike.cli.rate_limit import RateLimit
+from kafkalike.cli.tools.workload import RateLimit, SendStats, print_metrics
 from kafkalike.model.clock import MonotonicClock
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
     client_property,
@@ -28,8 +27,7 @@ from kafkalike.cli.options import (
     read_properties,
     version_option,
 )
-from kafkalike.cli.rate_limit import RateLimit
-from kafkalike.cli.verifiable.json_lines import JsonEvents, as_text
+from kafkalike.cli.tools.workload import JsonEvents, RateLimit, as_text
 from kafkalike.errors import (
     InvalidProducerEpochError,
     KafkaError,

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import click
 
-from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
     client_property,
@@ -24,7 +23,7 @@ from kafkalike.cli.options import (
     read_properties,
     version_option,
 )
-from kafkalike.cli.verifiable.json_lines import JsonEvents, as_text
+from kafkalike.cli.tools.workload import JsonEvents, as_text
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.errors import FencedInstanceIdError, KafkaError
 from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition

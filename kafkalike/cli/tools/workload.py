@@ -1,14 +1,15 @@
-"""Perf stats: latencies and sizes of sends in, Kafka's lines of numbers out."""
+"""Parts of Kafka's test tools: send statistics, a rate limit, and events as lines of JSON."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import BinaryIO, Final
 
 import click
 
-from kafkalike.model.clock import MonotonicClock
+from kafkalike.model.clock import MonotonicClock, WallClock
 
 MEGABYTE: Final = 1024 * 1024
 PERCENTILES: Final = (0.5, 0.95, 0.99, 0.999)
@@ -119,3 +120,59 @@ def print_metrics(metrics: Mapping[str, Mapping[str, object]]) -> None:
     click.echo(f"\n{'Metric Name':<{width}} Value")
     for name, value in sorted(lines.items()):
         click.echo(f"{name:<{width}} : {f'{value:.3f}' if isinstance(value, float) else value}")
+
+
+class JsonEvents:
+    """Prints events, one line each, at once. Thread-safe: acknowledgements come from the producer's thread.
+
+    Args:
+        out: where the lines go.
+        clock: where `timestamp` (ms) comes from.
+    """
+
+    def __init__(self, out: BinaryIO, clock: WallClock) -> None:
+        self._out = out
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def emit(self, name: str, **fields: object) -> None:
+        """Print one event: `{"timestamp": ms, "name": name, ...fields}`."""
+        self.emit_all(name, [fields])
+
+    def emit_all(self, name: str, events: Sequence[dict[str, object]]) -> None:
+        """Print several events of one name with one write."""
+        now = self._clock.now_ms()
+        lines = [json.dumps({"timestamp": now, "name": name, **fields}, separators=(",", ":")) for fields in events]
+        with self._lock:
+            self._out.write("".join(f"{line}\n" for line in lines).encode())
+            self._out.flush()
+
+
+def print_line(out: BinaryIO, fields: dict[str, object]) -> None:
+    """Print one line with these fields and no others, at once."""
+    out.write(f"{json.dumps(fields, separators=(',', ':'))}\n".encode())
+    out.flush()
+
+
+def as_text(data: bytes | None) -> str | None:
+    """Bytes as text for JSON: UTF-8, with replacement characters where they are none; None stays None."""
+    return None if data is None else data.decode("utf-8", errors="replace")
+
+
+class RateLimit:
+    """Keeps sends at a rate.
+
+    Args:
+        clock: time and waiting.
+        per_second: records per second; 0 or less is no limit.
+    """
+
+    def __init__(self, clock: MonotonicClock, per_second: float) -> None:
+        self._clock = clock
+        self._per_second = per_second
+        self._start = clock.monotonic()
+
+    def wait(self, sent: int) -> None:
+        """Wait until so many records may have been sent."""
+        if self._per_second > 0:
+            self._clock.sleep(self._start + sent / self._per_second - self._clock.monotonic())

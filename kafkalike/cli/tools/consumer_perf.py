@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import click
 
-from kafkalike.cli.environment import Environment, pass_options
-from kafkalike.cli.interrupt import Interrupt
+from kafkalike.cli.environment import Environment, Interrupt, pass_options
 from kafkalike.cli.options import (
     bootstrap_option,
     client_settings,
@@ -24,7 +23,7 @@ from kafkalike.cli.options import (
     version_option,
     without_effect,
 )
-from kafkalike.cli.perf.perf_stats import MEGABYTE, print_metrics
+from kafkalike.cli.tools.workload import MEGABYTE, print_metrics
 from kafkalike.consumer import ConsumerRebalanceListener, KafkaConsumer
 from kafkalike.model.clock import WallClock
 from kafkalike.model.structs import ConsumerRecord, TopicPartition

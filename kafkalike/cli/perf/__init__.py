@@ -1,1 +1,0 @@
-"""Commands that measure how fast records are sent and read."""

@@ -1,1 +1,0 @@
-"""Commands of Kafka's system tests: a line of JSON for each event."""
