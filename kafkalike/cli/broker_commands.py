@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, pass_environment
-from kafkalike.cli.options import bootstrap_option, cluster_options, command_config_option, topic_filter, version_option
+from kafkalike.cli.options import (
+    bootstrap_option,
+    cluster_options,
+    command_config_option,
+    table_lines,
+    topic_filter,
+    version_option,
+)
 from kafkalike.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
 
 if TYPE_CHECKING:
@@ -127,13 +133,6 @@ def remove(
 
 def _text(value: object) -> str:
     return "-" if value is None else str(value)
-
-
-def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows as lines with columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield " ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
 REPLICA_HEADS: Final = ("TABLE", "BROKER", "ROLE", "VERSION", "LAG-VERSIONS", "LAG-BYTES", "LAG-S")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, keep_where, pass_environment, where
-from kafkalike.cli.options import bootstrap_option, command_config_option, version_option
+from kafkalike.cli.options import bootstrap_option, command_config_option, table_lines, version_option
 
 if TYPE_CHECKING:
     from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember, Recovery
@@ -110,9 +110,7 @@ def replication_lines(quorum: MetadataQuorum, *, human: bool) -> Iterator[str]:
                 kind if answers else f"{kind} (no answer)",
             )
         )
-    widths = [max(len(row[at]) for row in rows) for at in range(len(HEADS))]
-    for row in rows:
-        yield "\t".join(f"{value:<{width}}" for value, width in zip(row, widths, strict=True)).rstrip()
+    yield from table_lines(rows, separator="\t")
 
 
 def _time(time_ms: int | None, *, human: bool) -> str:

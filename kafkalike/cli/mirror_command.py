@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from kafkalike.cli.environment import Environment, SuggestingGroup, checked, pass_environment
-from kafkalike.cli.options import client_settings, read_properties, topic_filter, version_option
+from kafkalike.cli.options import client_settings, read_properties, table_lines, topic_filter, version_option
 from kafkalike.errors import KafkaError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import utc_text
 
@@ -228,7 +228,7 @@ def _describe(
         for standing in found:
             click.echo(json.dumps(asdict(standing)))
         return
-    for line in _lines([HEADS, *map(_row, found)]):
+    for line in table_lines([HEADS, *map(_row, found)]):
         click.echo(line)
     for standing in found:
         if standing.problem:
@@ -252,12 +252,6 @@ def _row(standing: MirrorLag) -> tuple[str, ...]:
 
 def _text(number: int | None) -> str:
     return UNKNOWN if number is None else str(number)
-
-
-def _lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield " ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _say(passed: SyncResult, *, as_json: bool, changes_only: bool = False) -> None:

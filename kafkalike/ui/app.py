@@ -51,29 +51,29 @@ CLOSED: Final = {"connection": "close"}
 
 NOT_THERE: Final = (UnknownTopicOrPartitionError, GroupIdNotFoundError, OffsetOutOfRangeError, TopicDeletedError)
 
-View = Callable[[Request], Response]
+Handler = Callable[[Request], Response]
 
 
-def console(desk: ConsoleView, guard: AccessControl) -> Gate:
+def console(view: ConsoleView, access: AccessControl) -> Gate:
     """The console of a cluster.
 
     Args:
-        desk: the cluster.
-        guard: who may ask.
+        view: the cluster.
+        access: who may ask.
     """
     app = Starlette(
         routes=[
-            *(Route(path, _view(view), methods=["GET"]) for path, view in READ.items()),
-            *(Route(path, _view(view), methods=["POST"]) for path, view in CHANGE.items()),
+            *(Route(path, _endpoint(handler), methods=["GET"]) for path, handler in READ.items()),
+            *(Route(path, _endpoint(handler), methods=["POST"]) for path, handler in CHANGE.items()),
             Route("/topics/{name}/tail/events", record_pages.tail_events, methods=["GET"]),
             Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
         ],
         exception_handlers=dict(PROBLEMS),
     )
-    app.state.site = Site(desk=desk, guard=guard, templates=templates())
+    app.state.site = Site(view=view, access=access, templates=templates())
     app.state.tails = 0
     app.state.stopping = threading.Event()
-    return Gate(app, guard)
+    return Gate(app, access)
 
 
 def home(request: Request) -> Response:
@@ -82,7 +82,7 @@ def home(request: Request) -> Response:
     return RedirectResponse("/topics", 303)
 
 
-READ: Final[Mapping[str, View]] = {
+READ: Final[Mapping[str, Handler]] = {
     "/": home,
     "/topics": topic_pages.topics,
     "/topic-rows": topic_pages.topic_rows,
@@ -116,7 +116,7 @@ READ: Final[Mapping[str, View]] = {
 }
 """Pages that change nothing, by their path."""
 
-CHANGE: Final[Mapping[str, View]] = {
+CHANGE: Final[Mapping[str, Handler]] = {
     "/topics": topic_pages.create,
     "/topics/{name}/settings": topic_pages.change_setting,
     "/topics/{name}/partitions": topic_pages.add_partitions,
@@ -135,12 +135,12 @@ CHANGE: Final[Mapping[str, View]] = {
 """What changes something, by its path; refused where the console is read-only."""
 
 
-def _view(view: View) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     def looked(request: Request) -> Response:
         # What is known from before would go on being shown of a root that is gone. `/metrics` says it in its own way.
-        if view is not cluster_pages.metrics:
-            site(request).desk.check_there()
-        return view(request)
+        if handler is not cluster_pages.metrics:
+            site(request).view.check_there()
+        return handler(request)
 
     async def answer(request: Request) -> Response:
         return await run_in_threadpool(looked, request)
@@ -153,12 +153,12 @@ class Gate:
 
     Args:
         app: the pages.
-        guard: the rules.
+        access: the rules.
     """
 
-    def __init__(self, app: Starlette, guard: AccessControl) -> None:
+    def __init__(self, app: Starlette, access: AccessControl) -> None:
         self.app = app
-        self._guard = guard
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; see ASGI."""
@@ -181,20 +181,20 @@ class Gate:
 
     async def _before(self, request: Request) -> Response | None:
         """The answer that no page gives; None when a page is to give it."""
-        guard, headers = self._guard, dict(request.headers)
+        access, headers = self._access, dict(request.headers)
         given = request.query_params.get("token")
-        if given is not None and request.method == "GET" and guard.named_well(headers.get("host", "")):
+        if given is not None and request.method == "GET" and access.named_well(headers.get("host", "")):
             return self._welcomed(request, given)
         change_key = headers.get("x-change-key", "")
         # All rules but that of the secret, so that no form is read of those who are refused anyway.
-        refused = guard.refusal(request.method, headers, guard.change_key())
+        refused = access.refusal(request.method, headers, access.change_key())
         if request.method in CHANGES and refused is None:
             form = await _form(request)
             if isinstance(form, Response):
                 return form
             request.scope["kafkalike.form"] = form
             change_key = change_key or form.get("change_key", "")
-        refusal = refused or guard.refusal(request.method, headers, change_key)
+        refusal = refused or access.refusal(request.method, headers, change_key)
         if refusal is None:
             return None
         answer = PlainTextResponse(refusal.message, refusal.status)
@@ -204,14 +204,14 @@ class Gate:
 
     def _welcomed(self, request: Request, token: str) -> Response:
         """Exchange the token of an address for a cookie, so that it stands in no address any longer."""
-        if not self._guard.right(token):
+        if not self._access.right(token):
             return PlainTextResponse("The token is wrong. Open the address that was printed.", 401)
         rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])
         path = "/" + request.url.path.lstrip("/")
         answer = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
-        guard = self._guard
+        access = self._access
         answer.set_cookie(
-            guard.cookie, guard.pass_of(), httponly=True, samesite="strict", secure=guard.secure, path="/"
+            access.cookie, access.pass_of(), httponly=True, samesite="strict", secure=access.secure, path="/"
         )
         return answer
 

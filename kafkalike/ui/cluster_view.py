@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kafkalike.spark.sql.queries import Queries
 
 MOST_LOGS: Final = 200
-"""Topics whose logs are kept open; then the desk begins anew."""
+"""Topics whose logs are kept open; then the view begins anew."""
 
 MOST_IDLE: Final = 2
 """Logs of one topic that are kept open."""

@@ -57,23 +57,23 @@ class ConsoleServer:
     ) -> None:
         serving = require_module("kafkalike.schemas.service.http_server", "the console", "ui")
         app = require_module("kafkalike.ui.app", "the console", "ui")
-        desk = require_module("kafkalike.ui.cluster_view", "the console", "ui")
-        guard = require_module("kafkalike.ui.access_control", "the console", "ui")
+        view = require_module("kafkalike.ui.cluster_view", "the console", "ui")
+        access = require_module("kafkalike.ui.access_control", "the console", "ui")
         if token == "" and not is_loopback(host):
             raise KafkaConfigurationError(f"whoever reaches {host} could ask: a token is needed there")
         self.token = secrets.token_urlsafe(24) if token is None else token
         door = serving.ListeningAddress(host=host, port=port, anyone=bool(self.token), certificate=certificate)
         self.url: str = door.url
         """Where it listens."""
-        rules = guard.AccessControl(
+        rules = access.AccessControl(
             token=self.token,
             port=door.address[1],
-            hosts=guard.allowed({*allowed_hosts, host}),
+            hosts=access.allowed({*allowed_hosts, host}),
             read_only=read_only,
             secure=certificate is not None,
         )
-        self._desk = desk.ConsoleView(cluster, clock, metrics, queries)
-        gate = app.console(self._desk, rules)
+        self._view = view.ConsoleView(cluster, clock, metrics, queries)
+        gate = app.console(self._view, rules)
         self._stopping: threading.Event = gate.app.state.stopping
         self._server: Any = serving.HttpServer(gate, door, name="kafkalike-ui", grace_seconds=GRACE_SECONDS)
 
@@ -96,4 +96,4 @@ class ConsoleServer:
         """Take no more connections, answer what is being asked, and end."""
         self._stopping.set()
         self._server.stop()
-        self._desk.close()
+        self._view.close()

@@ -32,8 +32,8 @@ _STEP: Final = 1000
 class Site:
     """What all pages need."""
 
-    desk: ConsoleView
-    guard: AccessControl
+    view: ConsoleView
+    access: AccessControl
     templates: Environment
 
 
@@ -68,11 +68,11 @@ def page(request: Request, template: str, status: int = 200, /, **values: Any) -
     """
     here = site(request)
     text = here.templates.get_template(template).render(
-        change_key=here.guard.change_key(),
-        read_only=here.guard.read_only,
-        root=here.desk.cluster.root,
+        change_key=here.access.change_key(),
+        read_only=here.access.read_only,
+        root=here.view.cluster.root,
         path=request.url.path,
-        sql_here=here.desk.queries is not None,
+        sql_here=here.view.queries is not None,
         version=__version__,
         query=lambda **changed: _query(request, changed),
         **values,

@@ -35,10 +35,10 @@ TABLES: Final = 25
 
 def transactions(request: Request) -> Response:
     """Transactional ids with their last transaction."""
-    admin = site(request).desk.admin
+    admin = site(request).view.admin
     listed = [one for found in admin.list_transactions().values() for one in found]
     hanging = {str(one["transactional_id"]) for one in admin.find_hanging_transactions()}
-    now = site(request).desk.clock.now_ms()
+    now = site(request).view.clock.now_ms()
     described = admin.describe_transactions([one.transactional_id for one in listed[:200]])
     return page(
         request,
@@ -55,13 +55,13 @@ def transactions(request: Request) -> Response:
 def abort(request: Request) -> Response:
     """Abort the transaction of an id."""
     transactional_id = form(request).get("id", "")
-    site(request).desk.admin.abort_transaction(transactional_id)
+    site(request).view.admin.abort_transaction(transactional_id)
     return moved("/transactions", f"The transaction of {transactional_id} was aborted.")
 
 
 def schemas(request: Request) -> Response:
     """Subjects of the registry."""
-    registry = site(request).desk.registry
+    registry = site(request).view.registry
     wanted = query_parameter(request, "q").lower()
     subjects = [name for name in registry.get_subjects() if wanted in name.lower()]
     some, at, pages = paged(request, subjects, SUBJECTS)
@@ -81,7 +81,7 @@ def schemas(request: Request) -> Response:
 
 def schema(request: Request) -> Response:
     """One subject with all of its versions."""
-    registry, subject = site(request).desk.registry, query_parameter(request, "subject")
+    registry, subject = site(request).view.registry, query_parameter(request, "subject")
     versions = [registry.get_version(subject, version) for version in registry.get_versions(subject)]
     level = registry.get_compatibility()
     with suppress(SchemaRegistryError):
@@ -102,7 +102,7 @@ def check_schema(request: Request) -> Response:
     """Say whether a text could be the next version of a subject, or make it that."""
     from kafkalike.schemas.confluent_types import Schema
 
-    registry, given = site(request).desk.registry, form(request)
+    registry, given = site(request).view.registry, form(request)
     subject, text = given.get("subject", "").strip(), given.get("schema", "")
     wanted = Schema(text, given.get("type", "AVRO"))
     if given.get("action") == "register":
@@ -130,7 +130,7 @@ def dead_letters(request: Request) -> Response:
 
 def dead_letter_rows(request: Request) -> Response:
     """Topics of dead letters, a page of them, as far as topics were looked into."""
-    held = site(request).desk.letters
+    held = site(request).view.letters
     names, left = held.names(LOOKED_INTO)
     some, at, pages = paged(request, names, TABLES)
     return page(
@@ -145,9 +145,9 @@ def dead_letter_rows(request: Request) -> Response:
 
 def letters(request: Request) -> Response:
     """The letters of one topic, with their causes."""
-    topic, desk = query_parameter(request, "topic"), site(request).desk
+    topic, view = query_parameter(request, "topic"), site(request).view
     error_class = query_parameter(request, "error_class") or None
-    found = list(islice(desk.letters.read(topic, Filter(error_class=error_class)), LETTERS + 1))
+    found = list(islice(view.letters.read(topic, Filter(error_class=error_class)), LETTERS + 1))
     return page(
         request,
         "letters.html",
@@ -155,7 +155,7 @@ def letters(request: Request) -> Response:
         error_class=error_class or "",
         letters=found[:LETTERS],
         more=len(found) > LETTERS,
-        decode=desk.decode(),
+        decode=view.decode(),
         said=query_parameter(request, "said"),
         plan=None,
     )
@@ -163,10 +163,10 @@ def letters(request: Request) -> Response:
 
 def replay(request: Request) -> Response:
     """Say what a replay of letters would do, or do it."""
-    given, desk = form(request), site(request).desk
+    given, view = form(request), site(request).view
     topic, error_class = given.get("topic", ""), given.get("error_class") or None
     execute = given.get("action") == "execute"
-    done = desk.letters.replay(topic, Filter(error_class=error_class), dry_run=not execute)
+    done = view.letters.replay(topic, Filter(error_class=error_class), dry_run=not execute)
     if execute:
         return moved("/letters", f"{done.letters} letters were replayed.", topic=topic)
     return page(
@@ -176,7 +176,7 @@ def replay(request: Request) -> Response:
         error_class=error_class or "",
         letters=[],
         more=False,
-        decode=desk.decode(),
+        decode=view.decode(),
         said="",
         plan=done,
     )
@@ -184,12 +184,12 @@ def replay(request: Request) -> Response:
 
 def checks(request: Request) -> Response:
     """What may be checked, and what was."""
-    return page(request, "checks.html", jobs=site(request).desk.jobs.all(), findings=FINDINGS)
+    return page(request, "checks.html", jobs=site(request).view.jobs.all(), findings=FINDINGS)
 
 
 def check(request: Request) -> Response:
     """One check, as far as it is; the page asks again until it has ended."""
-    job = site(request).desk.jobs.get(request.path_params["id"])
+    job = site(request).view.jobs.get(request.path_params["id"])
     if job is None:
         raise IllegalArgumentError("this check is not known (any more)")
     return page(request, "check.html", job=job, findings=FINDINGS)
@@ -197,20 +197,20 @@ def check(request: Request) -> Response:
 
 def start_check(request: Request) -> Response:
     """Begin a check."""
-    desk, given = site(request).desk, form(request)
+    view, given = site(request).view, form(request)
     topic = given.get("topic", "").strip()
-    names: list[str] | None = [desk.cluster.topic(topic).name] if topic else None
+    names: list[str] | None = [view.cluster.topic(topic).name] if topic else None
     work = {"verify": _verify, "maintain": _maintain}.get(given.get("what", ""))
     if work is None:
         raise IllegalArgumentError("what: verify or maintain is needed")
-    job = desk.jobs.start(given["what"], lambda job: work(request, job, names))
+    job = view.jobs.start(given["what"], lambda job: work(request, job, names))
     return moved("/checks", "", id=job.id)
 
 
 def _verify(request: Request, job: BackgroundJob, names: list[str] | None) -> Any:  # noqa: ANN401
     from kafkalike.maintenance.verify.verify import known_topics, total_bytes, verify
 
-    cluster = site(request).desk.cluster
+    cluster = site(request).view.cluster
     topics = known_topics(cluster) if names is None else names
     job.total = float(total_bytes(cluster, topics))
 
@@ -223,36 +223,36 @@ def _verify(request: Request, job: BackgroundJob, names: list[str] | None) -> An
 def _maintain(request: Request, job: BackgroundJob, names: list[str] | None) -> Any:  # noqa: ANN401
     from kafkalike.maintenance.maintenance_run import maintain
 
-    desk = site(request).desk
-    job.total = float(len(desk.topics()) if names is None else len(names))
+    view = site(request).view
+    job.total = float(len(view.topics()) if names is None else len(names))
 
     def progress(topic: str, what: str) -> None:
         job.said = f"{topic}: {what}"
         job.done += what == "finished"
 
-    return maintain(desk.cluster, names, clock=desk.clock, dry_run=True, progress=progress)
+    return maintain(view.cluster, names, clock=view.clock, dry_run=True, progress=progress)
 
 
 def cluster(request: Request) -> Response:
     """The root, its settings, and what was asked of the storage."""
-    desk = site(request).desk
+    view = site(request).view
     try:
-        told = desk.admin.describe_cluster()
+        told = view.admin.describe_cluster()
     except KafkaError as error:
         told = {"problem": str(error)}
     return page(
         request,
         "cluster.html",
         told=told,
-        requests=dict(desk.cluster.requests),
-        topics=len(desk.topics()),
-        groups=len(desk.cluster.groups.refresh().groups),
+        requests=dict(view.cluster.requests),
+        topics=len(view.topics()),
+        groups=len(view.cluster.groups.refresh().groups),
     )
 
 
 def replicas(request: Request) -> Response:
     """Which brokers have replicas of which topics, and who is not in sync."""
-    replication = site(request).desk.cluster.replication
+    replication = site(request).view.cluster.replication
     wanted = query_parameter(request, "q").lower()
     some, at, pages = paged(request, [name for name in replication.tables() if wanted in name.lower()], TABLES)
     return page(
@@ -268,7 +268,7 @@ def replicas(request: Request) -> Response:
 
 def metrics(request: Request) -> Response:
     """What Prometheus asks for."""
-    give = site(request).desk.metrics
+    give = site(request).view.metrics
     if give is None:
         return Response("no metrics are served", 404)
     return Response(give(), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -281,9 +281,9 @@ WITHOUT: Final = "this console has no Spark session: begin it with --spark, or f
 
 def sql(request: Request) -> Response:
     """The form, and the statement that the address names."""
-    desk = site(request).desk
-    job = desk.running.get(query_parameter(request, "id")) if query_parameter(request, "id") else None
-    seconds = None if desk.queries is None else desk.queries.seconds
+    view = site(request).view
+    job = view.running.get(query_parameter(request, "id")) if query_parameter(request, "id") else None
+    seconds = None if view.queries is None else view.queries.seconds
     return page(request, "sql.html", job=job, seconds=seconds, text="" if job is None else job.what, without=WITHOUT)
 
 
@@ -296,15 +296,15 @@ def run(request: Request) -> Response:
     """Begin a statement."""
     from kafkalike.spark.sql.queries import SqlQuery
 
-    desk = site(request).desk
+    view = site(request).view
     text = form(request).get("sql", "").strip().removesuffix(";").strip()
-    queries = desk.queries
+    queries = view.queries
     if queries is None:
         raise IllegalArgumentError(WITHOUT)
     if not text:
         raise IllegalArgumentError("sql: a statement is needed")
     query = SqlQuery(text)
-    job = desk.running.start(text, lambda _: queries.run(query), query.cancel)
+    job = view.running.start(text, lambda _: queries.run(query), query.cancel)
     _log.info("a statement was begun: %s", text[:500])
     return moved("/sql", "", id=job.id)
 
@@ -318,7 +318,7 @@ def cancel(request: Request) -> Response:
 
 
 def _known(request: Request, id: str) -> BackgroundJob:  # noqa: A002
-    job = site(request).desk.running.get(id)
+    job = site(request).view.running.get(id)
     if job is None:
         raise IllegalArgumentError("this statement is not known (any more)")
     return job

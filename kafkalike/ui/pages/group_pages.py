@@ -28,13 +28,13 @@ SCENARIOS: Final = ("earliest", "latest", "time", "offset", "shift")
 
 def groups(request: Request) -> Response:
     """The list of groups."""
-    wanted, desk = query_parameter(request, "q").lower(), site(request).desk
-    matching = [group_id for group_id in desk.group_ids() if wanted in group_id.lower()]
+    wanted, view = query_parameter(request, "q").lower(), site(request).view
+    matching = [group_id for group_id in view.group_ids() if wanted in group_id.lower()]
     some, at, pages = paged(request, matching, PER_PAGE)
     return page(
         request,
         "groups.html",
-        groups=desk.groups(some),
+        groups=view.groups(some),
         count=len(matching),
         at=at,
         pages=pages,
@@ -45,11 +45,11 @@ def groups(request: Request) -> Response:
 
 def group(request: Request) -> Response:
     """One group: members, what each reads, and the lag."""
-    group_id, desk = query_parameter(request, "id"), site(request).desk
-    described = desk.admin.describe_groups([group_id])[group_id]
+    group_id, view = query_parameter(request, "id"), site(request).view
+    described = view.admin.describe_groups([group_id])[group_id]
     if described["group_state"] == "Dead":
         raise GroupIdNotFoundError(f"there is no group {group_id!r}")
-    lags = desk.lags_of(group_id)
+    lags = view.lags_of(group_id)
     return page(
         request,
         "group.html",
@@ -64,8 +64,8 @@ def group(request: Request) -> Response:
 
 def lag_plot(request: Request) -> Response:
     """How the lag of a group moved, by topic."""
-    group_id, desk = query_parameter(request, "id"), site(request).desk
-    now = desk.clock.now_ms()
+    group_id, view = query_parameter(request, "id"), site(request).view
+    now = view.clock.now_ms()
 
     def look(lags: Lags) -> dict[str, LinePlot | None]:
         moments = lag_history(lags, now, span_ms=SPAN_MS, step_ms=STEP_MS, wanted=lambda id_, _topic: id_ == group_id)
@@ -74,7 +74,7 @@ def lag_plot(request: Request) -> Response:
             _add(by_topic.setdefault(tp.topic, {}), at)
         return {name: line(sorted(points.items())) for name, points in sorted(by_topic.items())}
 
-    return page(request, "lag_plot.html", plots=desk.with_lags(look))
+    return page(request, "lag_plot.html", plots=view.with_lags(look))
 
 
 def _add(points: dict[int, float], at: Moment) -> None:
@@ -83,20 +83,20 @@ def _add(points: dict[int, float], at: Moment) -> None:
 
 def preview(request: Request) -> Response:
     """What a reset would do; nothing is changed."""
-    group_id, desk = query_parameter(request, "id"), site(request).desk
+    group_id, view = query_parameter(request, "id"), site(request).view
     topic, scenario, value = (
         query_parameter(request, "topic"),
         query_parameter(request, "to"),
         query_parameter(request, "value"),
     )
-    now, then = _plan(desk, group_id, topic, scenario, value)
-    rows = [(p, now.get(TopicPartition(topic, p)), then[TopicPartition(topic, p)]) for p in _partitions(desk, topic)]
+    now, then = _plan(view, group_id, topic, scenario, value)
+    rows = [(p, now.get(TopicPartition(topic, p)), then[TopicPartition(topic, p)]) for p in _partitions(view, topic)]
     return page(request, "reset.html", id=group_id, topic=topic, scenario=scenario, value=value, rows=rows)
 
 
 def reset(request: Request) -> Response:
     """Set the offsets that the preview has shown."""
-    given, desk = form(request), site(request).desk
+    given, view = form(request), site(request).view
     group_id, topic = given.get("id", ""), given.get("topic", "")
     prefix = "offset-"
     offsets = {
@@ -108,7 +108,7 @@ def reset(request: Request) -> Response:
     }
     if not offsets:
         raise IllegalArgumentError("there are no offsets to set")
-    outcome = desk.admin.alter_group_offsets(group_id, offsets)
+    outcome = view.admin.alter_group_offsets(group_id, offsets)
     failed = sorted((tp.partition, error.__name__) for tp, error in outcome.items() if error is not NoError)
     if failed:
         raise IllegalArgumentError(f"not set: partition {failed[0][0]}: {failed[0][1]}; stop the group's members first")
@@ -121,22 +121,22 @@ def delete(request: Request) -> Response:
     group_id = given.get("id", "")
     if given.get("confirm", "").strip() != group_id:
         raise IllegalArgumentError("To delete a group, type its name into the field.")
-    outcome = site(request).desk.admin.delete_groups([group_id])[group_id]
+    outcome = site(request).view.admin.delete_groups([group_id])[group_id]
     if outcome != "OK":
         raise IllegalArgumentError(f"the group was not deleted: {outcome}")
     return moved("/groups", f"Group {group_id} was deleted.")
 
 
-def _partitions(desk: ConsoleView, topic: str) -> Sequence[int]:
-    return desk.cluster.topic(topic).partitions
+def _partitions(view: ConsoleView, topic: str) -> Sequence[int]:
+    return view.cluster.topic(topic).partitions
 
 
 def _plan(
-    desk: ConsoleView, group_id: str, topic: str, scenario: str, value: str
+    view: ConsoleView, group_id: str, topic: str, scenario: str, value: str
 ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
     """Offsets now and then."""
-    partitions = [TopicPartition(topic, p) for p in _partitions(desk, topic)]
-    committed = desk.admin.list_group_offsets({group_id: None}).get(group_id, {})
+    partitions = [TopicPartition(topic, p) for p in _partitions(view, topic)]
+    committed = view.admin.list_group_offsets({group_id: None}).get(group_id, {})
     now = {tp: held.offset for tp, held in committed.items() if tp.topic == topic}
     wanted: dict[TopicPartition, Any]
     if scenario in {"earliest", "latest"}:
@@ -151,4 +151,4 @@ def _plan(
         wanted = {tp: storable(offset) for tp, offset in moved_to.items()}
     else:
         raise IllegalArgumentError(f"to: one of {', '.join(SCENARIOS)} is needed, not {scenario[:40]!r}")
-    return now, desk.admin.resolve_offsets(wanted)
+    return now, view.admin.resolve_offsets(wanted)

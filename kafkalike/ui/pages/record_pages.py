@@ -62,20 +62,20 @@ NULL: Final = "null:"
 def records(request: Request) -> Response:
     """Records of a topic, by place, time, key, header or content."""
     name = request.path_params["name"]
-    desk = site(request).desk
+    view = site(request).view
 
     def find(log: TopicLog) -> Any:  # noqa: ANN401
         question = _question(request, log)
-        return log.info, _by_key(desk, name, question) if question.by_key else browse(log, question, desk.clock)
+        return log.info, _by_key(view, name, question) if question.by_key else browse(log, question, view.clock)
 
-    info, found = desk.with_log(name, find)
+    info, found = view.with_log(name, find)
     return page(
         request,
         "records.html",
         name=name,
         info=info,
         found=found,
-        decode=desk.decode(),
+        decode=view.decode(),
         asked={
             field: query_parameter(request, field)
             for field in ("from", "partition", "offset", "time", "key", "header", "text", "limit")
@@ -112,18 +112,18 @@ def _question(request: Request, log: TopicLog) -> Question:
     )
 
 
-def _by_key(desk: ConsoleView, topic: str, question: Question) -> Page:
+def _by_key(view: ConsoleView, topic: str, question: Question) -> Page:
     """The newest records with a key, by the files' Bloom filters and not by a scan."""
     found = find_records(
         topic,
-        desk.cluster,
+        view.cluster,
         key=question.key or b"",
         limit=question.limit,
         partitions=None if question.partition is None else [question.partition],
         below=question.start,
         max_bytes=PAGE_BYTES,
         timeout_ms=int(question.most_seconds * 1000),
-        clock=desk.clock,
+        clock=view.clock,
     )
     return Page(
         records=[
@@ -186,7 +186,7 @@ def _of(request: Request, name: str) -> bytes | None:
 def _one(request: Request) -> StoredRecord:
     name = request.path_params["name"]
     partition, offset = request.path_params["partition"], request.path_params["offset"]
-    found: StoredRecord | None = site(request).desk.with_log(name, lambda log: record_at(log, partition, offset))
+    found: StoredRecord | None = site(request).view.with_log(name, lambda log: record_at(log, partition, offset))
     if found is None:
         raise OffsetOutOfRangeError(f"{name}-{partition} has no record at offset {offset}")
     return found
@@ -199,7 +199,7 @@ def record(request: Request) -> Response:
         "record.html",
         name=request.path_params["name"],
         record=_one(request),
-        decode=site(request).desk.decode(),
+        decode=site(request).view.decode(),
         said=query_parameter(request, "said"),
     )
 
@@ -227,10 +227,10 @@ def produce_form(request: Request) -> Response:
     partition, offset = optional(request, "partition"), optional(request, "offset")
     filled: StoredRecord | None = None
     if partition is not None and offset is not None:
-        filled = site(request).desk.with_log(name, lambda log: record_at(log, partition, offset))
+        filled = site(request).view.with_log(name, lambda log: record_at(log, partition, offset))
         if filled is not None and filled.size > MOST_FILLED:
             raise IllegalArgumentError(f"a record of {filled.size} bytes is too large for the form")
-    info = site(request).desk.cluster.topic(name)
+    info = site(request).view.cluster.topic(name)
     return page(
         request, "produce.html", name=name, info=info, filled=_fields(filled), said=query_parameter(request, "said")
     )
@@ -278,10 +278,10 @@ def _header_line(name: str, value: bytes | None) -> str:
 def produce(request: Request) -> Response:
     """Send a record."""
     name, given = request.path_params["name"], form(request)
-    desk = site(request).desk
-    desk.cluster.topic(name)
+    view = site(request).view
+    view.cluster.topic(name)
     partition = given.get("partition", "").strip()
-    sent = desk.producer.send(
+    sent = view.producer.send(
         name,
         key=_read(given, "key"),
         value=_read(given, "value"),
@@ -345,7 +345,7 @@ QUIET_SECONDS: Final = 15.0
 def tail(request: Request) -> Response:
     """The page that shows records as they come."""
     name = request.path_params["name"]
-    site(request).desk.cluster.topic(name)
+    site(request).view.cluster.topic(name)
     return page(request, "tail.html", name=name)
 
 
@@ -359,7 +359,7 @@ async def tail_events(request: Request) -> Response:
     # Before anything is waited for, so that a crowd does not come in at once.
     state.tails += 1
     with OnError(partial(_leave, state)):
-        log = await run_in_threadpool(site(request).desk.cluster.log, request.path_params["name"])
+        log = await run_in_threadpool(site(request).view.cluster.log, request.path_params["name"])
         return _Tail(_events(request, log), state)
 
 
@@ -393,9 +393,9 @@ async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
         places = await run_in_threadpool(_ends, log)
         yield "event: ready\ndata: 1\n\n"
         quiet = 0.0
-        wait = max(TAIL_SECONDS, here.desk.cluster.tail_interval)
+        wait = max(TAIL_SECONDS, here.view.cluster.tail_interval)
         while not (state.stopping.is_set() or await request.is_disconnected()):
-            found, skipped = await run_in_threadpool(_new, here.desk, log, places)
+            found, skipped = await run_in_threadpool(_new, here.view, log, places)
             if found:
                 # Not here: all other answers would wait for the registry and the values.
                 rows = await run_in_threadpool(_rows, here, log.info.name, found, skipped)
@@ -411,7 +411,7 @@ async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
 
 def _rows(here: Site, name: str, found: Sequence[StoredRecord], skipped: int) -> str:
     template = here.templates.get_template("tail_rows.html")
-    return template.render(name=name, records=found, skipped=skipped, decode=here.desk.decode())
+    return template.render(name=name, records=found, skipped=skipped, decode=here.view.decode())
 
 
 def _ends(log: TopicLog) -> dict[int, int]:
@@ -419,9 +419,9 @@ def _ends(log: TopicLog) -> dict[int, int]:
     return {p: log.log_end(p) for p in log.info.partitions}
 
 
-def _new(desk: ConsoleView, log: TopicLog, places: dict[int, int]) -> tuple[Sequence[StoredRecord], int]:
+def _new(view: ConsoleView, log: TopicLog, places: dict[int, int]) -> tuple[Sequence[StoredRecord], int]:
     """Records since the last look, the newest first, and how many others there were; moves the places on."""
-    desk.check_there()
+    view.check_there()
     version = log.version
     log.refresh(waiting=True)
     if log.version == version and places:

@@ -40,13 +40,13 @@ def topics(request: Request) -> Response:
 def topic_rows(request: Request) -> Response:
     """The rows of that list, with figures."""
     found = _some(request)
-    figures = site(request).desk.figures([info.name for info in found["topics"]])
+    figures = site(request).view.figures([info.name for info in found["topics"]])
     return page(request, "topic_rows.html", figures=figures, **found)
 
 
 def _some(request: Request) -> dict[str, Any]:
     wanted = query_parameter(request, "q").lower()
-    known = sorted(site(request).desk.topics().values(), key=lambda info: info.name)
+    known = sorted(site(request).view.topics().values(), key=lambda info: info.name)
     matching = [info for info in known if wanted in info.name.lower()]
     some, at, pages = paged(request, matching, PER_PAGE)
     return {
@@ -65,7 +65,7 @@ def create(request: Request) -> Response:
     name = given.get("name", "").strip()
     partitions = whole("partitions", given.get("partitions", "").strip(), -1)
     configs = dict(_setting(line) for line in given.get("configs", "").splitlines() if line.strip())
-    site(request).desk.admin.create_topics([NewTopic(name, partitions, -1, topic_configs=configs)])
+    site(request).view.admin.create_topics([NewTopic(name, partitions, -1, topic_configs=configs)])
     return moved(f"/topics/{name}", f"Topic {name} was created.")
 
 
@@ -79,12 +79,12 @@ def _setting(text: str) -> tuple[str, str]:
 def topic(request: Request) -> Response:
     """A topic: its partitions, and how it grew."""
     name = request.path_params["name"]
-    desk = site(request).desk
-    partitions = desk.partitions(name)
+    view = site(request).view
+    partitions = view.partitions(name)
     return page(
         request,
         "topic.html",
-        info=desk.cluster.topic(name),
+        info=view.cluster.topic(name),
         partitions=partitions,
         growth=_growth(partitions),
         said=query_parameter(request, "said"),
@@ -109,7 +109,7 @@ def _growth(partitions: Mapping[int, PartitionIndex]) -> LinePlot | None:
 def segments(request: Request) -> Response:
     """The data files of a partition."""
     name, partition = request.path_params["name"], number(request, "partition", 0)
-    found = site(request).desk.partitions(name)
+    found = site(request).view.partitions(name)
     if partition not in found:
         raise IllegalArgumentError(f"{name} has no partition {partition}; it has {len(found)}")
     whole_run = found[partition].segments
@@ -141,9 +141,9 @@ def settings(request: Request) -> Response:
 
 
 def _settings(request: Request, name: str) -> Iterable[dict[str, Any]]:
-    desk = site(request).desk
-    desk.cluster.topic(name)
-    told = desk.admin.describe_configs(
+    view = site(request).view
+    view.cluster.topic(name)
+    told = view.admin.describe_configs(
         [ConfigResource(ConfigResourceType.TOPIC, name)], include_synonyms=True, config_filter="all"
     )
     for setting, said in sorted(told["topic"][name].items()):
@@ -154,7 +154,7 @@ def change_setting(request: Request) -> Response:
     """Set a setting of a topic, or take it back."""
     name, given = request.path_params["name"], form(request)
     setting = given.get("setting", "").strip()
-    admin = site(request).desk.admin
+    admin = site(request).view.admin
     if given.get("action") == "reset":
         admin.reset_configs([ConfigResource(ConfigResourceType.TOPIC, name, [setting])], raise_errors=True)
         return moved(f"/topics/{name}/settings", f"{setting} has its default again.")
@@ -167,7 +167,7 @@ def add_partitions(request: Request) -> Response:
     """Raise the number of partitions."""
     name = request.path_params["name"]
     total = whole("partitions", form(request).get("partitions", "").strip(), 0)
-    site(request).desk.admin.create_partitions({name: total})
+    site(request).view.admin.create_partitions({name: total})
     return moved(f"/topics/{name}", f"{name} has {total} partitions now.")
 
 
@@ -176,7 +176,7 @@ def delete(request: Request) -> Response:
     name = request.path_params["name"]
     if form(request).get("confirm", "").strip() != name:
         raise IllegalArgumentError("To delete a topic, type its name into the field.")
-    site(request).desk.admin.delete_topics([name])
+    site(request).view.admin.delete_topics([name])
     return moved("/topics", f"Topic {name} was deleted.")
 
 
@@ -185,7 +185,7 @@ def delete_records(request: Request) -> Response:
     name, given = request.path_params["name"], form(request)
     partition = whole("partition", given.get("partition", "").strip(), 0)
     before = whole("offset", given.get("offset", "").strip(), 0)
-    site(request).desk.admin.delete_records({TopicPartition(name, partition): before})
+    site(request).view.admin.delete_records({TopicPartition(name, partition): before})
     return moved(f"/topics/{name}", f"The log of partition {partition} begins at offset {before} now.")
 
 
@@ -194,7 +194,7 @@ def history(request: Request) -> Response:
     from kafkalike.maintenance.verify.topic_history import topic_history
 
     name = request.path_params["name"]
-    events = topic_history(site(request).desk.cluster, name)
+    events = topic_history(site(request).view.cluster, name)
     offset, partition = optional(request, "offset"), optional(request, "partition")
     return page(
         request,
@@ -210,6 +210,6 @@ def history(request: Request) -> Response:
 def groups(request: Request) -> Response:
     """The groups that read a topic."""
     name = request.path_params["name"]
-    desk = site(request).desk
-    desk.cluster.topic(name)
-    return page(request, "topic_groups.html", name=name, groups=desk.groups_of(name))
+    view = site(request).view
+    view.cluster.topic(name)
+    return page(request, "topic_groups.html", name=name, groups=view.groups_of(name))

@@ -54,8 +54,8 @@ def in_time(work: Callable[[], Any]) -> Any:
 
 
 @pytest.fixture
-def desk() -> Iterator[ConsoleView]:
-    """A desk over two topics, one of which is slow."""
+def view() -> Iterator[ConsoleView]:
+    """A view over two topics, one of which is slow."""
     cluster = SlowCluster()
     for name in ("slow", "t"):
         cluster.create_topic(name, 1, {})
@@ -66,22 +66,22 @@ def desk() -> Iterator[ConsoleView]:
     made.close()
 
 
-def test_a_slow_topic_holds_up_no_other_one(desk: ConsoleView) -> None:
+def test_a_slow_topic_holds_up_no_other_one(view: ConsoleView) -> None:
     """Neither its records nor its partitions."""
-    cluster = desk.cluster
+    cluster = view.cluster
     assert isinstance(cluster, SlowCluster)
-    with meanwhile(lambda: desk.figures(["slow"]), cluster.asked, cluster.let):
-        assert in_time(lambda: desk.partitions("t"))[0].log_end == 1
-        assert in_time(lambda: desk.with_log("t", lambda log: log.log_end(0))) == 1
+    with meanwhile(lambda: view.figures(["slow"]), cluster.asked, cluster.let):
+        assert in_time(lambda: view.partitions("t"))[0].log_end == 1
+        assert in_time(lambda: view.with_log("t", lambda log: log.log_end(0))) == 1
 
 
-def test_a_search_and_a_plot_hold_up_no_other_page(desk: ConsoleView) -> None:
+def test_a_search_and_a_plot_hold_up_no_other_page(view: ConsoleView) -> None:
     """Of the same topic."""
 
     def search(ask: Callable[[Any], Any]) -> Any:
-        return desk.with_log("t", ask)
+        return view.with_log("t", ask)
 
-    for slow in (desk.with_lags, search):
+    for slow in (view.with_lags, search):
         begun, go = threading.Event(), threading.Event()
 
         def wait(_held: Any, begun: threading.Event = begun, go: threading.Event = go) -> None:
@@ -89,29 +89,29 @@ def test_a_search_and_a_plot_hold_up_no_other_page(desk: ConsoleView) -> None:
             assert go.wait(60)
 
         with meanwhile(partial(slow, wait), begun, go):
-            assert in_time(lambda: desk.with_log("t", lambda log: log.log_end(0))) == 1
-            assert in_time(lambda: desk.figures(["t"]))["t"].records == 1
-            assert in_time(lambda: desk.partitions("t"))[0].log_end == 1
+            assert in_time(lambda: view.with_log("t", lambda log: log.log_end(0))) == 1
+            assert in_time(lambda: view.figures(["t"]))["t"].records == 1
+            assert in_time(lambda: view.partitions("t"))[0].log_end == 1
 
 
-def test_a_topic_that_is_created_again_is_the_new_one(desk: ConsoleView) -> None:
+def test_a_topic_that_is_created_again_is_the_new_one(view: ConsoleView) -> None:
     """Not the one that is kept open."""
-    cluster = desk.cluster
-    assert desk.with_log("t", lambda log: log.log_end(0)) == 1
+    cluster = view.cluster
+    assert view.with_log("t", lambda log: log.log_end(0)) == 1
     cluster.delete_topic("t")
     cluster.create_topic("t", 2, {})
-    assert desk.with_log("t", lambda log: [log.log_end(p) for p in log.info.partitions]) == [0, 0]
-    assert [index.log_end for index in desk.partitions("t").values()] == [0, 0]
+    assert view.with_log("t", lambda log: [log.log_end(p) for p in log.info.partitions]) == [0, 0]
+    assert [index.log_end for index in view.partitions("t").values()] == [0, 0]
 
 
-def test_pages_that_send_at_once_share_one_producer(desk: ConsoleView) -> None:
+def test_pages_that_send_at_once_share_one_producer(view: ConsoleView) -> None:
     """Another one would not be closed."""
     barrier = threading.Barrier(8)
     found: list[KafkaProducer] = []
 
     def ask() -> None:
         barrier.wait()
-        found.append(desk.producer)
+        found.append(view.producer)
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:

@@ -40,9 +40,9 @@ class Browser:
     """A browser that has opened the address that the console prints."""
 
     def __init__(self, cluster: Cluster, *, read_only: bool = False) -> None:
-        self.desk = ConsoleView(cluster, SYSTEM_CLOCK, metrics=lambda: b"kafkalike_up 1.0\n")
-        self.guard = AccessControl(token=TOKEN, port=80, read_only=read_only)
-        self.client = TestClient(console(self.desk, self.guard), base_url="http://localhost")
+        self.view = ConsoleView(cluster, SYSTEM_CLOCK, metrics=lambda: b"kafkalike_up 1.0\n")
+        self.access = AccessControl(token=TOKEN, port=80, read_only=read_only)
+        self.client = TestClient(console(self.view, self.access), base_url="http://localhost")
         assert self.client.get("/", params={"token": TOKEN}).status_code == 200
 
     def get(self, path: str, status: int = 200, **query: object) -> str:
@@ -54,7 +54,7 @@ class Browser:
     def post(self, path: str, status: int = 200, /, **fields: object) -> str:
         """The page behind a form, with the secret of changes that each page holds."""
         given = {name.replace("__", "-"): str(value) for name, value in fields.items()}
-        answer = self.client.post(path, data={"change_key": self.guard.change_key(), **given})
+        answer = self.client.post(path, data={"change_key": self.access.change_key(), **given})
         assert answer.status_code == status, answer.text
         return answer.text
 
@@ -85,7 +85,7 @@ def browsing(cluster: Cluster) -> Iterator[Browser]:
     consumer.close()
     made = Browser(cluster)
     yield made
-    made.desk.close()
+    made.view.close()
 
 
 GROUP = f"g/{CANARY}"
@@ -195,7 +195,7 @@ def test_the_next_page_of_many_partitions_fits_into_an_address() -> None:
     assert sorted(map(int, re.findall(r"number(\d+)\.", older))) == list(range(20))
     many = places_text({p: 1_000_000 + p * p * 7919 % 9_000_000 for p in range(10_000)})
     assert len(many) < 60_000
-    browser.desk.close()
+    browser.view.close()
 
 
 def test_a_record_is_sent_and_downloaded_as_it_is(browser: Browser) -> None:
@@ -249,12 +249,12 @@ def test_what_is_sent_again_is_the_same_record(value: bytes | None) -> None:
     first, _, again = browse(cluster.log("t"), Question(newest_first=False)).records
     assert (again.key, again.value, list(again.headers)) == (first.key, first.value, list(first.headers))
     assert "cannot be written in the form" in browser.get("/topics/t/produce", 400, partition=0, offset=1)
-    browser.desk.close()
+    browser.view.close()
 
 
 def test_records_with_a_schema_are_shown_by_their_fields(browser: Browser) -> None:
     """And bytes that only look so as bytes."""
-    cluster = browser.desk.cluster
+    cluster = browser.view.cluster
     cluster.create_topic("typed", 1, {})
     registry = Registry(cluster)
     schema = '{"type":"record","name":"R","fields":[{"name":"city","type":"string"}]}'
@@ -284,14 +284,14 @@ def test_schemas_are_checked_before_they_are_registered(browser: Browser) -> Non
     assert "registered with id 1" in browser.post("/schema", **fields, schema=first, action="register")
     assert "cannot be the next version" in browser.post("/schema", **fields, schema=second, action="check")
     assert "Not done" in browser.post("/schema", 400, **fields, schema=second, action="register")
-    assert browser.desk.registry.get_versions("s/1") == [1]
+    assert browser.view.registry.get_versions("s/1") == [1]
 
 
 def test_topics_are_made_changed_and_deleted(browser: Browser) -> None:
     """Each change is one of Kafka's administration, with its errors."""
     made = browser.post("/topics", name="new", partitions=2, configs="retention.ms=5\r\ncleanup.policy=delete\r\n")
     assert "Topic new was created." in made
-    info = browser.desk.cluster.topic("new")
+    info = browser.view.cluster.topic("new")
     assert (info.num_partitions, dict(info.configs)["retention.ms"]) == (2, "5")
     assert "Not done" in browser.post("/topics", 400, name="new", partitions=1)
     assert "Not done" in browser.post("/topics", 400, name="../x", partitions=1)
@@ -301,16 +301,16 @@ def test_topics_are_made_changed_and_deleted(browser: Browser) -> None:
     browser.post("/topics/new/settings", setting="retention.ms", value=7, action="set")
     assert "Not done" in browser.post("/topics/new/settings", 400, setting="retention.ms", value="x", action="set")
     assert "Not done" in browser.post("/topics/new/settings", 400, setting="no.such", value="x", action="set")
-    info = browser.desk.cluster.topic("new")
+    info = browser.view.cluster.topic("new")
     assert (info.num_partitions, dict(info.configs)["retention.ms"]) == (3, "7")
     browser.post("/topics/new/settings", setting="retention.ms", action="reset")
-    assert "retention.ms" not in browser.desk.cluster.topic("new").configs
+    assert "retention.ms" not in browser.view.cluster.topic("new").configs
 
     assert "type its name" in browser.post("/topics/new/delete", 400, confirm="old")
     browser.post("/topics/new/delete", confirm="new")
-    assert "new" not in browser.desk.topics()
+    assert "new" not in browser.view.topics()
     browser.post("/topics/orders/delete-records", partition=0, offset=5)
-    assert browser.desk.partitions("orders")[0].log_start == 5
+    assert browser.view.partitions("orders")[0].log_start == 5
 
 
 def test_offsets_are_reset_as_the_preview_has_shown(browser: Browser) -> None:
@@ -318,10 +318,10 @@ def test_offsets_are_reset_as_the_preview_has_shown(browser: Browser) -> None:
     preview = browser.get("/group/reset", id=GROUP, topic="orders", to="offset", value=4)
     offsets = dict(re.findall(r'name="(offset-\d+)" value="(\d+)"', preview))
     assert offsets == {"offset-0": "4", "offset-1": "4"}
-    assert [lag.committed.position.offset for lag in browser.desk.lags_of(GROUP)] != [4, 4]
+    assert [lag.committed.position.offset for lag in browser.view.lags_of(GROUP)] != [4, 4]
 
     browser.post("/group/reset", id=GROUP, topic="orders", **{k.replace("-", "__"): v for k, v in offsets.items()})
-    assert [lag.committed.position.offset for lag in browser.desk.lags_of(GROUP)] == [4, 4]
+    assert [lag.committed.position.offset for lag in browser.view.lags_of(GROUP)] == [4, 4]
     shifted = browser.get("/group/reset", id=GROUP, topic="orders", to="shift", value=-3)
     assert set(re.findall(r'name="offset-\d+" value="(\d+)"', shifted)) == {"1"}
     assert "there are no offsets" in browser.post("/group/reset", 400, id=GROUP, topic="orders")
@@ -332,7 +332,7 @@ def test_offsets_are_reset_as_the_preview_has_shown(browser: Browser) -> None:
 
 def test_members_of_a_group_keep_their_offsets(browser: Browser) -> None:
     """As Kafka refuses it; the page says why."""
-    with KafkaConsumer("orders", bootstrap_servers=browser.desk.cluster, group_id="live") as consumer:
+    with KafkaConsumer("orders", bootstrap_servers=browser.view.cluster, group_id="live") as consumer:
         while not consumer.assignment():
             consumer.poll(100)
         shown = browser.get("/group", id="live")
@@ -343,9 +343,9 @@ def test_members_of_a_group_keep_their_offsets(browser: Browser) -> None:
 
 def test_the_token_opens_the_console_once_and_stands_in_no_address(cluster: Cluster) -> None:
     """It becomes a cookie that scripts cannot read and other sites do not send."""
-    desk = ConsoleView(cluster, SYSTEM_CLOCK)
+    view = ConsoleView(cluster, SYSTEM_CLOCK)
     client = TestClient(
-        console(desk, AccessControl(token=TOKEN, port=80)), base_url="http://localhost", follow_redirects=False
+        console(view, AccessControl(token=TOKEN, port=80)), base_url="http://localhost", follow_redirects=False
     )
     assert client.get("/topics").status_code == 401
     assert client.get("/static/console.css").status_code == 401
@@ -360,7 +360,7 @@ def test_the_token_opens_the_console_once_and_stands_in_no_address(cluster: Clus
     assert TOKEN not in held
     assert client.get("/topics").status_code == 200
     assert client.get("/topics", headers={"host": "evil.example"}).status_code == 403
-    desk.close()
+    view.close()
 
 
 def test_every_change_is_refused_without_its_secret_and_on_a_read_only_console(cluster: Cluster) -> None:
@@ -373,24 +373,24 @@ def test_every_change_is_refused_without_its_secret_and_on_a_read_only_console(c
         assert (
             open_one.client.post(here, content=b"{}", headers={"content-type": "application/json"}).status_code == 415
         )
-        assert closed.client.post(here, data={"change_key": closed.guard.change_key()}).status_code == 403
+        assert closed.client.post(here, data={"change_key": closed.access.change_key()}).status_code == 403
     for path in READ:
         here = path.replace("{name}", "orders").replace("{id}", "x")
         if "{" not in here:
             assert open_one.client.post(here, data={"change_key": "x"}).status_code == 403
-    assert set(closed.desk.topics()) == {"orders"}
+    assert set(closed.view.topics()) == {"orders"}
     assert 'method="post"' not in "".join(
         closed.get(path) for path in ("/topics", "/topics/orders", "/topics/orders/settings", "/checks", "/schemas")
     )
     for one in (open_one, closed):
-        one.desk.close()
+        one.view.close()
 
 
 def test_checks_run_beside_the_pages_and_tell_their_end(browser: Browser) -> None:
     """A verification, then what maintenance would do."""
     for what, says in (("verify", "sound"), ("maintain", "Nothing is due")):
         browser.post("/checks", what=what, topic="orders")
-        job = browser.desk.jobs.all()[0]
+        job = browser.view.jobs.all()[0]
         job.thread.join()
         assert says in browser.get(f"/checks/{job.id}")
         assert says in browser.get("/checks")
@@ -412,7 +412,7 @@ def test_a_form_has_an_end(browser: Browser, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_groups_have_pages(browser: Browser) -> None:
     """Only those of the page are looked at."""
-    with KafkaAdminClient(bootstrap_servers=browser.desk.cluster) as admin:
+    with KafkaAdminClient(bootstrap_servers=browser.view.cluster) as admin:
         for number in range(120):
             admin.alter_group_offsets(f"many-{number:03}", {TopicPartition("orders", 0): OffsetAndMetadata(1)})
 
@@ -452,7 +452,7 @@ def test_a_root_that_is_gone_is_said_on_every_page(tmp_path: Path) -> None:
 def test_a_form_that_does_not_come_is_not_waited_for(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that sends no form would be held for ever."""
     monkeypatch.setattr("kafkalike.ui.app.FORM_SECONDS", 0.05)
-    gate, told = console(browser.desk, browser.guard), []
+    gate, told = console(browser.view, browser.access), []
     headers = {
         "host": "localhost",
         "authorization": f"Bearer {TOKEN}",

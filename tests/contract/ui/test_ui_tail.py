@@ -77,8 +77,8 @@ def cluster() -> MemoryCluster:
 
 def test_no_more_pages_watch_than_may_and_each_gives_its_place_back(cluster: MemoryCluster) -> None:
     """Also when all of them ask in one moment, and leave without a word."""
-    desk = ConsoleView(cluster, SYSTEM_CLOCK)
-    gate = console(desk, AccessControl(token="", port=80))
+    view = ConsoleView(cluster, SYSTEM_CLOCK)
+    gate = console(view, AccessControl(token="", port=80))
 
     async def crowd() -> list[int]:
         watchers = [Watcher(gate, "t") for _ in range(MOST_TAILS * 2)]
@@ -98,23 +98,23 @@ def test_no_more_pages_watch_than_may_and_each_gives_its_place_back(cluster: Mem
     statuses = asyncio.run(crowd())
     assert sorted(statuses) == [200] * MOST_TAILS + [503] * MOST_TAILS
     assert gate.app.state.tails == 0
-    desk.close()
+    view.close()
 
 
 def test_rows_are_made_where_no_other_page_waits_for_them(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading the registry and the values takes its time."""
-    desk = ConsoleView(cluster, SYSTEM_CLOCK)
-    gate = console(desk, AccessControl(token="", port=80))
+    view = ConsoleView(cluster, SYSTEM_CLOCK)
+    gate = console(view, AccessControl(token="", port=80))
     threads: set[threading.Thread] = set()
-    decode = desk.decode
+    decode = view.decode
 
     def seen() -> Decode:
         threads.add(threading.current_thread())
         return decode()
 
-    monkeypatch.setattr(desk, "decode", seen)
+    monkeypatch.setattr(view, "decode", seen)
 
     async def watched() -> str:
         watcher = Watcher(gate, "t")
@@ -132,4 +132,4 @@ def test_rows_are_made_where_no_other_page_waits_for_them(
     assert [line for line in text.splitlines() if line.startswith("event: ")] == ["event: ready", "event: rows"]
     assert threads
     assert threading.main_thread() not in threads
-    desk.close()
+    view.close()

@@ -12,9 +12,9 @@ COOKIE = {"cookie": f"{GUARD.cookie}={GUARD.pass_of()}"}
 HERE = {"host": "localhost:8090"}
 
 
-def status(method: str, headers: dict[str, str], change_key: str = "", guard: AccessControl = GUARD) -> int:
+def status(method: str, headers: dict[str, str], change_key: str = "", access: AccessControl = GUARD) -> int:
     """What a request gets; 200 when a page may answer."""
-    refusal = guard.refusal(method, headers, change_key)
+    refusal = access.refusal(method, headers, change_key)
     return 200 if refusal is None else refusal.status
 
 
@@ -82,19 +82,19 @@ def test_a_change_needs_the_secret_of_a_page(method: str) -> None:
 
 def test_a_read_only_console_refuses_every_change() -> None:
     """With the right secret too."""
-    guard = AccessControl(token="", port=1, read_only=True)
+    access = AccessControl(token="", port=1, read_only=True)
 
-    assert status("POST", HERE, guard.change_key(), guard) == 403
-    assert status("GET", HERE, guard=guard) == 200
+    assert status("POST", HERE, access.change_key(), access) == 403
+    assert status("GET", HERE, access=access) == 200
 
 
 def test_without_a_token_everybody_on_this_machine_may_ask() -> None:
     """But pages of other sites still may not change anything."""
-    guard = AccessControl(token="", port=1)
+    access = AccessControl(token="", port=1)
 
-    assert status("GET", HERE, guard=guard) == 200
-    assert status("GET", {"host": "evil.example"}, guard=guard) == 403
-    assert status("POST", HERE, guard=guard) == 403
+    assert status("GET", HERE, access=access) == 200
+    assert status("GET", {"host": "evil.example"}, access=access) == 403
+    assert status("POST", HERE, access=access) == 403
 
 
 def test_secrets_are_of_one_console() -> None:
