@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from kafkalike.errors import KafkaConnectionError, UnsafeStorageError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 
-FARTHEST_SECONDS: Final = 300.0
+FARTHEST_FOLDER_SECONDS: Final = 300.0
 """How far the machine's clock may be from that of the files' times."""
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL})
@@ -75,8 +75,8 @@ def _seen_in(folder: Path, link: Callable[[Path, Path], None], clock: Clock) -> 
     if name.read_bytes() != b"first" or name not in folder.iterdir():
         return "a file was not there right after it was made, or held something else"
     apart = abs(name.stat().st_mtime - clock.now_ms() / 1000)
-    if apart > FARTHEST_SECONDS:
-        return f"its clock is {apart:.0f} s from this machine's, and {FARTHEST_SECONDS:.0f} s are the most"
+    if apart > FARTHEST_FOLDER_SECONDS:
+        return f"its clock is {apart:.0f} s from this machine's, and {FARTHEST_FOLDER_SECONDS:.0f} s are the most"
     return _seen_of_locks(folder)
 
 

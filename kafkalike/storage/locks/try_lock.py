@@ -38,11 +38,11 @@ def try_lock(calls: TimedCalls, name: str, open_folder: Callable[[], int]) -> Ha
                 return _locked(folder, file)
             finally:
                 # Not only closed: a child that was forked meanwhile has it open, too.
-                _free(queue)
+                _unlock(queue)
         finally:
             os.close(folder)
 
-    return Handle(calls, taken, _free)
+    return Handle(calls, taken, _unlock)
 
 
 def _locked(folder: int, name: str) -> int | None:
@@ -60,7 +60,7 @@ def _locked(folder: int, name: str) -> int | None:
     return None
 
 
-def _free(descriptor: int) -> None:
+def _unlock(descriptor: int) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
