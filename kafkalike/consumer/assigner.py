@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from kafkalike.consumer.consumer_context import ConsumerContext
-from kafkalike.consumer.offset_commits import OffsetCommits
-from kafkalike.consumer.start_positions import StartPositions
+from kafkalike.consumer.offset_commits import OffsetCommits, StartPositions
 from kafkalike.consumer.subscription import Mode
 from kafkalike.errors import FencedInstanceIdError, IllegalStateError, KafkaError, TopicDeletedError
 from kafkalike.log.call_view import CallView

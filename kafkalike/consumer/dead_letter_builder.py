@@ -9,8 +9,7 @@ from gzip import BadGzipFile
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.consumer.consumer_context import ConsumerContext, ConsumerMetrics
-from kafkalike.consumer.fetch_buffers import Build
-from kafkalike.consumer.record_builders import Deserializers, deserialized, to_records
+from kafkalike.consumer.record_builders import Build, Deserializers, deserialized, to_records
 from kafkalike.errors import KafkaError, RecordDeserializationError, UnknownTopicOrPartitionError
 from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings

@@ -8,7 +8,6 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalike.consumer.fetch_buffers import Build
 from kafkalike.errors import RecordDeserializationError
 from kafkalike.model.structs import NO_HEADERS, ConsumerRecord, TopicPartition
 from kafkalike.schemas.serialization import DeserializeFunction
@@ -18,6 +17,10 @@ if TYPE_CHECKING:
 
 NO_EPOCH: Final = -1
 """Leader epoch of every record: "unknown" in kafka-python. Topic tables have no leaders to number."""
+
+Build = Callable[[TopicPartition, "Chunk"], tuple[Any, RecordDeserializationError | None]]
+"""Makes of a chunk what a caller gets; also the error of the first record that could not be made, which then is the
+one after those that were."""
 
 Headers = list[tuple[str, bytes | None]]
 

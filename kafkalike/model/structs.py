@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum, StrEnum
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 
 class TopicPartition(NamedTuple):
@@ -301,3 +301,15 @@ class ConfigResource:
             and (self.resource_type, self.name) == (other.resource_type, other.name)
             and self.configs == other.configs
         )
+
+
+class SettableFuture(Protocol):
+    """The future that `chain` of another future completes, with kafka-python's methods."""
+
+    def success(self, value: Any) -> object:  # noqa: ANN401
+        """Complete the future with a value."""
+        ...
+
+    def failure(self, e: Exception) -> object:
+        """Complete the future with an error."""
+        ...

@@ -15,10 +15,8 @@ from kafkalike.model.clock import Clock
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.batch_result import BatchResult
-from kafkalike.producer.future import FutureBatchMetadata
-from kafkalike.producer.partition_router import PartitionRouter
-from kafkalike.producer.producer_batch import TopicQueue
+from kafkalike.producer.future import BatchResult, FutureBatchMetadata
+from kafkalike.producer.producer_batch import PartitionRouter, TopicQueue
 from kafkalike.producer.record_accumulator import RecordAccumulator
 from kafkalike.producer.sender import Sender
 

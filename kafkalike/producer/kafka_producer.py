@@ -1,9 +1,13 @@
-"""KafkaProducer: kafka-python's producer over a cluster of Delta tables."""
+"""KafkaProducer: kafka-python's producer over a cluster of Delta tables, and one transaction per `with` block."""
 
 from __future__ import annotations
 
+import math
+import operator
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, Unpack
@@ -12,35 +16,31 @@ from kafkalike.connect import connect
 from kafkalike.errors import (
     IllegalArgumentError,
     IllegalStateError,
+    InvalidTimestampError,
+    KafkaConfigurationError,
+    KafkaError,
     MessageSizeTooLargeError,
 )
-from kafkalike.log.topic.record_rules import RECORD_OVERHEAD
+from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_OVERHEAD
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.client_config import refuse_to_pickle
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.config.setting_types import ProducerSettings, documented
 from kafkalike.model.names import check_topic_name
+from kafkalike.model.partitioner import DefaultPartitioner, Partitioner, as_partitioner
+from kafkalike.model.record_batch import Headers
 from kafkalike.producer.arrow_methods import ArrowMethods
-from kafkalike.producer.batch_result import BatchResult
-from kafkalike.producer.future import FutureRecordMetadata
-from kafkalike.producer.partition_router import PartitionRouter
-from kafkalike.producer.producer_batch import UNROUTED, Row, TopicQueue
+from kafkalike.producer.future import BatchResult, FutureRecordMetadata
+from kafkalike.producer.producer_batch import UNROUTED, PartitionRouter, Row, TopicQueue
 from kafkalike.producer.record_accumulator import FORKED, RecordAccumulator
-from kafkalike.producer.send_checks import (
-    check_headers,
-    check_partition,
-    check_partitioner,
-    check_serializer,
-    check_timeout,
-    check_timestamp,
-    headers_size,
-)
 from kafkalike.producer.sender import Sender
 from kafkalike.producer.transaction_methods import TransactionMethods
-from kafkalike.producer.transaction_state import TransactionGate
+from kafkalike.producer.transaction_state import NOT_TRANSACTIONAL, Ranges, TransactionGate, TxnPhase
+from kafkalike.schemas.serialization import SerializeFunction, as_serializer
 
 if TYPE_CHECKING:
     from kafkalike.producer.transaction_manager import TransactionManager
+
 
 NO_SIZE: Final = -1
 """Size of a key, value or headers that are not there, in `RecordMetadata`."""
@@ -306,3 +306,166 @@ def _close_elsewhere(buffer: RecordAccumulator) -> None:
     """
     if buffer.refusal is None:
         threading.Thread(target=buffer.close, name="kafkalike-producer-closer", daemon=True).start()
+
+
+def check_headers(headers: object) -> list[tuple[str, bytes | None]]:
+    """A copy of a record's headers.
+
+    Raises:
+        TypeError: anything but a list of `(str, bytes or None)`.
+    """
+    if not isinstance(headers, list):
+        raise TypeError(f"headers must be a list of (str, bytes), not {type(headers).__name__}")
+    for item in headers:
+        if not (isinstance(item, tuple) and len(item) == 2):  # noqa: PLR2004 - a pair
+            raise TypeError(f"headers must be (str, bytes) tuples, not {item!r}")
+        if not isinstance(item[0], str) or not isinstance(item[1], bytes | None):
+            kinds = f"({type(item[0]).__name__}, {type(item[1]).__name__})"
+            raise TypeError(f"headers must be (str, bytes) tuples; header {item[0]!r} is {kinds}")
+    return list(headers)
+
+
+def headers_size(headers: list[tuple[str, bytes | None]]) -> int:
+    """Bytes of a record's headers.
+
+    Raises:
+        ValueError: a header's name has no form in UTF-8.
+    """
+    return sum(len(name.encode()) + len(content or b"") for name, content in headers)
+
+
+def check_timestamp(timestamp_ms: Any) -> int:  # noqa: ANN401 - what is not an int is refused
+    """A record's time in ms; NumPy's integers are taken.
+
+    Raises:
+        TypeError: not an integer; bool and float are none.
+        InvalidTimestampError: negative, or after the year 9999.
+    """
+    if isinstance(timestamp_ms, bool) or not hasattr(timestamp_ms, "__index__"):
+        raise TypeError(f"timestamp_ms must be an int of ms since the epoch, not {timestamp_ms!r}")
+    number = operator.index(timestamp_ms)
+    if not 0 <= number <= MAX_TIMESTAMP_MS:
+        raise InvalidTimestampError(f"timestamp_ms must be in [0, {MAX_TIMESTAMP_MS}], not {number}")
+    return number
+
+
+def check_partition(partition: Any) -> int:  # noqa: ANN401 - what is not an int is refused
+    """A partition number; NumPy's integers are taken.
+
+    Raises:
+        TypeError: not an integer; bool is none.
+        IllegalArgumentError: negative (a ValueError).
+    """
+    if isinstance(partition, bool) or not hasattr(partition, "__index__"):
+        raise TypeError(f"partition must be an int, not {partition!r}")
+    number = operator.index(partition)
+    if number < 0:
+        raise IllegalArgumentError(f"partition must not be negative, but is {number}")
+    return number
+
+
+def check_timeout(timeout: Any) -> float | None:  # noqa: ANN401 - what is not a number is refused
+    """Seconds to wait; None and infinity are without end.
+
+    Raises:
+        IllegalArgumentError: negative, NaN or no number (a ValueError).
+    """
+    if timeout is None or timeout == math.inf:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise IllegalArgumentError(f"timeout must be seconds, 0 or more, not {timeout!r}")
+    return timeout
+
+
+_any_bytes: Final = as_serializer(None)
+
+
+def check_serializer(obj: object, setting: str) -> SerializeFunction:
+    """A serialiser as one form of function; without one only bytes are taken.
+
+    Raises:
+        KafkaConfigurationError: it is none.
+    """
+    if obj is None:
+        return _bytes
+    try:
+        return as_serializer(obj, "key" if setting.startswith("key") else "value")
+    except IllegalArgumentError as cause:
+        raise KafkaConfigurationError(f"invalid value for setting {setting!r}: {cause}") from cause
+
+
+def _bytes(topic: str, headers: Headers, data: object) -> bytes | None:
+    """`as_serializer(None)`, faster for bytes."""
+    if data is None or type(data) is bytes:
+        return data
+    return _any_bytes(topic, headers, data)
+
+
+def check_partitioner(obj: object) -> Partitioner:
+    """A partitioner; the default one when nothing was given.
+
+    Raises:
+        KafkaConfigurationError: it is none.
+    """
+    if obj is None:
+        return DefaultPartitioner()
+    if isinstance(obj, str | bytes):  # they have a method `partition` too
+        raise KafkaConfigurationError(f"invalid value for setting 'partitioner': an object is needed, not {obj!r}")
+    try:
+        return as_partitioner(obj)
+    except IllegalArgumentError as cause:
+        raise KafkaConfigurationError(f"invalid value for setting 'partitioner': {cause}") from cause
+
+
+class Transaction:
+    """A transaction of a `with` block; see `transaction`."""
+
+    def __init__(self, producer: KafkaProducer) -> None:
+        self.producer = producer
+        """Send with it, and give it offsets."""
+        self.ranges: Ranges = {}
+        """After the block: offsets of the records, by partition."""
+
+
+@contextmanager
+def transaction(producer: KafkaProducer) -> Iterator[Transaction]:
+    """One transaction: committed at the end of the block, aborted when an exception leaves it.
+
+        with kafkalike.transaction(producer) as t:
+            producer.send("orders", b"...")
+            producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        print(t.ranges)
+
+    Calls `init_transactions` first; that does nothing when it was called before. A commit without an answer is made
+    again until its outcome is known, for `delivery_timeout_ms` at most. An abort that fails is logged, and the
+    exception of the block goes on its way: what could not be aborted has no effect, and is cleared by the next
+    `init_transactions` of the id, or by its timeout. After the block the producer is ready for the next transaction,
+    unless it was fenced.
+
+    Args:
+        producer: has a `transactional_id`, and no open transaction.
+
+    Raises:
+        IllegalStateError: it has no `transactional_id`, or a transaction is open.
+        UnknownOutcomeError, KafkaTimeoutError, KafkaStorageError: the outcome could not be found out in time; call
+            `commit_transaction` again.
+        CommitFailedError, TransactionAbortableError, ...: as `commit_transaction`; nothing was committed, and the
+            transaction is aborted.
+        ProducerFencedError, InvalidProducerEpochError: see `commit_transaction`; close the producer.
+    """
+    manager = producer._transactions  # noqa: SLF001 - a part of the producer
+    if manager is None:
+        raise IllegalStateError(NOT_TRANSACTIONAL)
+    opened = Transaction(producer)
+    try:
+        manager.init()
+        manager.begin(opened)
+        yield opened
+        if manager.owner is opened:  # else the block has committed or aborted it
+            opened.ranges = manager.commit_surely()
+    except BaseException as error:
+        # A commit without an answer may be asked for again; one that was cut off by Ctrl-C is settled here.
+        unanswered = isinstance(error, KafkaError) and manager.phase is TxnPhase.COMMITTING
+        if manager.owner is opened and not unanswered:
+            manager.end()
+        raise

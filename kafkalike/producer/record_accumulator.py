@@ -15,7 +15,7 @@ from weakref import WeakSet
 from kafkalike.errors import IllegalStateError, KafkaTimeoutError
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.batch_result import BatchResult
+from kafkalike.producer.future import BatchResult
 from kafkalike.producer.producer_batch import WIDTH, JoinedBatch, ProducerBatch, Row, TopicQueue, can_join
 
 if TYPE_CHECKING:

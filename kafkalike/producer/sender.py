@@ -31,8 +31,7 @@ from kafkalike.model.concurrency import Latch
 from kafkalike.model.config.producer_config import ProducerConfig
 from kafkalike.model.record_batch import Appended, RecordBatch
 from kafkalike.producer import exit_hook
-from kafkalike.producer.partition_router import PartitionRouter
-from kafkalike.producer.producer_batch import JoinedBatch, ProducerBatch, TopicQueue, parts_of
+from kafkalike.producer.producer_batch import JoinedBatch, PartitionRouter, ProducerBatch, TopicQueue, parts_of
 from kafkalike.producer.record_accumulator import RecordAccumulator
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from kafkalike.errors import KafkaStorageError
 from kafkalike.model.groups.sessions import Leases
-from kafkalike.storage.folder_probe import probe_folder
-from kafkalike.storage.footers.ends import LocalFile
 from kafkalike.storage.leases import LocalLeases
-from kafkalike.storage.locks.table_lock import TableLock
+from kafkalike.storage.parquet import LocalFile
 from kafkalike.storage.port import TABLE_LOG, Coordination, Entry, NotStoredError, Reach, Storage
+from kafkalike.storage.probe import probe_folder
 from kafkalike.storage.root_uri import allowed_network
+from kafkalike.storage.table_lock import TableLock
 from kafkalike.storage.timeouts import PART_BYTES, extend_timeout
 
 if TYPE_CHECKING:

@@ -18,11 +18,10 @@ import pyarrow as pa
 from kafkalike.errors import KafkaError, TopicAuthorizationFailedError
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions, resolve_options
 from kafkalike.model.groups.sessions import Leases
-from kafkalike.storage.hadoop import hadoop_settings
 from kafkalike.storage.impatient_client import ImpatientClient
 from kafkalike.storage.object_client import check_process
 from kafkalike.storage.object_files import RangeFile, UploadFile
-from kafkalike.storage.object_root import named_root, object_root
+from kafkalike.storage.object_root import hadoop_settings, named_root, object_root
 from kafkalike.storage.port import (
     NOW,
     TABLE_LOG,

@@ -22,9 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalike.storage.arrays import numbers
-from kafkalike.storage.footers.ends import TAIL, ended, footer_of
-from kafkalike.storage.footers.thrift import Field, Struct, items, read_struct, write_struct
-from kafkalike.storage.parquet import parquet_writer
+from kafkalike.storage.parquet import TAIL, ended, footer_of, parquet_writer
+from kafkalike.storage.parquet_footer import Field, Struct, items, read_struct, write_struct
 
 FIRST: Final = 1 << 62
 """The first placeholder."""

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.model.concurrency import OnError
-from kafkalike.storage.footers.bloom import may_hold, xxh64
 from kafkalike.storage.parquet import HAS_FILTERS, KEY, UNREADABLE, is_storage_error, open_parquet
+from kafkalike.storage.parquet_footer import may_hold, xxh64
 
 if TYPE_CHECKING:
     from kafkalike.model.segments import Segment

@@ -21,8 +21,8 @@ from kafkalike.maintenance.staging.scratch import Scratch
 from kafkalike.maintenance.staging.staging_lease import DriverProcess, HeldFolder, JobFolder, left_behind, remove_folder
 from kafkalike.maintenance.staging.staging_prefix import Prefix, StagingFolder, clear
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
-from kafkalike.storage.locks.table_lock import TableLock
 from kafkalike.storage.port import Storage
+from kafkalike.storage.table_lock import TableLock
 
 JobPlace = JobFolder | Prefix | Scratch
 """Where a job that runs in many processes stages its records."""

@@ -20,7 +20,7 @@ from typing import Final
 from kafkalike.delta.layout import LOCKS, STAGING
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.storage.local import LocalStorage
-from kafkalike.storage.locks.table_lock import TableLock
+from kafkalike.storage.table_lock import TableLock
 
 OWNER: Final = "owner.json"
 

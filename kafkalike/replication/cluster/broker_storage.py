@@ -23,9 +23,8 @@ from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.replication.cluster.root_sign import SIGN_SECONDS, Founding, check_sign, opened_root
 from kafkalike.storage.local import LOCKS, LocalStorage
-from kafkalike.storage.locks.table_lock import TableLock
-from kafkalike.storage.locks.try_lock import try_lock
 from kafkalike.storage.port import NOW, Coordination, Entry, Pace, Reach, Storage, TaskAccess
+from kafkalike.storage.table_lock import TableLock, try_lock
 from kafkalike.storage.timeouts import Handle, TimedCalls, TimedFile, calls_of
 
 if TYPE_CHECKING:

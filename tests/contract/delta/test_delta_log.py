@@ -30,9 +30,9 @@ from kafkalike.model.clock import SYSTEM_CLOCK, SystemClock
 from kafkalike.model.names import TopicName
 from kafkalike.model.record_batch import TxnId
 from kafkalike.producer import KafkaProducer
-from kafkalike.storage.locks.table_lock import TableLock
 from kafkalike.storage.memory import MemoryStorage
 from kafkalike.storage.parquet import open_parquet
+from kafkalike.storage.table_lock import TableLock
 from tests.tools.clusters import on_disk
 from tests.tools.partitions import partition_values
 from tests.tools.records import batch

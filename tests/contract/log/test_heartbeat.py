@@ -20,7 +20,7 @@ from kafkalike.model.group_state import GroupsState, Roster, roster_row
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.structs import GroupState, OffsetAndMetadata, TopicPartition
 from kafkalike.storage.leases import LocalLeases, MemoryLeases
-from kafkalike.storage.locks.table_lock import TableLock
+from kafkalike.storage.table_lock import TableLock
 from tests.tools.interrupts import Interrupt, Spot, visits
 
 T0 = TopicPartition("t", 0)

@@ -24,8 +24,8 @@ from kafkalike.model.record_batch import Appended
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
 from kafkalike.spark.writes.staged_files import TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of
-from kafkalike.storage.footers.thrift import read_struct, write_struct
 from kafkalike.storage.parquet import parquet_writer
+from kafkalike.storage.parquet_footer import read_struct, write_struct
 from tests.tools.clusters import on_disk
 from tests.tools.findings import errors_of
 from tests.tools.records import all_records, open_log

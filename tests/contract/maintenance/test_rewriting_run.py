@@ -22,8 +22,8 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Roster, roster_row
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.storage.local import LocalStorage
-from kafkalike.storage.locks.table_lock import TableLock
 from kafkalike.storage.parquet import open_parquet
+from kafkalike.storage.table_lock import TableLock
 from tests.tools.findings import errors_of, kinds_of
 from tests.tools.records import all_records, batch, open_log
 from tests.tools.upkeep import (

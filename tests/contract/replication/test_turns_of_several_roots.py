@@ -21,9 +21,8 @@ from kafkalike.errors import KafkaError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.replication.cluster.broker_storage import BrokerStorage
 from kafkalike.storage.local import LocalStorage
-from kafkalike.storage.locks.table_lock import TableLock
-from kafkalike.storage.locks.try_lock import try_lock
 from kafkalike.storage.port import NotStoredError, Pace
+from kafkalike.storage.table_lock import TableLock, try_lock
 from kafkalike.storage.timeouts import Handle, TimedCalls, calls_of
 from tests.tools.clusters import on_three_disks
 from tests.tools.effort import examples
@@ -342,7 +341,7 @@ def _open_files() -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "within", ["storage/timeouts.py", "locks/try_lock.py", "cluster/broker_storage.py", "tables/protocol_runner.py"]
+    "within", ["storage/timeouts.py", "storage/table_lock.py", "cluster/broker_storage.py", "tables/protocol_runner.py"]
 )
 def test_an_append_that_is_interrupted_lets_its_turn_go(tmp_path: Path, within: str) -> None:
     """Without the garbage collector, which would do it some time."""

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kafkalike.consumer.call_checks import ThreadGuard
 from kafkalike.consumer.offset_commits import CommitFuture
 from kafkalike.consumer.record_builders import deserialized, to_records
 from kafkalike.consumer.subscription import Subscription
-from kafkalike.consumer.thread_guard import ThreadGuard
 from kafkalike.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError, RecordDeserializationError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA, Chunk
 from kafkalike.model.names import TopicId, TopicName

@@ -12,9 +12,8 @@ from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.partitioner import DefaultPartitioner, partition_for_key
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.topic import TopicInfo
-from kafkalike.producer.batch_result import BatchResult
-from kafkalike.producer.partition_router import PartitionRouter
-from kafkalike.producer.producer_batch import UNROUTED
+from kafkalike.producer.future import BatchResult
+from kafkalike.producer.producer_batch import UNROUTED, PartitionRouter
 
 INFO = TopicInfo(name=TopicName("orders"), topic_id=TopicId("1"), location="orders", num_partitions=3)
 STRICT = TopicConfig.from_properties(

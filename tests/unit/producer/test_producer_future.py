@@ -6,8 +6,7 @@ import pytest
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
 from kafkalike.model.structs import RecordMetadata, TopicPartition
-from kafkalike.producer.batch_result import BatchResult
-from kafkalike.producer.future import FutureRecordMetadata
+from kafkalike.producer.future import BatchResult, FutureRecordMetadata
 
 SIZES = (3, 5, -1)
 

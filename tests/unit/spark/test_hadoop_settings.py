@@ -4,8 +4,7 @@ import pytest
 
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.config.storage_options import StorageOptions, resolve_options
-from kafkalike.storage.hadoop import hadoop_settings
-from kafkalike.storage.object_root import object_root
+from kafkalike.storage.object_root import hadoop_settings, object_root
 
 KEYS = {"access_key_id": "canary-id", "secret_access_key": "canary-key"}
 SIMPLE = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
-from kafkalike.storage.footers.bloom import may_hold, xxh64
 from kafkalike.storage.parquet import FILTER_ROWS, HAS_FILTERS, write_parquet
+from kafkalike.storage.parquet_footer import may_hold, xxh64
 
 WRITES_FILTERS = pytest.mark.skipif(not HAS_FILTERS, reason="this pyarrow writes no Bloom filters; 26 does")
 

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalike.admin.testing import ManualClock
 from kafkalike.errors import KafkaConnectionError, UnsafeStorageError
-from kafkalike.storage.folder_probe import probe_folder
+from kafkalike.storage.probe import probe_folder
 from kafkalike.storage.root_uri import allowed_network
 
 MOUNTS = "36 35 98:0 / / rw - ext4 /dev/sda1 rw\n37 36 0:32 / /srv rw - nfs4 host:/share rw\n"

@@ -17,7 +17,7 @@ import pytest
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.storage.locks.table_lock import TableLock
+from kafkalike.storage.table_lock import TableLock
 
 
 @pytest.fixture

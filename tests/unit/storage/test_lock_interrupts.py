@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.storage.locks import table_lock as flock
-from kafkalike.storage.locks.table_lock import Flock, TableLock
+from kafkalike.storage import table_lock as flock
+from kafkalike.storage.table_lock import Flock, TableLock
 from tests.tools.instructions import interrupted_at
 
 LAST = 2_000

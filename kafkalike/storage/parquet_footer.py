@@ -1,14 +1,18 @@
-"""Thrift: the compact protocol, in which a Parquet footer is written, as plain values, and back.
+"""Parquet footer: the metadata that pyarrow cannot edit or read: Thrift structs, encoding counts and Bloom filters.
 
-Source: the Thrift compact protocol specification. A footer that is read and written keeps every field, also those that
-are newer than this module.
+A footer is a struct in Thrift's compact protocol. One that is read and written keeps every field, also fields that are
+newer than this module. Sources: the specifications of Thrift's compact protocol and of XXH64, and parquet.thrift and
+BloomFilter.md of Apache Parquet's format.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
+
+from kafkalike.model.row_value import UNREADABLE
 
 TRUE: Final = 1
 FALSE: Final = 2
@@ -208,3 +212,139 @@ def _write_varint(out: bytearray, value: int) -> None:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
+
+
+_ROW_GROUPS: Final = 4
+_COLUMNS: Final = 1
+_ABOUT: Final = 3
+_PATH, _COUNTS, _FILTER = 3, 13, 14
+
+
+def without_counts(footer: bytes, column: str) -> bytes:
+    """The footer, less the count of a column in each row group where it has a Bloom filter.
+
+    Args:
+        footer: as it stands in a file, without what follows it.
+        column: its name; one of the highest level.
+
+    Returns:
+        The other one; the same bytes where they are no footer that is known here.
+    """
+    try:
+        return _without_counts(footer, column)
+    except UNREADABLE:
+        return footer
+
+
+def _without_counts(footer: bytes, column: str) -> bytes:
+    fields = read_struct(footer)
+    if write_struct(fields) != footer:
+        # What follows the struct, or stands in it in another form, would be lost.
+        return footer
+    for group in _structs(fields, _ROW_GROUPS):
+        for chunk in _structs(group, _COLUMNS):
+            about = cast("Struct", chunk[_ABOUT].value)
+            if items(about, _PATH) == [column.encode()] and _FILTER in about:
+                about.pop(_COUNTS, None)
+    return write_struct(fields)
+
+
+def _structs(fields: Struct, number: int) -> list[Struct]:
+    return cast("list[Struct]", items(fields, number))
+
+
+_BLOCK: Final = 32
+"""Bytes of a block: eight words."""
+
+_SALT: Final = (
+    0x47B6137B,
+    0x44974D91,
+    0x8824AD5B,
+    0xA2B7289D,
+    0x705495C7,
+    0x2DF1424B,
+    0x9EFC4947,
+    0x5C6BFB31,
+)
+
+_MASK: Final = 0xFFFFFFFFFFFFFFFF
+_P1: Final = 0x9E3779B185EBCA87
+_P2: Final = 0xC2B2AE3D27D4EB4F
+_P3: Final = 0x165667B19E3779F9
+_P4: Final = 0x85EBCA77C2B2AE63
+_P5: Final = 0x27D4EB2F165667C5
+
+_HEADER: Final = 64
+"""Bytes that hold the header of any filter of Parquet's only kind."""
+
+_NUM_BYTES, _ALGORITHM, _HASH, _COMPRESSION = 1, 2, 3, 4
+
+
+def xxh64(data: bytes) -> int:
+    """XXH64 with seed 0, unsigned."""
+    length = len(data)
+    at = 0
+    if length >= _BLOCK:
+        lanes = [(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK]
+        while at + _BLOCK <= length:
+            words = struct.unpack_from("<4Q", data, at)
+            lanes = [
+                _rotated((lane + word * _P2) & _MASK, 31) * _P1 & _MASK for lane, word in zip(lanes, words, strict=True)
+            ]
+            at += _BLOCK
+        found = sum(_rotated(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)) & _MASK
+        for lane in lanes:
+            found = ((found ^ _round(lane)) * _P1 + _P4) & _MASK
+    else:
+        found = _P5
+    found = (found + length) & _MASK
+    while at + 8 <= length:
+        found = (_rotated(found ^ _round(struct.unpack_from("<Q", data, at)[0]), 27) * _P1 + _P4) & _MASK
+        at += 8
+    if at + 4 <= length:
+        found = (_rotated(found ^ (struct.unpack_from("<I", data, at)[0] * _P1 & _MASK), 23) * _P2 + _P3) & _MASK
+        at += 4
+    for byte in data[at:]:
+        found = _rotated(found ^ (byte * _P5 & _MASK), 11) * _P1 & _MASK
+    found = (found ^ found >> 33) * _P2 & _MASK
+    found = (found ^ found >> 29) * _P3 & _MASK
+    return found ^ found >> 32
+
+
+def _rotated(number: int, by: int) -> int:
+    return (number << by | number >> (64 - by)) & _MASK
+
+
+def _round(word: int) -> int:
+    return _rotated(word * _P2 & _MASK, 31) * _P1 & _MASK
+
+
+def may_hold(read: Callable[[int, int], bytes], length: int, hashed: int) -> bool:
+    """Whether a chunk may have a value. False is certain.
+
+    Args:
+        read: gives bytes of the filter, from one place to before another.
+        length: bytes of the filter with its header.
+        hashed: `xxh64` of the value.
+
+    Returns:
+        True also where the filter is of a kind that this does not know.
+    """
+    try:
+        header = read_struct(bytes(read(0, min(_HEADER, length))))
+        size = header[_NUM_BYTES].value
+        known = all(_is_first(header, field) for field in (_ALGORITHM, _HASH, _COMPRESSION))
+    except (KeyError, IndexError, ValueError, struct.error):
+        return True
+    if not known or not isinstance(size, int) or size <= 0 or size % _BLOCK or not 0 < length - size <= _HEADER:
+        return True
+    at = length - size + (hashed >> 32) * (size // _BLOCK) // (1 << 32) * _BLOCK
+    words = struct.unpack("<8I", bytes(read(at, at + _BLOCK)))
+    low = hashed & 0xFFFFFFFF
+    return all(word >> ((low * salt & 0xFFFFFFFF) >> 27) & 1 for word, salt in zip(words, _SALT, strict=True))
+
+
+def _is_first(header: Struct, field: int) -> bool:
+    """Whether a union has its first case: blocks of words, XXH64, no compression; Parquet has no others."""
+    value = header[field].value
+    return isinstance(value, dict) and list(value) == [1]

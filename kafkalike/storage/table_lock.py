@@ -1,15 +1,17 @@
-"""Lock: whose turn it is to write to a table of a local root, across threads and processes.
+"""Table lock: the order in which threads and processes write to a table of a local root.
 
-Offsets do not rest on it: the compare-and-set is `Storage.put_if_absent` of a version's file, and a writer that goes on
-without the lock does no harm. With it writers do not plan in vain, and none of them starves. The kernel drops the lock
-when its holder dies, `kill -9` included.
+Offsets do not depend on it: the compare-and-set is `Storage.put_if_absent` of a version's file, and a writer that
+continues without the lock does no harm. The lock saves writers from planning in vain, and none of them starves. The
+kernel drops the lock when its holder dies, `kill -9` included.
 
-It has two files, that of the queue and that of the table. A writer waits for the queue first and lets it go only when
-it has the table, so one that has just finished queues behind those that wait, instead of taking the table again. Who
-has waited in the queue for longer tries more often, so that among many nobody waits for very long.
+The lock has two files, one for the queue and one for the table. A writer waits for the queue first and releases it only
+when it has the table, so a writer that has just finished queues behind the waiting ones instead of taking the table
+again. The longer a writer has queued, the more often it tries, so that no writer among many waits very long.
 
-A lock that nobody holds or queues for is taken with a few system calls (`Flock`): filelock resolves the path and guards
-forks at each attempt, which takes 0.15 ms per file, a quarter of the time of an append.
+A free lock without a queue is taken with a few system calls (`Flock`), because filelock resolves the path and guards
+forks at each attempt, which takes 0.15 ms per file: a quarter of the time of an append. On a root that may hang,
+`try_lock` does the same within one call of the root. `TableLock` locks the same two files, takes over whenever either
+fails, and reports errors.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from filelock import FileLock, Timeout
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicAuthorizationFailedError
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.concurrency import OnError, inherited
+from kafkalike.storage.timeouts import Handle, TimedCalls
 
 POLL_SECONDS: Final = 0.001
 """Time between two tries of who is the next one, or has waited for `LONG_SECONDS`; short against the few ms that an
@@ -413,3 +416,56 @@ def _free(file: FileIO) -> None:
         fcntl.flock(file, fcntl.LOCK_UN)
     with contextlib.suppress(OSError):
         file.close()
+
+
+FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+"""How its files are opened. They are not made here: where there is no `flock`, a file is a lock by being there."""
+
+
+def try_lock(calls: TimedCalls, name: str, open_folder: Callable[[], int]) -> Handle:
+    """Return a handle that takes a lock if that is possible at once.
+
+    Args:
+        calls: of the root.
+        name: of the table.
+        open_folder: opens the folder of locks; only within a call.
+    """
+    file = file_of_lock(name)
+
+    def taken() -> int | None:
+        folder = open_folder()
+        try:
+            queue = _locked(folder, file + TURN)
+            if queue is None:
+                return None
+            try:
+                return _locked(folder, file)
+            finally:
+                # Not only closed: a child that was forked meanwhile has it open, too.
+                _unlock(queue)
+        finally:
+            os.close(folder)
+
+    return Handle(calls, taken, _unlock)
+
+
+def _locked(folder: int, name: str) -> int | None:
+    """Open and lock a file of a folder; None where that is not possible at once."""
+    try:
+        descriptor = os.open(name, FLAGS, dir_fd=folder)
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        # A file whose name was removed before it was locked excludes nobody.
+    os.close(descriptor)
+    return None
+
+
+def _unlock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)

@@ -1,1 +1,0 @@
-"""Footers: what Parquet keeps beside its pages, where pyarrow does not read or write it."""
