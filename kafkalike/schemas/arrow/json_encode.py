@@ -23,7 +23,7 @@ Plain = Callable[[Any], Any]
 """A value of an array → what `json.dumps` takes."""
 
 
-def encoder(
+def json_encoder(
     schema: Schema, source: SchemaSource, kind: pa.DataType, depth: int
 ) -> Callable[[pa.Array], pa.BinaryArray]:
     """What writes values of a type. A null is left out, unless its property is required.
@@ -59,7 +59,7 @@ def _plain(column: Column, kind: pa.DataType, path: str) -> Plain:
         }
     if isinstance(column, LeafColumn):
         check_kind(kind, path)
-        known = _leaf(column, kind)
+        known = _leaf_encoder(column, kind)
         if known is not None:
             return at(path, known)
     raise UnmatchedError(f"{path or 'the value'} is {kind}, and the schema has {column.kind}")
@@ -88,7 +88,7 @@ def _object(column: Structs, kind: pa.DataType, path: str) -> Plain:
     return plain
 
 
-def _leaf(column: LeafColumn, kind: pa.DataType) -> Plain | None:
+def _leaf_encoder(column: LeafColumn, kind: pa.DataType) -> Plain | None:
     """What writes values of a type into a leaf of the schema; None where none of them can mean the same."""
     if pa.types.is_null(kind):
         return _same

@@ -43,7 +43,7 @@ _NAMES: Final = {
 }
 
 
-def encoder(
+def protobuf_encoder(
     schema: Schema, source: SchemaSource, kind: pa.DataType, message: str | None
 ) -> Callable[[pa.Array], pa.BinaryArray]:
     """What writes values of a type; a null field is one that is not set.
@@ -70,7 +70,7 @@ def encoder(
 
 def _fill(message: Descriptor, kind: pa.DataType, path: str) -> Fill:
     """What fills a message."""
-    known = _well_known(message, kind, path)
+    known = _fill_well_known(message, kind, path)
     if known is not None:
         return known
     if not pa.types.is_struct(kind):
@@ -211,16 +211,16 @@ def _enum(enum: Any, value: str | int) -> int:  # noqa: ANN401 - its descriptor
     return number
 
 
-def _well_known(message: Descriptor, kind: pa.DataType, path: str) -> Fill | None:
+def _fill_well_known(message: Descriptor, kind: pa.DataType, path: str) -> Fill | None:
     """What fills one of Google's own messages, where it is more than its fields."""
     name = message.full_name
     if name in WRAPPERS:
         convert = _scalar(message.fields_by_name["value"], kind, path)
         return at(path, lambda made, value: setattr(made, "value", convert(value)))
     known: dict[str, tuple[bool, Fill]] = {
-        "google.protobuf.Timestamp": (pa.types.is_timestamp(kind) and kind.tz is not None, _timestamp),
-        "google.protobuf.Duration": (pa.types.is_duration(kind) or pa.types.is_integer(kind), _duration),
-        **dict.fromkeys(JSON_MESSAGES, (is_text(kind), _json)),
+        "google.protobuf.Timestamp": (pa.types.is_timestamp(kind) and kind.tz is not None, _fill_timestamp),
+        "google.protobuf.Duration": (pa.types.is_duration(kind) or pa.types.is_integer(kind), _fill_duration),
+        **dict.fromkeys(JSON_MESSAGES, (is_text(kind), _fill_json)),
     }
     if name not in known:
         return None
@@ -231,7 +231,7 @@ def _well_known(message: Descriptor, kind: pa.DataType, path: str) -> Fill | Non
     return at(path, fill)
 
 
-def _json(made: Any, text: str | None) -> None:  # noqa: ANN401
+def _fill_json(made: Any, text: str | None) -> None:  # noqa: ANN401
     """Numbers become doubles, which have to be equal to them."""
     if text is None:
         raise ValueError("it is null")
@@ -249,13 +249,13 @@ def _json(made: Any, text: str | None) -> None:  # noqa: ANN401
         raise ValueError(str(cause)) from cause
 
 
-def _timestamp(made: Any, value: datetime | None) -> None:  # noqa: ANN401
+def _fill_timestamp(made: Any, value: datetime | None) -> None:  # noqa: ANN401
     if value is None:
         raise ValueError("it is null")
     made.FromDatetime(value)
 
 
-def _duration(made: Any, value: timedelta | int | None) -> None:  # noqa: ANN401
+def _fill_duration(made: Any, value: timedelta | int | None) -> None:  # noqa: ANN401
     """Spark has durations as microseconds."""
     if value is None:
         raise ValueError("it is null")
