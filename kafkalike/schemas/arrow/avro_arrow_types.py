@@ -1,4 +1,4 @@
-"""Avro's types: a schema's types in, the Arrow types of their values, and defaults as Arrow values, out."""
+"""Avro's types as Arrow types: the type of a schema's columns, arrays of numbers and bytes that were read, and defaults."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalike.errors import InvalidSchemaError
+from kafkalike.schemas.arrow.avro_nodes import Convert, Gather
 from kafkalike.schemas.arrow.column_reader import UnmatchedError
-from kafkalike.schemas.arrow.exact_cast import DAY_MICROS
+from kafkalike.schemas.arrow.cursor import Cursor, Numbers, Rows, invalid
+from kafkalike.schemas.arrow.exact_cast import DAY_MICROS, same_numbers
 from kafkalike.schemas.avro_schema import AvroField, AvroType, default_fits
 
 VALUE: Final = "value"
@@ -210,3 +214,179 @@ def _of_bytes(kind: pa.DataType, plain: bytes) -> Any:  # noqa: ANN401
         parts = [int.from_bytes(plain[at : at + 4], "little") for at in (0, 4, 8)]
         return dict(zip(kind.names, parts, strict=True))
     return plain
+
+
+_INT: Final = np.iinfo(np.int32)
+_LARGEST: Final = (1 << 63) - 1
+
+
+def whole_number_converter(kind: pa.DataType, factor: int = 1, *, narrow: bool = False) -> Convert:
+    """Whole numbers as numbers, dates or times.
+
+    Args:
+        kind: the type of the array.
+        factor: how many of the array's units one of the writer's has; below 0: how many of the writer's one of the
+            array's has, and the number must be a multiple of it.
+        narrow: whether the writer's type is `int`, whose numbers have 32 bits.
+    """
+    if pa.types.is_floating(kind):
+        return _as_floats(kind, narrow=narrow)
+    below = DAY_MICROS if pa.types.is_time(kind) else None
+
+    def convert(cursor: Cursor, rows: Rows, numbers: Numbers) -> pa.Array:
+        if narrow:
+            numbers = _of_32_bits(cursor, rows, numbers)
+        if factor < 0:
+            wrong = numbers % -factor != 0
+            numbers = _failed(cursor, rows, numbers, wrong, "a time with parts of a microsecond") // -factor
+        elif factor != 1:
+            most = _LARGEST // factor
+            wrong = (numbers > most) | (numbers < -most)
+            numbers = _failed(cursor, rows, numbers, wrong, "a time that is beyond what microseconds can say") * factor
+        if below is not None:
+            wrong = (numbers < 0) | (numbers >= below)
+            numbers = _failed(cursor, rows, numbers, wrong, "a time of day that is below 0 or beyond a day")
+        if kind.bit_width == _INT.bits:
+            return pa.array(numbers.astype(np.int32)).view(kind)
+        return pa.array(numbers).view(kind)
+
+    return convert
+
+
+def _failed(cursor: Cursor, rows: Rows, numbers: Numbers, wrong: npt.NDArray[np.bool_], problem: str) -> Numbers:
+    """The numbers, with 0 for those that are wrong, which are noted."""
+    if not wrong.any():
+        return numbers
+    cursor.refuse(rows[wrong], problem)
+    found: Numbers = np.where(wrong, 0, numbers)
+    return found
+
+
+def _of_32_bits(cursor: Cursor, rows: Rows, numbers: Numbers) -> Numbers:
+    wrong = (numbers < _INT.min) | (numbers > _INT.max)
+    return _failed(cursor, rows, numbers, wrong, "an int has more than 32 bits")
+
+
+def _as_floats(kind: pa.DataType, *, narrow: bool) -> Convert:
+    dtype = np.dtype(kind.to_pandas_dtype())
+
+    def convert(cursor: Cursor, rows: Rows, numbers: Numbers) -> pa.Array:
+        if narrow:
+            numbers = _of_32_bits(cursor, rows, numbers)
+        found = numbers.astype(dtype)
+        wrong = ~same_numbers(numbers, found)
+        _failed(cursor, rows, numbers, wrong, f"a whole number that no {kind} is equal to")
+        return pa.array(found)
+
+    return convert
+
+
+def float_converter(kind: pa.DataType) -> Convert:
+    """Numbers as `float` or `double`."""
+    dtype = kind.to_pandas_dtype()
+
+    def convert(cursor: Cursor, rows: Rows, numbers: Numbers) -> pa.Array:  # noqa: ARG001 - nothing can be wrong
+        return pa.array(numbers.astype(dtype, copy=False))
+
+    return convert
+
+
+def boolean_array(cursor: Cursor, rows: Rows, numbers: Numbers) -> pa.Array:
+    """Bytes that are 0 or 1 as truth values."""
+    wrong = numbers > 1
+    if wrong.any():
+        cursor.fail(rows[wrong], "a boolean is neither 0 nor 1")
+    return pa.array(numbers == 1)
+
+
+def enum_converter(names: Sequence[str | None]) -> Convert:
+    """Numbers of an enum's symbols as texts; None for those that the reader has no symbol for."""
+    texts = pa.array(["" if name is None else name for name in names], pa.string())
+    unknown = np.array([name is None for name in names], np.bool_)
+
+    def convert(cursor: Cursor, rows: Rows, numbers: Numbers) -> pa.Array:
+        wrong = (numbers < 0) | (numbers >= len(names))
+        if wrong.any():
+            cursor.fail(rows[wrong], "an enum has no symbol of this number")
+            numbers = np.where(wrong, 0, numbers)
+        if unknown.any():
+            cursor.fail(rows[unknown[numbers]], "the reader's enum does not have this symbol, and no default")
+        return texts.take(pa.array(numbers))
+
+    return convert
+
+
+def string_array(cursor: Cursor, rows: Rows, starts: Numbers, lengths: Numbers) -> pa.Array:
+    """Bytes as texts; an empty one where they are no UTF-8."""
+    found = cursor.gathered(starts, lengths, pa.string())
+    bad = invalid(found)
+    if not bad:
+        return found
+    cursor.fail(rows[bad], "a text is not UTF-8")
+    lengths = lengths.copy()
+    lengths[bad] = 0
+    return cursor.gathered(starts, lengths, pa.string())
+
+
+def binary_array(cursor: Cursor, rows: Rows, starts: Numbers, lengths: Numbers) -> pa.Array:  # noqa: ARG001
+    """Bytes as bytes."""
+    return cursor.gathered(starts, lengths, pa.binary())
+
+
+def uuid_array(cursor: Cursor, rows: Rows, starts: Numbers, lengths: Numbers) -> pa.Array:  # noqa: ARG001
+    """16 bytes as a UUID's text."""
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
+    plain = cursor.data[np.where(lengths == 16, starts, 0)[:, None] + np.arange(16)]  # noqa: PLR2004 - bytes of a UUID
+    hexed = np.empty((len(starts), 32), np.uint8)
+    hexed[:, ::2], hexed[:, 1::2] = digits[plain >> 4], digits[plain & 15]
+    shown = np.full((len(starts), 36), ord("-"), np.uint8)
+    at = 0
+    for begin, end in ((0, 8), (9, 13), (14, 18), (19, 23), (24, 36)):
+        shown[:, begin:end] = hexed[:, at : at + end - begin]
+        at += end - begin
+    edges = np.arange(len(starts) + 1, dtype=np.int32) * 36
+    return pa.Array.from_buffers(pa.string(), len(starts), [None, pa.py_buffer(edges), pa.py_buffer(shown)])
+
+
+def duration_gatherer(kind: pa.StructType) -> Gather:
+    """12 bytes as months, days and milliseconds."""
+
+    def gather(cursor: Cursor, rows: Rows, starts: Numbers, lengths: Numbers) -> pa.Array:  # noqa: ARG001
+        plain = cursor.data[np.where(lengths == 12, starts, 0)[:, None] + np.arange(12)]  # noqa: PLR2004 - three of 4
+        parts = plain.view("<u4").astype(np.int64)
+        return pa.StructArray.from_arrays([pa.array(parts[:, nth].copy()) for nth in range(3)], fields=list(kind))
+
+    return gather
+
+
+def decimal_gatherer(kind: pa.DataType) -> Gather:
+    """Big-endian bytes, the highest with the sign, as decimals."""
+
+    def gather(cursor: Cursor, rows: Rows, starts: Numbers, lengths: Numbers) -> pa.Array:
+        widest = int(lengths.max(initial=0))
+        if widest > 64:  # noqa: PLR2004 - far more than any precision needs
+            long = lengths > 64  # noqa: PLR2004
+            cursor.refuse(rows[long], "a decimal has more digits than its type")
+            lengths, widest = np.where(long, 0, lengths), 64
+        negative = (lengths > 0) & (cursor.data[starts] & 0x80 != 0)
+        sign = np.where(negative, 0xFF, 0).astype(np.uint8)
+        # The last byte is the lowest one, which Arrow has first.
+        low = np.repeat(sign[:, None], 16, axis=1)
+        over = np.zeros(len(starts), np.bool_)
+        for nth in range(widest):
+            there = lengths > nth
+            byte = cursor.data[np.where(there, starts + lengths - 1 - nth, 0)]
+            if nth < 16:  # noqa: PLR2004 - bytes of Arrow's decimal
+                low[:, nth] = np.where(there, byte, low[:, nth])
+            else:
+                over |= there & (byte != sign)
+        over |= (low[:, 15] & 0x80 != 0) != negative
+        found = pa.Array.from_buffers(kind, len(starts), [None, pa.py_buffer(np.ascontiguousarray(low))])
+        over[invalid(found)] = True
+        if not over.any():
+            return found
+        cursor.refuse(rows[over], "a decimal has more digits than its type")
+        low[over] = 0
+        return pa.Array.from_buffers(kind, len(starts), [None, pa.py_buffer(low)])
+
+    return gather

@@ -14,30 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow import avro_containers as leaves
-from kafkalike.schemas.arrow.avro_arrow_types import (
-    VALUE,
-    arrow_type,
-    branches_of,
-    columns_of,
-    default_array,
-    record_fields,
-    wider,
-)
-from kafkalike.schemas.arrow.avro_containers import ItemsNode
-from kafkalike.schemas.arrow.avro_nodes import (
-    BranchNode,
-    BytesNode,
-    ConstantNode,
-    Gather,
-    Node,
-    NullNode,
-    NumberNode,
-    PlainNode,
-    RecordNode,
-    SkippedNode,
-    UnionNode,
-)
+from kafkalike.schemas.arrow import avro_arrow_types as arrow_types
+from kafkalike.schemas.arrow import avro_nodes as nodes
 from kafkalike.schemas.arrow.column_reader import Problems, UnmatchedError, ValueReader, check_type
 from kafkalike.schemas.arrow.cursor import Cursor, Numbers
 from kafkalike.schemas.avro_schema import AvroField, AvroType, parse_avro
@@ -66,7 +44,7 @@ _UNITS: Final = {"millis": 1000, "micros": 1, "nanos": -1000}
 """Microseconds of a unit; below 0: units of a microsecond."""
 
 
-def plan(writer: AvroType, reader: AvroType, depth: int) -> Node:
+def plan(writer: AvroType, reader: AvroType, depth: int) -> nodes.Node:
     """What reads values of the writer's schema as structs of the reader's columns.
 
     Raises:
@@ -76,7 +54,7 @@ def plan(writer: AvroType, reader: AvroType, depth: int) -> Node:
     node = made.node(writer, reader, ())
     if reader.kind == "record":
         return node
-    return RecordNode(pa.struct([pa.field(VALUE, made.kind(reader, ()))]), [(node, 0)], [])
+    return nodes.RecordNode(pa.struct([pa.field(arrow_types.VALUE, made.kind(reader, ()))]), [(node, 0)], [])
 
 
 class _MeaningError(UnmatchedError):
@@ -96,45 +74,45 @@ class _MeaningError(UnmatchedError):
 class _Plan:
     def __init__(self, depth: int) -> None:
         self._depth = depth
-        self._skips: dict[str, SkippedNode] = {}
+        self._skips: dict[str, nodes.SkippedNode] = {}
 
     def kind(self, wants: AvroType, around: Around) -> pa.DataType:
-        return arrow_type(wants, self._depth, around)
+        return arrow_types.arrow_type(wants, self._depth, around)
 
-    def node(self, wrote: AvroType, wants: AvroType, around: Around) -> Node:
+    def node(self, wrote: AvroType, wants: AvroType, around: Around) -> nodes.Node:
         kind = self.kind(wants, around)
         assert kind is not None, "what has no column is gone past"
         if wrote.kind == "union":
-            return UnionNode(kind, [self._branch(branch, wants, around) for branch in wrote.branches])
+            return nodes.UnionNode(kind, [self._branch(branch, wants, around) for branch in wrote.branches])
         if wants.kind == "union":
             return self._chosen(wrote, wants, around, kind)
         if wrote.kind == wants.kind == "record":
             return self._record(wrote, wants, around, kind)
         if wrote.kind == wants.kind and wrote.items is not None and wants.items is not None:
-            key = BytesNode(leaves.text) if wrote.kind == "map" else None
-            return ItemsNode(kind, self.node(wrote.items, wants.items, around), key)
+            key = nodes.BytesNode(arrow_types.string_array) if wrote.kind == "map" else None
+            return nodes.ItemsNode(kind, self.node(wrote.items, wants.items, around), key)
         return _leaf(wrote, wants, kind)
 
-    def _branch(self, branch: AvroType, wants: AvroType, around: Around) -> Node | str:
+    def _branch(self, branch: AvroType, wants: AvroType, around: Around) -> nodes.Node | str:
         try:
             return self.node(branch, wants, around)
         except UnmatchedError as cause:
             return str(cause)
 
-    def _chosen(self, wrote: AvroType, wants: AvroType, around: Around, kind: pa.DataType) -> Node:
+    def _chosen(self, wrote: AvroType, wants: AvroType, around: Around, kind: pa.DataType) -> nodes.Node:
         """What reads a type as the branch of the reader's union that it goes into."""
-        branches = branches_of(wants)
+        branches = arrow_types.branches_of(wants)
         if wrote.kind == "null":
             if len(branches) == len(wants.branches):
                 raise UnmatchedError("the reader takes no null here")
-            return NullNode(kind)
-        one = wider(branches)
+            return nodes.NullNode(kind)
+        one = arrow_types.wider(branches)
         if one is not None:
             return self.node(wrote, one, around)
         place, node = self._matched(wrote, branches, around)
-        return node if len(branches) == 1 else BranchNode(kind, kind.get_field_index(f"member{place}"), node)
+        return node if len(branches) == 1 else nodes.BranchNode(kind, kind.get_field_index(f"member{place}"), node)
 
-    def _matched(self, wrote: AvroType, branches: list[AvroType], around: Around) -> tuple[int, Node]:
+    def _matched(self, wrote: AvroType, branches: list[AvroType], around: Around) -> tuple[int, nodes.Node]:
         """The first branch of the same type, else the first that can read it."""
         able = []
         for nth, branch in enumerate(branches):
@@ -151,12 +129,14 @@ class _Plan:
             raise UnmatchedError(f"the reader's union has no branch for {wrote.label}")
         return able[0]
 
-    def _record(self, wrote: AvroType, wants: AvroType, around: Around, kind: pa.StructType) -> Node:
+    def _record(self, wrote: AvroType, wants: AvroType, around: Around, kind: pa.StructType) -> nodes.Node:
         _check_names(wrote, wants)
         inside = (*around, wants.name)
-        places = {field.name: nth for nth, (field, _) in enumerate(record_fields(wants, self._depth, around))}
+        places = {
+            field.name: nth for nth, (field, _) in enumerate(arrow_types.record_fields(wants, self._depth, around))
+        }
         readers = _readers(wrote, wants)
-        steps: list[tuple[Node, int | None]] = []
+        steps: list[tuple[nodes.Node, int | None]] = []
         for field in wrote.fields:
             wanted = readers.get(field.name)
             place = None if wanted is None else places.get(wanted.name)
@@ -165,7 +145,7 @@ class _Plan:
             else:
                 steps.append((self._field(field, wanted, inside), place))
         written = {field.name for field in readers.values()}
-        missing: list[tuple[Node, int]] = []
+        missing: list[tuple[nodes.Node, int]] = []
         for field in wants.fields:
             if field.name in written:
                 continue
@@ -173,31 +153,32 @@ class _Plan:
                 raise UnmatchedError(f"the reader's field {field.name} was not written, and has no default")
             place = places.get(field.name)
             if place is not None:
-                missing.append((ConstantNode(default_array(field, kind.field(place).type, self._depth, inside)), place))
-        return RecordNode(kind, steps, missing)
+                default = arrow_types.default_array(field, kind.field(place).type, self._depth, inside)
+                missing.append((nodes.ConstantNode(default), place))
+        return nodes.RecordNode(kind, steps, missing)
 
-    def _field(self, wrote: AvroField, wants: AvroField, around: Around) -> Node:
+    def _field(self, wrote: AvroField, wants: AvroField, around: Around) -> nodes.Node:
         try:
             return self.node(wrote.type, wants.type, around)
         except _MeaningError as cause:
             raise _MeaningError(cause.reason, f"{wants.name}.{cause.path}".rstrip(".")) from cause
 
-    def _skip(self, wrote: AvroType) -> Node:
+    def _skip(self, wrote: AvroType) -> nodes.Node:
         """What goes past a type that nobody wants."""
         if wrote.kind == "union":
-            return UnionNode(pa.null(), [self._skip(branch) for branch in wrote.branches])
+            return nodes.UnionNode(pa.null(), [self._skip(branch) for branch in wrote.branches])
         if wrote.kind == "record":
             known = self._skips.get(wrote.name)
             if known is None:
-                known = self._skips[wrote.name] = SkippedNode()
+                known = self._skips[wrote.name] = nodes.SkippedNode()
                 known.fields = [self._skip(field.type) for field in wrote.fields]
                 known.item_bytes = sum(node.item_bytes for node in known.fields)
             return known
         if wrote.items is not None:
-            key = BytesNode(leaves.raw) if wrote.kind == "map" else None
+            key = nodes.BytesNode(arrow_types.binary_array) if wrote.kind == "map" else None
             kind = pa.list_(pa.null()) if key is None else pa.map_(pa.string(), pa.null())
-            return ItemsNode(kind, self._skip(wrote.items), key)
-        return _leaf(wrote, wrote, arrow_type(wrote, 1))
+            return nodes.ItemsNode(kind, self._skip(wrote.items), key)
+        return _leaf(wrote, wrote, arrow_types.arrow_type(wrote, 1))
 
 
 def _readers(wrote: AvroType, wants: AvroType) -> dict[str, AvroField]:
@@ -211,35 +192,39 @@ def _readers(wrote: AvroType, wants: AvroType) -> dict[str, AvroField]:
     return found
 
 
-def _leaf(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> Node:  # noqa: PLR0911 - one for each kind
+def _leaf(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> nodes.Node:  # noqa: PLR0911 - one for each kind
     given, wanted = wrote.kind, wants.kind
     _check_meaning(wrote, wants)
     if given in _NUMBERS and wanted in _NUMBERS and _NUMBERS.index(given) <= _NUMBERS.index(wanted):
         if given in {"float", "double"}:
-            return PlainNode("<f4" if given == "float" else "<f8", leaves.floating(kind))
-        return NumberNode(leaves.whole_number_converter(kind, _unit(wrote, wants, kind), narrow=given == "int"))
+            return nodes.PlainNode("<f4" if given == "float" else "<f8", arrow_types.float_converter(kind))
+        return nodes.NumberNode(
+            arrow_types.whole_number_converter(kind, _unit(wrote, wants, kind), narrow=given == "int")
+        )
     if given in _TEXTS and wanted in _TEXTS:
-        return BytesNode(_gather(kind))
+        return nodes.BytesNode(_gather(kind))
     if given != wanted:
         raise UnmatchedError(f"the reader has {wants.label} where the writer has {wrote.label}")
     if given == "null":
-        return NullNode(kind)
+        return nodes.NullNode(kind)
     if given == "boolean":
-        return PlainNode("u1", leaves.truth)
+        return nodes.PlainNode("u1", arrow_types.boolean_array)
     _check_names(wrote, wants)
     if given == "enum":
-        return NumberNode(leaves.symbols([name if name in wants.symbols else wants.default for name in wrote.symbols]))
+        return nodes.NumberNode(
+            arrow_types.enum_converter([name if name in wants.symbols else wants.default for name in wrote.symbols])
+        )
     if wrote.size != wants.size:
         raise UnmatchedError(f"{wants.name} has {wants.size} bytes, and {wrote.size} were written")
     if pa.types.is_struct(kind):
-        return BytesNode(leaves.duration(kind), wrote.size)
-    return BytesNode(leaves.uuid if pa.types.is_string(kind) else _gather(kind), wrote.size)
+        return nodes.BytesNode(arrow_types.duration_gatherer(kind), wrote.size)
+    return nodes.BytesNode(arrow_types.uuid_array if pa.types.is_string(kind) else _gather(kind), wrote.size)
 
 
-def _gather(kind: pa.DataType) -> Gather:
+def _gather(kind: pa.DataType) -> nodes.Gather:
     if pa.types.is_decimal(kind):
-        return leaves.decimal(kind)
-    return leaves.raw if pa.types.is_binary(kind) else leaves.text
+        return arrow_types.decimal_gatherer(kind)
+    return arrow_types.binary_array if pa.types.is_binary(kind) else arrow_types.string_array
 
 
 def _check_meaning(wrote: AvroType, wants: AvroType) -> None:
@@ -293,7 +278,7 @@ class AvroReader:
         self._source = source
         self._depth = depth
         self._wants = parse_avro(schema, source.referenced(schema), strict=False)
-        self.columns = columns_of(self._wants, depth)
+        self.columns = arrow_types.columns_of(self._wants, depth)
         self.is_record = self._wants.kind == "record"
 
     def of(self, schema: Schema) -> ValueReader:
