@@ -21,8 +21,7 @@ from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.schemas import Registry, RemoteRegistry, Schema
 from kafkalike.schemas.service.credentials import Credentials
-from kafkalike.schemas.service.registry_server import RegistryServer
-from kafkalike.schemas.service.registry_service import RegistryService
+from kafkalike.schemas.service.registry_service import RegistryServer, RegistryService
 
 SUBJECTS = int(os.environ.get("KAFKALIKE_BENCH_SUBJECTS", "1000"))
 VERSIONS = 10

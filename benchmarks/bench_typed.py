@@ -30,9 +30,8 @@ from fastavro import parse_schema, schemaless_writer
 from pyspark.sql import SparkSession
 
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
+from kafkalike.schemas.arrow.batch_decoder import BatchDecoder, reader_of
 from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
-from kafkalike.schemas.arrow.reader_factory import reader_of
 
 ROWS = int(os.environ.get("BENCH_ROWS", "1000000"))
 BATCH = 10_000

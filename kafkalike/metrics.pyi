@@ -1,3 +1,3 @@
-from kafkalike.admin.metrics.append_collector import AppendCollector as AppendCollector
-from kafkalike.admin.metrics.append_collector import serve_appends as serve_appends
+from kafkalike.admin.metrics.cluster_collector import AppendCollector as AppendCollector
 from kafkalike.admin.metrics.cluster_collector import exposition as exposition
+from kafkalike.admin.metrics.cluster_collector import serve_appends as serve_appends

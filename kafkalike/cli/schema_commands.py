@@ -340,8 +340,7 @@ class _Options:
 @pass_options(_Options)
 def schema_registry(environment: Environment, options: _Options) -> None:
     """Serve the schemas of a cluster to programs that know Confluent's registry, until SIGTERM or Ctrl-C."""
-    from kafkalike.schemas.service.registry_server import RegistryServer
-    from kafkalike.schemas.service.registry_service import RegistryService
+    from kafkalike.schemas.service.registry_service import RegistryServer, RegistryService
 
     tls = certificate(options.tls_cert_file, options.tls_key_file)
     cluster = environment.cluster_of(options.bootstrap_server, options.command_config)

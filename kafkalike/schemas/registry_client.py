@@ -18,7 +18,7 @@ from kafkalike.schemas.confluent_types import (
     read_registered,
     read_schema,
 )
-from kafkalike.schemas.transport import (
+from kafkalike.schemas.schema_source import (
     CACHED_SCHEMAS,
     Asking,
     LruCache,

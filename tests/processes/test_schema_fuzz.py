@@ -48,7 +48,7 @@ HOSTILE = """
 import json, resource
 from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.codecs.codec import codec_for
+from kafkalike.schemas.serde.codec import codec_for
 from tests.tools.schemas import SchemasInMemory
 
 source = SchemasInMemory()

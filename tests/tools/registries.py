@@ -8,8 +8,7 @@ from typing import Any
 
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.schemas.service.credentials import Credentials
-from kafkalike.schemas.service.registry_server import RegistryServer
-from kafkalike.schemas.service.registry_service import RegistryService
+from kafkalike.schemas.service.registry_service import RegistryServer, RegistryService
 
 
 @contextmanager

@@ -14,11 +14,11 @@ from typing import Any
 
 from kafkalike.errors import InvalidSchemaError, SchemaRegistryError, SerializationError
 from kafkalike.model.schemas.schema import Schema, SchemaType
-from kafkalike.schemas.codecs.codec import codec_for
 from kafkalike.schemas.compatibility import avro_compatibility as avro
 from kafkalike.schemas.compatibility import json_compatibility as json_schema
 from kafkalike.schemas.compatibility import protobuf_compatibility as protobuf
 from kafkalike.schemas.format_checks import CHECKS
+from kafkalike.schemas.serde.codec import codec_for
 from tests.tools.schemas import SchemasInMemory
 
 MEMORY = 700 << 20

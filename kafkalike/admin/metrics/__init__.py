@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from kafkalike.model.public_names import lazy_names
 
 if TYPE_CHECKING:
-    from kafkalike.admin.metrics.append_collector import AppendCollector as AppendCollector
-    from kafkalike.admin.metrics.append_collector import serve_appends as serve_appends
+    from kafkalike.admin.metrics.cluster_collector import AppendCollector as AppendCollector
     from kafkalike.admin.metrics.cluster_collector import exposition as exposition
+    from kafkalike.admin.metrics.cluster_collector import serve_appends as serve_appends
 
 _HOME = {
-    "AppendCollector": "kafkalike.admin.metrics.append_collector",
+    "AppendCollector": "kafkalike.admin.metrics.cluster_collector",
     "exposition": "kafkalike.admin.metrics.cluster_collector",
-    "serve_appends": "kafkalike.admin.metrics.append_collector",
+    "serve_appends": "kafkalike.admin.metrics.cluster_collector",
 }
 
 __all__ = [  # noqa: PLE0604 - `__getattr__` gives the names

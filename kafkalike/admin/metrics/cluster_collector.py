@@ -1,6 +1,11 @@
-"""Cluster collector: metric families of a cluster for Prometheus, read anew for each scrape.
+"""Prometheus collectors: metric families of a cluster, read at each scrape, and of the appends of this process.
 
-Names and labels are those of the widespread kafka_exporter where it has them, so that its dashboards work.
+Names and labels are those of kafka_exporter where it has them, so that its dashboards work.
+
+Example:
+    from kafkalike.metrics import serve_appends
+
+    serve_appends(9309)
 """
 
 from __future__ import annotations
@@ -12,15 +17,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from kafkalike.admin import KafkaAdminClient
 from kafkalike.admin.group_lag import GroupLag, Lags
-from kafkalike.admin.metrics.append_collector import AppendCollector
 from kafkalike.admin.metrics.cluster_view import GroupView, TransactionCounter, TransactionFigures, group_views
 from kafkalike.connect import check_there, connect
 from kafkalike.errors import KafkaError
+from kafkalike.log.topic.topic_log import APPENDS, FAILED
 from kafkalike.model.brokers import Replicas
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.lag import PartitionIndex, total
@@ -29,6 +35,7 @@ from kafkalike.version import __version__
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.model.config.storage_options import Address, StorageOptionsLike
+
 
 _log = logging.getLogger(__name__)
 
@@ -358,3 +365,36 @@ def mirror_families(cluster: Cluster, now_ms: int) -> Iterator[GaugeMetricFamily
         if standing.seen_ms is not None:
             behind.add_metric(where, max(now_ms - standing.seen_ms, 0) / 1000)
     yield from (version, behind, sound)
+
+
+class AppendCollector(Collector):
+    """How long the appends of this process took: those of its producers, and of all else in it that writes records.
+
+    Appends to tables count; what Spark's tasks stage is appended by the driver, as one.
+    """
+
+    def collect(self) -> Iterator[HistogramMetricFamily | CounterMetricFamily]:
+        """All appends since the process began."""
+        seen = APPENDS.seen()
+        buckets = [("+Inf" if bound == float("inf") else str(bound), float(count)) for bound, count in seen.at_most]
+        text = "Time of the appends of this process that ended well."
+        yield HistogramMetricFamily("kafkalike_append_seconds", text, buckets=buckets, sum_value=seen.total)
+        failed = FAILED.seen().count
+        yield CounterMetricFamily("kafkalike_append_failures", "Appends of this process that failed.", value=failed)
+
+
+def serve_appends(port: int, host: str = "127.0.0.1") -> None:
+    """Serve these metrics from a thread, at `http://host:port/metrics`, until the process ends.
+
+    A service that has a registry of `prometheus_client` registers an `AppendCollector` there instead.
+
+    Args:
+        port: of the address.
+        host: name or number of the address; `0.0.0.0` is everyone.
+
+    Raises:
+        OSError: the address cannot be listened at.
+    """
+    registry = CollectorRegistry()
+    registry.register(AppendCollector())
+    start_http_server(port, addr=host, registry=registry)

@@ -1,4 +1,4 @@
-"""Avro's types as Arrow types: the type of a schema's columns, arrays of numbers and bytes that were read, and defaults."""
+"""Avro's types as Arrow types: those of a schema's columns, the arrays that were read, and defaults."""
 
 from __future__ import annotations
 

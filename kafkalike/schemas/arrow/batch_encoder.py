@@ -94,11 +94,11 @@ def _encoder(schema: Schema, source: SchemaSource, kind: pa.DataType, depth: int
             return writer_of(top, kind, depth)
         case "PROTOBUF":
             require_module("google.protobuf", "Columns of Protobuf")
-            from kafkalike.schemas.arrow.protobuf_encode import protobuf_encoder
+            from kafkalike.schemas.arrow.protobuf_columns import protobuf_encoder
 
             return protobuf_encoder(schema, source, kind, message)
         case "JSON":
             require_module("jsonschema", "JSON schemas")
-            from kafkalike.schemas.arrow.json_encode import json_encoder
+            from kafkalike.schemas.arrow.json_columns import json_encoder
 
             return json_encoder(schema, source, kind, depth)

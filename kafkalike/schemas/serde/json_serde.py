@@ -1,15 +1,32 @@
-"""JSONSerializer and JSONDeserializer, with the arguments and settings of Confluent's."""
+"""JSONSerializer and JSONDeserializer, with the arguments and settings of Confluent's, and their codec.
+
+The codec validates UTF-8 JSON against the schema and fetches nothing from the network. Validation time is bounded by
+the size of the value, which `jsonschema` alone does not guarantee: RE2 matches patterns in linear time, references that
+were followed are counted (two that lead to each other twice double on each level), and `uniqueItems` does not compare
+all pairs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import json
+import re
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
 
-from kafkalike.errors import IllegalArgumentError
+import re2
+from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.validators import extend, validator_for
+from referencing.exceptions import Unresolvable
+
+from kafkalike.errors import IllegalArgumentError, InvalidSchemaError, SerializationError
+from kafkalike.errors.kafka_error import foreign_errors
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.codecs.codec import Codec, Decode, Encode
-from kafkalike.schemas.codecs.json_codec import JsonCodec
-from kafkalike.schemas.serde.registry_clients import NoRegistry, value_of
+from kafkalike.schemas import limits
+from kafkalike.schemas.json_documents import JsonReferences, load_json_schema, valid_json_schema, without_dialect
+from kafkalike.schemas.schema_source import NoRegistry, SchemaSource, value_of
+from kafkalike.schemas.serde.codec import Codec, Decode, Encode
 from kafkalike.schemas.serde.schema_deserializer import SchemaDeserializer
 from kafkalike.schemas.serde.schema_serializer import SchemaSerializer
 from kafkalike.schemas.serde.serde_settings import READING, WRITING, read_settings
@@ -122,4 +139,272 @@ def _schema(given: Any) -> Schema:  # noqa: ANN401
     made = value_of(given)
     if made.type != "JSON":
         raise IllegalArgumentError(f"the schema is of type {made.type}, not JSON")
+    return made
+
+
+class JsonCodec(Codec):
+    """Values are what Python's `json` reads.
+
+    Args:
+        schema: the writer's.
+        source: knows what the schemas refer to.
+        reader: the schema that values are checked by when they are read; None for the writer's.
+        validate: whether they are checked.
+        dumps: writes a value as text or bytes; None for compact JSON, in which NaN is refused.
+        loads: reads it; None for Python's.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        source: SchemaSource,
+        reader: Schema | None = None,
+        *,
+        validate: bool = True,
+        dumps: Callable[[Any], str | bytes] | None = None,
+        loads: Callable[[bytes], Any] | None = None,
+    ) -> None:
+        self.schema = schema
+        self.document = load_json_schema(schema)
+        self._check_written = _check(schema, source) if validate else None
+        self._check_read = self._check_written
+        if validate and reader is not None and reader != schema:
+            self._check_read = _check(reader, source)
+        self._dumps = dumps or _JSON.encode
+        self._loads = loads or _loads
+
+    @property
+    def name(self) -> str | None:
+        """The schema's title."""
+        title = self.document.get("title") if isinstance(self.document, dict) else None
+        return title if isinstance(title, str) else None
+
+    def encoder(self, prefix: bytes) -> Encode:
+        """A function that writes records; see `Codec`."""
+        check, dumps = self._check_written, self._dumps
+
+        def encode(value: Any) -> bytes:  # noqa: ANN401
+            if check is not None:
+                check(value)
+            try:
+                text = dumps(value)
+                return prefix + (text if isinstance(text, bytes) else text.encode())
+            except (TypeError, ValueError, OverflowError, RecursionError) as cause:
+                raise SerializationError(f"the value cannot be written as JSON: {cause}") from cause
+
+        return encode
+
+    def decoder(self, start: int) -> Decode:
+        """A function that reads records; see `Codec`."""
+        check, loads = self._check_read, self._loads
+
+        def decode(data: bytes) -> Any:  # noqa: ANN401
+            try:
+                value = loads(data[start:])
+            except (TypeError, ValueError, RecursionError) as cause:
+                raise SerializationError(f"the record is no JSON: {type(cause).__name__}: {cause}") from cause
+            if check is not None:
+                check(value)
+            return value
+
+        return decode
+
+
+def _loads(data: bytes) -> Any:  # noqa: ANN401
+    """JSON in UTF-8 and nothing else; Python's own function guesses other encodings and takes halves of characters."""
+    return json.loads(data.decode())
+
+
+_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
+    """A function that raises SerializationError for a value that is not of the schema."""
+    document = load_json_schema(schema)
+    used = {name: load_json_schema(other) for name, other in source.referenced(schema).items()}
+    with valid_json_schema():
+        try:
+            validator, keywords = _validator(document, used)
+        except SchemaError as cause:
+            raise InvalidSchemaError(f"it is no JSON Schema: {_short(cause.message)}") from cause
+
+    def check(value: Any) -> None:  # noqa: ANN401
+        keywords.begin()
+        # A schema may hold patterns and numbers that Python cannot work with.
+        with foreign_errors(_inapplicable):
+            try:
+                validator.validate(value)
+            except ValidationError as cause:
+                place = cause.json_path
+                raise SerializationError(
+                    f"the value is not of the JSON Schema, at {place}: {_short(cause.message)}"
+                ) from cause
+            except Unresolvable as cause:
+                raise SerializationError(f"the JSON Schema refers to what it has no reference for: {cause}") from cause
+
+    return check
+
+
+def _inapplicable(cause: Exception) -> SerializationError:
+    return SerializationError(f"the JSON Schema cannot be applied: {type(cause).__name__}: {cause}")
+
+
+def _validator(document: Any, used: Mapping[str, Any]) -> tuple[Any, Keywords]:  # noqa: ANN401 - jsonschema's class
+    found = validator_for(document)
+    found.check_schema(document)
+    check_patterns([document, *used.values()])
+    registry = JsonReferences(document, used).registry
+    keywords = Keywords(found.VALIDATORS)
+    return extend(found, keywords.changed)(without_dialect(document), registry=registry), keywords
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 500 else text[:497] + "..."  # noqa: PLR2004 - a value may be long
+
+
+Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
+"""`(validator, the keyword's value, what is checked, the schema) -> what is wrong`, as `jsonschema` calls them."""
+
+_COUNTED: Final = ("$ref", "$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties")
+_OF_SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_VALUES: Final = frozenset({"const", "default", "enum", "examples"})
+_BY_NUMBER: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u([0-9A-Fa-f]{4})")
+_QUANTIFIER: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|([*+{]|(?<!\()\?)", re.DOTALL)
+
+
+class Keywords:
+    """The keywords that take the place of `jsonschema`'s, for the schemas of one document. Thread-safe.
+
+    Args:
+        known: the keywords of the document's dialect.
+    """
+
+    def __init__(self, known: Mapping[str, Keyword]) -> None:
+        self._known = known
+        self._steps = threading.local()
+        own: dict[str, Keyword] = {
+            "uniqueItems": unique_items,
+            "pattern": _pattern,
+            "patternProperties": _pattern_properties,
+            "additionalProperties": self._additional_properties,
+        }
+        self.changed: dict[str, Keyword] = {name: keyword for name, keyword in own.items() if name in known}
+        self.changed |= {name: self._counted(known[name]) for name in _COUNTED if name in known}
+
+    def begin(self) -> None:
+        """A value is to be checked."""
+        self._steps.done = 0
+
+    def _counted(self, keyword: Keyword) -> Keyword:
+        def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:  # noqa: ANN401
+            done = self._steps.done = getattr(self._steps, "done", 0) + 1
+            if done > limits.MAX_REFERENCES_FOLLOWED:
+                raise SerializationError(
+                    f"the JSON Schema refers to others more than {limits.MAX_REFERENCES_FOLLOWED:,} times for one value"
+                )
+            return keyword(validator, value, instance, schema)
+
+        return counted
+
+    def _additional_properties(
+        self,
+        validator: Any,  # noqa: ANN401
+        value: Any,  # noqa: ANN401
+        instance: Any,  # noqa: ANN401
+        schema: Any,  # noqa: ANN401
+    ) -> Iterator[ValidationError] | None:
+        patterns = schema.get("patternProperties")
+        if patterns and validator.is_type(instance, "object"):
+            instance = {name: item for name, item in instance.items() if not any(_found(p, name) for p in patterns)}
+            schema = {name: part for name, part in schema.items() if name != "patternProperties"}
+        return self._known["additionalProperties"](validator, value, instance, schema)
+
+
+def check_patterns(document: Any) -> None:  # noqa: ANN401 - any JSON
+    """Refuse patterns that cannot be matched in a time that is known.
+
+    Raises:
+        InvalidSchemaError: RE2 does not take one, as none that looks around or back; or one with several quantifiers
+            stands beside `unevaluatedProperties`, where `jsonschema` itself looks for it.
+    """
+    patterns: set[str] = set()
+    names: set[str] = set()
+    looks_itself = False
+    waiting: list[tuple[Any, bool]] = [(document, True)]
+    while waiting:
+        part, is_schema = waiting.pop()
+        if isinstance(part, list):
+            waiting += [(item, is_schema) for item in part]
+        elif isinstance(part, dict):
+            # Below these any name stands for a schema; below those stand values.
+            waiting += [
+                (item, key not in _OF_SCHEMAS) for key, item in part.items() if not is_schema or key not in _VALUES
+            ]
+            if is_schema:
+                patterns |= {part["pattern"]} if isinstance(part.get("pattern"), str) else set()
+                names |= set(part["patternProperties"]) if isinstance(part.get("patternProperties"), dict) else set()
+                looks_itself |= "unevaluatedProperties" in part
+    for pattern in sorted(patterns | names):
+        _compiled(pattern)
+    for pattern in sorted(names) if looks_itself else ():
+        if sum(bool(found[1]) for found in _QUANTIFIER.finditer(pattern)) > 1:
+            raise InvalidSchemaError(
+                f"the pattern {pattern[:80]!r} has more than one quantifier, and stands with unevaluatedProperties"
+            )
+
+
+def _pattern(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:  # noqa: ANN401
+    del schema
+    if validator.is_type(instance, "string") and not _found(value, instance):
+        yield ValidationError(f"{instance!r} does not match {value!r}")
+
+
+def _pattern_properties(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:  # noqa: ANN401
+    del schema
+    if validator.is_type(instance, "object"):
+        for pattern, below in value.items():
+            for name, item in instance.items():
+                if _found(pattern, name):
+                    yield from validator.descend(item, below, path=name, schema_path=pattern)
+
+
+def _found(pattern: str, text: str) -> bool:
+    return _compiled(pattern).search(text) is not None
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> Any:  # noqa: ANN401 - RE2's
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(_BY_NUMBER.sub(r"\1\\x{\2}", pattern), options)
+    except (re2.error, UnicodeError) as cause:
+        said = cause.args[0] if cause.args else cause
+        said = said.decode(errors="replace") if isinstance(said, bytes) else said
+        raise InvalidSchemaError(f"the pattern {pattern[:80]!r} cannot be matched in bounded time: {said}") from cause
+
+
+def unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:  # noqa: ANN401
+    """The keyword `uniqueItems`, as `jsonschema` calls it: what is wrong with an array, if anything is."""
+    del schema
+    if wanted and validator.is_type(instance, "array") and len({_mark(item) for item in instance}) < len(instance):
+        yield ValidationError("the items are not unique")
+
+
+def _mark(value: Any) -> Hashable:  # noqa: ANN401 - any JSON
+    """What is the same for items that are: 1 and 1.0 are, 1 and true are not.
+
+    Numbers are texts: anybody can choose numbers with the same hash, and then a set compares all pairs, too.
+    """
+    made: Hashable = value
+    if isinstance(value, bool):
+        made = "boolean", value
+    elif isinstance(value, float) and value != value:  # noqa: PLR0124 - NaN is not the same as NaN
+        made = object()
+    elif isinstance(value, int | float):
+        made = "number", repr(int(value) if isinstance(value, float) and value.is_integer() else value)
+    elif isinstance(value, list | tuple):
+        made = "array", tuple(_mark(item) for item in value)
+    elif isinstance(value, Mapping):
+        made = "object", frozenset((name, _mark(item)) for name, item in value.items())
     return made

@@ -10,8 +10,8 @@ from typing import Any, Final
 from kafkalike.errors import IllegalArgumentError, KafkaError, SerializationError
 from kafkalike.model.record_batch import Headers
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.codecs.codec import Decode
-from kafkalike.schemas.serde.registry_clients import RegistryApi, as_source, value_of
+from kafkalike.schemas.schema_source import RegistryApi, as_source, value_of
+from kafkalike.schemas.serde.codec import Decode
 from kafkalike.schemas.serde.schema_serializer import GUID_HEADERS
 from kafkalike.schemas.serde.serde_settings import Settings, subject_of
 from kafkalike.schemas.serialization import DeserializeFunction, Deserializer, SerializationContext

@@ -13,8 +13,8 @@ from kafkalike.errors import IllegalArgumentError, SerializationError
 from kafkalike.model.record_batch import Headers
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas import confluent_types as shapes
-from kafkalike.schemas.codecs.codec import Codec, Encode
-from kafkalike.schemas.serde.registry_clients import RegistryApi, as_source, value_of
+from kafkalike.schemas.schema_source import RegistryApi, as_source, value_of
+from kafkalike.schemas.serde.codec import Codec, Encode
 from kafkalike.schemas.serde.serde_settings import Settings, fixed_by_topic, subject_of
 from kafkalike.schemas.serialization import Field as RecordField
 from kafkalike.schemas.serialization import SerializationContext, SerializeFunction, Serializer

@@ -1,17 +1,21 @@
-"""Handlers of requests: subjects and versions, schemas by id, compatibility, levels and modes."""
+"""Request handlers of the registry: subjects, versions, schemas by id, compatibility and modes; their repository."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkalike.errors import SchemaRegistryError
+from kafkalike.model.clock import Clock
 from kafkalike.model.schemas import refusals, registration_rules, registry_settings, subject_deletion
 from kafkalike.model.schemas.registry_state import RegistryState, SchemaEntry, Subject
-from kafkalike.model.schemas.schema import BACKWARD, READWRITE, SCHEMA_TYPES, Registered, remembered
-from kafkalike.model.schemas.schema_rows import EVERYWHERE, LIVE, Config
+from kafkalike.model.schemas.schema import BACKWARD, READWRITE, SCHEMA_TYPES, Checks, Registered, remembered
+from kafkalike.model.schemas.schema_rows import EVERYWHERE, LIVE, Config, SchemaRow
 from kafkalike.schemas.confluent_types import written
 from kafkalike.schemas.service.registry_request import Request, formatted
-from kafkalike.schemas.service.repository import RegistryRepository
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.control_logs import SchemasLog
 
 
 def list_subjects(repository: RegistryRepository, request: Request) -> list[str]:
@@ -294,3 +298,64 @@ def delete_mode(repository: RegistryRepository, request: Request) -> dict[str, s
     """`DELETE /mode` and `DELETE /mode/{subject}`: answers what was set."""
     subject = request.subject
     return {"mode": repository.change(lambda state, now: registry_settings.delete_mode(state, subject, now))}
+
+
+T = TypeVar("T")
+
+
+class RegistryRepository:
+    """The schemas of a cluster. Thread-safe.
+
+    Args:
+        schemas: their control log.
+        checks: who can read schemas.
+        clock: time of the rows.
+        timeout_ms: how long a change tries to get past others.
+    """
+
+    def __init__(
+        self,
+        schemas: SchemasLog,
+        checks: Checks,
+        clock: Clock,
+        timeout_ms: float | None = 60_000,
+    ) -> None:
+        self.checks = checks
+        self._schemas = schemas
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+
+    @property
+    def known(self) -> RegistryState:
+        """The state as of the last look."""
+        return self._schemas.state
+
+    @property
+    def now(self) -> RegistryState:
+        """The state, looked at now."""
+        return self._schemas.refresh()
+
+    def change(self, plan: Callable[[RegistryState, int], tuple[Sequence[SchemaRow], T]]) -> T:
+        """Write the rows of a plan, unless it has none, and give its result.
+
+        Args:
+            plan: a state and the time in ms -> rows and result. It is called again when others were faster, so what it
+                found out holds for the state that its rows come after.
+
+        Raises:
+            SchemaRegistryError: what the plan raises; nothing was written.
+            KafkaTimeoutError: others were faster until time ran out; nothing was written.
+            UnknownOutcomeError: the rows may have been written.
+        """
+        rows, result = plan(self.now, self._clock.now_ms())
+        if not rows:
+            return result
+        made: list[T] = []
+
+        def planned(state: RegistryState) -> Sequence[SchemaRow]:
+            rows, result = plan(state, self._clock.now_ms())
+            made[:] = [result]
+            return rows
+
+        self._schemas.transact(planned, self._timeout_ms)
+        return made[0]

@@ -14,8 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalike.errors import IllegalArgumentError, SerializationError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
-from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
-from kafkalike.schemas.arrow.reader_factory import DEPTH, reader_of
+from kafkalike.schemas.arrow.batch_decoder import DEPTH, BatchDecoder, reader_of
 from kafkalike.spark.call_options import ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.typed.arrow_udf import over_arrays, spark_type, to_storable
 from kafkalike.spark.typed.reader_schema import (

@@ -18,10 +18,10 @@ from pyspark.sql.types import BinaryType, DataType
 from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, SerializationError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.schemas.schema import Schema, SchemaType
+from kafkalike.schemas.arrow.batch_decoder import DEPTH
 from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
 from kafkalike.schemas.arrow.derived_schema import derive_schema
-from kafkalike.schemas.arrow.reader_factory import DEPTH
-from kafkalike.schemas.picklable_registry import SentSchemas, Where
+from kafkalike.schemas.factory import SentSchemas, Where
 from kafkalike.spark.call_options import RecordSchemas, SchemaChoice
 from kafkalike.spark.typed.arrow_udf import over_arrays
 from kafkalike.spark.typed.reader_schema import FORMATS, NO_SUBJECT, Part, open_with_registry, schema_of, subject_of

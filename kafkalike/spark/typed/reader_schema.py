@@ -11,8 +11,7 @@ from kafkalike.errors import IllegalArgumentError, SchemaRegistryError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.confluent_types import body_of, read_value
-from kafkalike.schemas.factory import OWN
-from kafkalike.schemas.picklable_registry import SentSchemas, Where
+from kafkalike.schemas.factory import OWN, SentSchemas, Where
 from kafkalike.spark.call_options import RegistryAddress
 
 if TYPE_CHECKING:

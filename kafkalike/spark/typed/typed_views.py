@@ -23,8 +23,8 @@ from pyspark.sql.types import DataType, StringType
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.reader_factory import DEPTH
-from kafkalike.schemas.picklable_registry import Where
+from kafkalike.schemas.arrow.batch_decoder import DEPTH
+from kafkalike.schemas.factory import Where
 from kafkalike.spark.sql_text import make_marked, quoted
 from kafkalike.spark.typed.arrow_udf import over_arrays, to_storable
 from kafkalike.spark.typed.decode import FOUND, WRONG, Decode

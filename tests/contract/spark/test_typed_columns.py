@@ -12,7 +12,7 @@ import pytest
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas import Registry
 from kafkalike.schemas import Schema as Shape
-from kafkalike.schemas.picklable_registry import SentSchemas, Where
+from kafkalike.schemas.factory import SentSchemas, Where
 from kafkalike.spark.typed.decode import FOUND, WRONG, Decode
 from kafkalike.spark.typed.reader_schema import ReaderSchema
 from kafkalike.spark.typed.typed_views import OneColumn, ValueColumns

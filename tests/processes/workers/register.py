@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kafkalike.errors import SchemaRegistryError, SerializationError, UnknownOutcomeError
 from kafkalike.schemas import Registry, Schema
-from kafkalike.schemas.picklable_registry import Where
+from kafkalike.schemas.factory import Where
 from kafkalike.spark.call_options import RecordSchemas
 from kafkalike.spark.typed.encode import writing_of
 from tests.processes.workers.common import cluster, orders, wait_for_go

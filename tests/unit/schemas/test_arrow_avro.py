@@ -15,8 +15,7 @@ from fastavro import parse_schema, schemaless_reader
 from kafkalike.errors import InvalidSchemaError
 from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow import avro_nodes as avro_items
-from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
-from kafkalike.schemas.arrow.reader_factory import reader_of
+from kafkalike.schemas.arrow.batch_decoder import BatchDecoder, reader_of
 from tests.tools.avro_cases import Cases, avro, framed, text_of
 from tests.tools.effort import seeds
 from tests.tools.schemas import SchemasInMemory

@@ -12,9 +12,8 @@ import pytest
 
 from kafkalike.errors import SerializationError
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
+from kafkalike.schemas.arrow.batch_decoder import BatchDecoder, reader_of
 from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
-from kafkalike.schemas.arrow.reader_factory import reader_of
 from tests.tools.avro_cases import Cases, avro, text_of
 from tests.tools.effort import seeds
 from tests.tools.schemas import SchemasInMemory

@@ -13,10 +13,9 @@ from fastavro import parse_schema
 
 from kafkalike.errors import IllegalArgumentError, SerializationError
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
+from kafkalike.schemas.arrow.batch_decoder import BatchDecoder, reader_of
 from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
 from kafkalike.schemas.arrow.derived_schema import derive_schema
-from kafkalike.schemas.arrow.reader_factory import reader_of
 from tests.tools.schemas import SchemasInMemory
 
 

@@ -12,9 +12,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.schemas.schema import Schema
-from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
+from kafkalike.schemas.arrow.batch_decoder import BatchDecoder, reader_of
 from kafkalike.schemas.arrow.protobuf_columns import message_columns
-from kafkalike.schemas.arrow.reader_factory import reader_of
 from kafkalike.schemas.arrow.value_arrays import converted
 from tests.tools.avro_cases import framed
 from tests.tools.protoc import compiled

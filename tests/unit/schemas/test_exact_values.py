@@ -16,13 +16,12 @@ from google.protobuf.message_factory import GetMessageClass
 
 from kafkalike.errors import SerializationError
 from kafkalike.model.schemas.schema import Schema, SchemaType
-from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
+from kafkalike.schemas.arrow.batch_decoder import BatchDecoder, reader_of
 from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
-from kafkalike.schemas.arrow.reader_factory import reader_of
-from kafkalike.schemas.codecs.avro_codec import AvroCodec
-from kafkalike.schemas.codecs.json_codec import JsonCodec
 from kafkalike.schemas.compatibility.json_compatibility import problems
 from kafkalike.schemas.proto.proto_files import build_file
+from kafkalike.schemas.serde.avro_serde import AvroCodec
+from kafkalike.schemas.serde.json_serde import JsonCodec
 from tests.tools.avro_cases import framed
 from tests.tools.schemas import SchemasInMemory
 

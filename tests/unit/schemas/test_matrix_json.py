@@ -13,9 +13,8 @@ import pytest
 
 from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.schema import Reference, Schema
-from kafkalike.schemas.arrow.batch_decoder import BatchDecoder
+from kafkalike.schemas.arrow.batch_decoder import BatchDecoder, reader_of
 from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
-from kafkalike.schemas.arrow.reader_factory import reader_of
 from kafkalike.schemas.compatibility.json_compatibility import problems
 from tests.tools.avro_cases import framed
 from tests.tools.schemas import SchemasInMemory

@@ -18,10 +18,10 @@ from kafkalike.errors import InvalidSchemaError, SerializationError
 from kafkalike.model.schemas.schema import Reference, Schema, SchemaType
 from kafkalike.schemas import limits
 from kafkalike.schemas.avro_schema import parse_avro
-from kafkalike.schemas.codecs.avro_limits import Walk, shape_of
-from kafkalike.schemas.codecs.codec import Codec, codec_for
 from kafkalike.schemas.compatibility import avro_compatibility
 from kafkalike.schemas.limits import MAX_EMPTY_ITEMS, MAX_VALUE_DEPTH
+from kafkalike.schemas.serde.avro_limits import Walk, shape_of
+from kafkalike.schemas.serde.codec import Codec, codec_for
 from kafkalike.schemas.wire import frame, join, join_indexes, split, split_indexes
 from tests.tools.avro_pairs import pairs, schemas_with_values
 from tests.tools.effort import examples

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
-from kafkalike.schemas.arrow.reader_factory import DEPTH
+from kafkalike.schemas.arrow.batch_decoder import DEPTH
 from kafkalike.spark import ProducerOptions, QueryOptions, ReaderSchemaOptions, RecordSchemas
 
 

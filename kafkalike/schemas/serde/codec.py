@@ -67,9 +67,9 @@ class Codec(ABC):
 
 
 _HOMES: Final[dict[SchemaType, tuple[str, str]]] = {
-    "AVRO": ("kafkalike.schemas.codecs.avro_codec", "AvroCodec"),
-    "PROTOBUF": ("kafkalike.schemas.codecs.protobuf_codec", "ProtobufCodec"),
-    "JSON": ("kafkalike.schemas.codecs.json_codec", "JsonCodec"),
+    "AVRO": ("kafkalike.schemas.serde.avro_serde", "AvroCodec"),
+    "PROTOBUF": ("kafkalike.schemas.serde.protobuf_serde", "ProtobufCodec"),
+    "JSON": ("kafkalike.schemas.serde.json_serde", "JsonCodec"),
 }
 
 
