@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.clock import Clock
 
-log = logging.getLogger(__name__)
 
 MOST_LETTERS: Final = 10_000
 MOST_BYTES: Final = 16 * 1024 * 1024

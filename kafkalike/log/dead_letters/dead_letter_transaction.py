@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
     from kafkalike.log.transactions.session import TransactionSession
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 60_000
 TIDY_MS: Final = 10_000
@@ -153,7 +153,7 @@ class DeadLetterTransactions:
             except KafkaError as cause:
                 if session.decided(number):
                     # Anybody brings the letters into their topics now, as soon as the storage lets them.
-                    log.warning("%s: offsets are committed, and the dead letters are on their way: %s", self._id, cause)
+                    _log.warning("%s: offsets are committed, and the dead letters are on their way: %s", self._id, cause)
                     return
                 if not isinstance(cause, UnknownOutcomeError) or deadline.expired():
                     raise

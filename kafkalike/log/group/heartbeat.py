@@ -10,7 +10,7 @@ from kafkalike.log.group.member import GroupMember
 from kafkalike.model.clock import Clock, SystemClock
 from kafkalike.model.concurrency import ReportErrors
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class HeartbeatThread:
@@ -68,7 +68,7 @@ def _run(reference: weakref.ref[GroupMember], stop: threading.Event) -> None:
         if member is None:
             return
         # An assignor of the user's may fail: others may do better, and this member must stay alive.
-        with ReportErrors(log, "group %s: the heartbeat failed", member.settings.group_id) as reported:
+        with ReportErrors(_log, "group %s: the heartbeat failed", member.settings.group_id) as reported:
             wait = member.beat()
         if reported.error is not None:
             wait = member.settings.heartbeat_interval_ms / 1000

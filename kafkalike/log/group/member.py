@@ -39,7 +39,7 @@ from kafkalike.model.structs import TopicPartition
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 SHORTEST_BEAT: Final = 0.01
 """Seconds that a heartbeat waits at least for the next one."""
@@ -146,7 +146,7 @@ class GroupMember:
         joined = self._store.change(lambda now: group_protocol.join(now, member, known), self._id, "joined", timeout_ms)
         self.lease_end = begun + settings.session_timeout_ms / 1000
         roster = self._adopt(joined)
-        log.info("group %s: %s joined in generation %s", settings.group_id, self._id, roster.generation)
+        _log.info("group %s: %s joined in generation %s", settings.group_id, self._id, roster.generation)
         return roster
 
     def try_join(self, subscription: tuple[str, ...]) -> Roster | None:
@@ -294,7 +294,7 @@ class GroupMember:
                 try:
                     self._beat(self.membership.member_id, now)
                 except KafkaError as cause:
-                    log.warning("group %s: no heartbeat: %s", self.settings.group_id, cause)
+                    _log.warning("group %s: no heartbeat: %s", self.settings.group_id, cause)
             return max(SHORTEST_BEAT, self._due - self._clock.monotonic())
         finally:
             self._beating.release()
@@ -322,7 +322,7 @@ class GroupMember:
         """Leave the group once, however many heartbeats come before the application polls again."""
         settings = self.settings
         if self._silent != member_id:
-            log.warning(
+            _log.warning(
                 "group %s: %s did not poll for max_poll_interval_ms=%s, and leaves",
                 settings.group_id,
                 member_id,

@@ -12,7 +12,7 @@ from kafkalike.model.groups.group_protocol import GroupFacts
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.groups.sessions import Leases, Sessions
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class SessionExpiry:
@@ -65,7 +65,7 @@ class SessionExpiry:
         read_by = self._clock.monotonic()
         over = self._sessions.observe(begun, watched, stamps, stamps.get(by), read_by=read_by)
         if over:
-            log.warning("group %s: sessions are over: %s", self._group_id, ", ".join(over))
+            _log.warning("group %s: sessions are over: %s", self._group_id, ", ".join(over))
             self.take_out(over, by, f"sessions over: {', '.join(over)}", stamps=stamps)
         return self._sessions.next_check(m for m in watched if m.member_id not in over)
 
