@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafkalike.admin.dead_letter_replay import GROUP, Replay, Replaying
 from kafkalike.connect import connect
 from kafkalike.errors import KafkaError
-from kafkalike.log.dead_letters.stored_letters import Filter, StoredLetter, letters_of
+from kafkalike.log.dead_letter_topic import Filter, StoredLetter, letters_of
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike

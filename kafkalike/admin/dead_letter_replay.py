@@ -15,7 +15,7 @@ from kafkalike.errors import (
     OffsetMetadataTooLargeError,
     UnknownOutcomeError,
 )
-from kafkalike.log.dead_letters.stored_letters import Filter, StoredLetter, letters_of
+from kafkalike.log.dead_letter_topic import Filter, StoredLetter, letters_of
 from kafkalike.log.group.group_offsets import GroupOffsets, check_position
 from kafkalike.model import faults
 from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Clock, Deadline

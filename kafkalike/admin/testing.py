@@ -1,10 +1,10 @@
-"""Testing: what a user's own tests need; a cluster in memory, and a clock that is turned by hand."""
+"""Testing: a cluster in memory and a clock that is turned by hand, for users' own tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafkalike.log.cluster.memory_cluster import MemoryCluster
+from kafkalike.log.cluster.cluster import MemoryCluster
 
 __all__ = ["ManualClock", "MemoryCluster"]
 

@@ -16,7 +16,7 @@ from kafkalike.cli.options import cluster_options, version_option
 if TYPE_CHECKING:
     from kafkalike.admin.dead_letter_queue import DeadLetters
     from kafkalike.admin.dead_letter_replay import Replay
-    from kafkalike.log.dead_letters.stored_letters import Filter, StoredLetter
+    from kafkalike.log.dead_letter_topic import Filter, StoredLetter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -181,7 +181,7 @@ def _letters(context: click.Context, bootstrap_server: str | None, command_confi
 
 
 def _filter(*, error_class: str | None, source: str | None, partition: int | None, offsets: str | None) -> Filter:
-    from kafkalike.log.dead_letters.stored_letters import Filter
+    from kafkalike.log.dead_letter_topic import Filter
 
     return Filter(
         error_class=error_class,

@@ -15,8 +15,7 @@ from kafkalike.consumer.offset_commits import OffsetCommits, StartPositions
 from kafkalike.consumer.subscription import Mode
 from kafkalike.errors import FencedInstanceIdError, IllegalStateError, KafkaError, TopicDeletedError
 from kafkalike.log.call_view import CallView
-from kafkalike.log.group.heartbeat import HeartbeatThread
-from kafkalike.log.group.member import GroupMember
+from kafkalike.log.group.member import GroupMember, HeartbeatThread
 from kafkalike.log.group.membership import KnownTopics
 from kafkalike.model.concurrency import ActiveBlock, ReportErrors
 from kafkalike.model.groups import assignment

@@ -21,8 +21,7 @@ from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
-    from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
-    from kafkalike.log.dead_letters.dead_letter_transaction import DeadLetterTransactions
+    from kafkalike.log.dead_letter_buffer import DeadLetterBuffer, DeadLetterTransactions
     from kafkalike.log.topic.topic_log import TopicLog
 
 
@@ -94,8 +93,7 @@ class ConsumerContext:
         letters = letter_commits = None
         if config.tolerant and config.group_id is not None and config.errors_deadletterqueue_topic_name != "":
             # Most consumers have none of it.
-            from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
-            from kafkalike.log.dead_letters.dead_letter_transaction import DeadLetterTransactions
+            from kafkalike.log.dead_letter_buffer import DeadLetterBuffer, DeadLetterTransactions
 
             letters = DeadLetterBuffer(cluster, config.group_id, clock, lambda: subscription.held)
             letter_commits = DeadLetterTransactions(cluster, letters, config.client_id, clock)

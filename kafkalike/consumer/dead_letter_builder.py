@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalike.consumer.consumer_context import ConsumerContext, ConsumerMetrics
 from kafkalike.consumer.record_builders import Build, Deserializers, deserialized, to_records
 from kafkalike.errors import KafkaError, RecordDeserializationError, UnknownTopicOrPartitionError
-from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
+from kafkalike.log.dead_letter_buffer import DeadLetterBuffer
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.model.dead_letter import (
     KEY_CONVERTER,

@@ -196,7 +196,7 @@ class MetadataMethods:
         known = MetadataOfReader.knowing(self._group_metadata(), tuple(sorted(topic_ids.items())))
         if letters is None:
             return known
-        from kafkalike.log.dead_letters.dead_letter_buffer import MetadataWithLetters
+        from kafkalike.log.dead_letter_buffer import MetadataWithLetters
 
         return MetadataWithLetters.of(known, letters)
 

@@ -151,7 +151,7 @@ class OffsetCommits:
             generation = self._offsets.generation_of(member, next(iter(offsets)))
         else:
             generation = self._offsets.commit(member, offsets, ids, timeout_ms)
-        from kafkalike.log.dead_letters.dead_letter_buffer import plain
+        from kafkalike.log.dead_letter_buffer import plain
 
         self._letters.settle(plain(offsets))
         return generation

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.delta.actions import Add, TableCommit, log_name, parse_commit
 from kafkalike.errors import CorruptRecordError, IllegalArgumentError, KafkaStorageError
-from kafkalike.log.topic.segment_files import segment_of, sha256_of, versions
 from kafkalike.log.topic.segment_rows import read_segment
-from kafkalike.log.topic.topic_history import RUN_KEY
+from kafkalike.log.topic.topic_commits import RUN_KEY, segment_of, sha256_of, versions
 from kafkalike.maintenance.handles import lies_below
 from kafkalike.model.clock import Clock
 from kafkalike.model.concurrency import OnError

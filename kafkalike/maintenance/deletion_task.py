@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
 from kafkalike.log.topic.data_file import DataFile, ReadOptions, longs, named_flaws
-from kafkalike.log.topic.segment_files import sha256_of
 from kafkalike.log.topic.segment_rows import WHOLE_BATCH_BYTES, read_segment
+from kafkalike.log.topic.topic_commits import sha256_of
 from kafkalike.maintenance.file_rewrite import Mask, Replacement, check_apart, groups, losing, replaced
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline

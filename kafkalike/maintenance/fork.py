@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.cluster.as_of import cut_at
+from kafkalike.log.cluster.topic_lineage import cut_at
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
 from kafkalike.maintenance.handles import opened, past_ms

@@ -16,7 +16,7 @@ from kafkalike.delta.actions import Add
 from kafkalike.delta.table_change import EndsAt, FilesLive, LastOf, Requirement, Unchanged, maintenance_turn
 from kafkalike.delta.table_state import TableState, end_app
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, TopicDeletedError
-from kafkalike.log.topic.topic_history import OPERATIONS, RUN_KEY, WORK_KEY
+from kafkalike.log.topic.topic_commits import OPERATIONS, RUN_KEY, WORK_KEY
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.maintenance.compaction import CLEANER_APP, HOLES, cleaner_app

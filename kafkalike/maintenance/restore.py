@@ -31,7 +31,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.topic_lineage import COPY_APP, ORIGIN_APP, origin_ids, origins_of
 from kafkalike.log.topic.batch_payload import add_of
-from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, MaintenanceCommit, publish
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.cluster.as_of import cut_at
+from kafkalike.log.cluster.topic_lineage import cut_at
 from kafkalike.log.snapshots import Snapshot, TopicSnapshot
 from kafkalike.maintenance.handles import past_ms
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalike.delta.actions import TableCommit, log_name, parse_commit
 from kafkalike.errors import IllegalArgumentError, KafkaTimeoutError, UnknownTopicOrPartitionError
-from kafkalike.log.topic.segment_files import segment_of, versions
-from kafkalike.log.topic.topic_history import maintenance_of, ranges_of, transaction_of
+from kafkalike.log.topic.topic_commits import maintenance_of, ranges_of, segment_of, transaction_of, versions
 from kafkalike.maintenance.correction_report import Parts, UndoReport
 from kafkalike.maintenance.deletion import Remover, ready_to_remove, without_maintenance
 from kafkalike.maintenance.handles import opened, tasks_of

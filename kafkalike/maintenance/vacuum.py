@@ -34,8 +34,7 @@ from kafkalike.log.cluster.topic_folders import (
     live_topic,
     may_be_dead,
 )
-from kafkalike.log.topic.segment_files import versions
-from kafkalike.log.topic.topic_history import OPERATIONS
+from kafkalike.log.topic.topic_commits import OPERATIONS, versions
 from kafkalike.model import faults
 from kafkalike.storage.port import TABLE_LOG, Entry, Storage
 

@@ -115,7 +115,7 @@ class TransactionManager:
         claim = claim_of(group_metadata, str(self._config.client_id))
         checked = positions_of(offsets, self._max_metadata_bytes)
         # Most producers never need it, and it brings some ten modules.
-        from kafkalike.log.dead_letters.dead_letter_buffer import MetadataWithLetters
+        from kafkalike.log.dead_letter_buffer import MetadataWithLetters
 
         letters = group_metadata.box if isinstance(group_metadata, MetadataWithLetters) else None
         with self._turn:
@@ -159,8 +159,8 @@ class TransactionManager:
         """
         if not standing.letters or self._lettered == standing.number:
             return
-        from kafkalike.log.dead_letters.dead_letter_buffer import plain
-        from kafkalike.log.dead_letters.dead_letter_topic import stage
+        from kafkalike.log.dead_letter_buffer import plain
+        from kafkalike.log.dead_letter_topic import stage
 
         try:
             for claim, box in standing.letters.items():

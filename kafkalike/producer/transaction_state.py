@@ -34,7 +34,7 @@ from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim, GroupOffsets, joined_lives
 
 if TYPE_CHECKING:
-    from kafkalike.log.dead_letters.dead_letter_buffer import DeadLetterBuffer
+    from kafkalike.log.dead_letter_buffer import DeadLetterBuffer
 
 
 class TxnPhase(StrEnum):

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, KafkaError
-from kafkalike.log.cluster.as_of import ends_at
+from kafkalike.log.cluster.topic_lineage import ends_at
 from kafkalike.log.group.group_offsets import GroupOffsets, Membership, check_position
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, utc_text
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike

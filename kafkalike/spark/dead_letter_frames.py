@@ -132,7 +132,7 @@ def error_of(rows: DataFrame) -> str:
 
 def ensure_topics(cluster: Cluster, settings: DeadLetterSettings, sources: Iterable[str]) -> None:
     """Create the dead-letter topics of some topics, so that they take what these have."""
-    from kafkalike.log.dead_letters.dead_letter_topic import ensure
+    from kafkalike.log.dead_letter_topic import ensure
 
     for source in sources:
         name = settings.letters_of(source)

@@ -34,7 +34,6 @@ import sys
 from kafkalike.connect import connect
 connect(sys.argv[1]).topics()
 needless = {
-    "kafkalike.log.cluster.prefetch",
     "kafkalike.delta.group_commit.group_commit",
     "kafkalike.log.topic.topic_log",
     "kafkalike.log.transactions",
@@ -53,7 +52,6 @@ from kafkalike import KafkaProducer
 with KafkaProducer(bootstrap_servers=sys.argv[1]) as producer:
     producer.send("orders", b"v").get(60)
 needless = {
-    "kafkalike.log.cluster.prefetch",
     "kafkalike.storage.objects",
     "kafkalike.delta.group_commit.group_commit",
     "kafkalike.delta.group_commit.control_group_commit",

@@ -24,7 +24,7 @@ from kafkalike.connect import connect
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.layout import CLUSTER_METADATA
 from kafkalike.delta.table_state import load_table
-from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.replication.cluster.cluster_storage import folder_of
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.jepsen.history import Recorder, judge

@@ -30,11 +30,10 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.control_logs import ControlLogs, GroupsLog, MetadataLog, SchemasLog
-from kafkalike.log.cluster.enclosing_root import check_not_enclosed
 from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.server_defaults import ServerDefaults, ServerFiles, files_of_root, given
 from kafkalike.log.cluster.topic_changes import TopicChanges, TopicTables
-from kafkalike.log.cluster.topic_folders import location_of
+from kafkalike.log.cluster.topic_folders import check_not_enclosed, location_of
 from kafkalike.model.brokers import ONLY_BROKER
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
@@ -398,7 +397,7 @@ class Cluster:
         wanted = set(names)
         if len(wanted) <= 1 or not self.store.scheduler.is_remote:
             return {}
-        from kafkalike.log.cluster.prefetch import open_ahead
+        from kafkalike.log.topic.tailed_topic import open_ahead
 
         known = self.topics()
         return open_ahead([known[name] for name in sorted(wanted & known.keys())], self.open)
@@ -416,7 +415,7 @@ class Cluster:
         if not self.store.scheduler.is_remote:
             # Where a look costs nothing, neither may this.
             return SYSTEM_CLOCK.monotonic()
-        from kafkalike.log.cluster.prefetch import look_ahead
+        from kafkalike.log.topic.tailed_topic import look_ahead
 
         return look_ahead(self.store, logs, waiting=waiting)
 
@@ -561,6 +560,31 @@ class Cluster:
         log = self.log(name)
         log.refresh()
         return {p: sum(s.size_bytes for s in log.segments(p)) for p in log.info.partitions}
+
+
+class MemoryCluster(Cluster):
+    """A cluster in memory, for tests: its topics are Delta tables in a dictionary, and end with the process.
+
+    Args:
+        server: server defaults; Kafka's own when None.
+        clock: source of append times.
+
+    Example:
+        >>> from kafkalike import KafkaProducer
+        >>> from kafkalike.admin.testing import MemoryCluster
+        >>> with KafkaProducer(bootstrap_servers=MemoryCluster()) as producer:
+        ...     producer.send("orders", b"tea").get(timeout=10).offset
+        0
+    """
+
+    def __init__(self, server: ServerProperties | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        import uuid
+
+        from kafkalike.model.config.server_config import ServerProperties
+        from kafkalike.storage.memory import MemoryStorage
+
+        store = MemoryStorage(f"memory:{uuid.uuid4().hex[:8]}", now_ns=lambda: clock.now_ms() * 1_000_000)
+        super().__init__(store, server=server or ServerProperties(), clock=clock)
 
 
 def is_root(folder: str | Path) -> bool:

@@ -26,7 +26,7 @@ from kafkalike.log.cluster.topic_folders import (
     remove_folder,
     topic_table,
 )
-from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.model import faults
 from kafkalike.model.brokers import ONLY_BROKER
 from kafkalike.model.clock import Clock, Deadline

@@ -4,11 +4,14 @@ A folder belongs to one life of one topic. The first topic of a name has the fol
 new folder with a random part, so a late writer of a deleted topic never meets the table of the next one. A folder is
 judged by facts that can never change back: a name that was used stays used, an id that is dead stays dead, and nobody
 makes the first folder of a used name, or a random one, a second time.
+
+A root may not lie in a Delta table or in another cluster's root (`check_not_enclosed`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -18,16 +21,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalike.delta.layout import DELETED, TOPIC_SCHEMA
+from kafkalike.delta.layout import BROKERS, CLUSTER_METADATA, DELETED, TOPIC_SCHEMA
 from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
-from kafkalike.errors import KafkaError, KafkaStorageError
+from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.topic import TopicInfo
+from kafkalike.storage.port import TABLE_LOG
 
 if TYPE_CHECKING:
     from kafkalike.model.names import TopicName
+    from kafkalike.storage.objects import ObjectStorage
     from kafkalike.storage.port import Storage
 
 
@@ -247,3 +252,79 @@ def fate_of(state: ClusterState, found: Found, deleted: Mapping[str, str]) -> Fa
     # What late writers have left after the table was removed: files that no commit names, a commit without those below.
     known = found.table_id is not None or found.folder in dead.values()
     return Fate.GOES if known and old else Fate.STAYS
+
+
+class EnclosingPlaces(NamedTuple):
+    """What a root would lie in."""
+
+    table: str | None
+    """The Delta table that it is, or that it lies in; the innermost one."""
+    cluster: str | None
+    """The root of a cluster that it lies in; the innermost one."""
+
+
+def check_not_enclosed(store: Storage) -> None:
+    """Refuse a root that is a Delta table, or lies in one, or in the root of another cluster.
+
+    Args:
+        store: the root, which is none yet.
+
+    Raises:
+        KafkaConfigurationError: it does. Places above the root that give no answer do not count.
+    """
+    found = _enclosing(store)
+    if found.table is None and found.cluster is None:
+        return
+    what, harm = f"it lies in the root {found.cluster} of another cluster", ""
+    if found.table is not None:
+        what = "it is a Delta table" if found.table == store.uri else f"it lies in the Delta table {found.table}"
+        harm = ", and a VACUUM of that table would delete the records"
+    instead = "name a folder outside" if found.cluster is None else f"name the root of the cluster, {found.cluster}"
+    raise KafkaConfigurationError(f"{store.uri} cannot be the root of a cluster: {what}{harm}; {instead}")
+
+
+def _enclosing(store: Storage) -> EnclosingPlaces:
+    if store.coordination.reach == "machine":
+        return _in_folders(store.uri)
+    if not store.scheduler.is_remote:
+        return EnclosingPlaces(None, None)
+    # It brings obstore: 0.1 s, and a runtime with threads that a fork does not survive.
+    from kafkalike.storage.objects import ObjectStorage
+
+    return _in_objects(store) if isinstance(store, ObjectStorage) else EnclosingPlaces(None, None)
+
+
+def _in_folders(uri: str) -> EnclosingPlaces:
+    table = cluster = None
+    own = (uri, os.path.realpath(uri))
+    for place in _folders_above(uri):
+        if table is None and os.path.isdir(f"{place}/{TABLE_LOG}"):  # noqa: PTH112 - quick
+            table = place
+        if cluster is None and place not in own and _is_root(place):
+            cluster = place
+    return EnclosingPlaces(table, cluster)
+
+
+def _is_root(place: str) -> bool:
+    # A root that was added may have its sign alone.
+    return os.path.isdir(f"{place}/{CLUSTER_METADATA}") or os.path.isfile(f"{place}/{BROKERS}")  # noqa: PTH112, PTH113
+
+
+def _folders_above(uri: str) -> Iterator[str]:
+    """A folder and those above it, by its name and, where links lead there, by where it is."""
+    real = os.path.realpath(uri)
+    # In `a/../b` the folder `a` is not above `b`.
+    for path in dict.fromkeys((real if ".." in Path(uri).parts else uri, real)):
+        yield from (str(each).rstrip("/") for each in (Path(path), *Path(path).parents))
+
+
+def _in_objects(store: ObjectStorage) -> EnclosingPlaces:
+    table = cluster = None
+    for place in itertools.chain((store,), store.above()):
+        # Who may not list a place above may still use the root.
+        with contextlib.suppress(OSError):
+            if table is None and place.holds(TABLE_LOG):
+                table = place.uri
+            if cluster is None and place is not store and place.holds(CLUSTER_METADATA):
+                cluster = place.uri
+    return EnclosingPlaces(table, cluster)

@@ -1,6 +1,7 @@
-"""GroupMember: one member's side of the group protocol; what it wants in, what it owns out.
+"""GroupMember: one member of a consumer group, its heartbeat thread, and the group that one batch job holds alone.
 
-The rules are in `kafkalike.model.groups.group_protocol`; here they meet the table of groups, the leases and the clock.
+The protocol's rules are in `kafkalike.model.groups.group_protocol`. This module applies them to the table of groups,
+the leases and the clock.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import logging
 import math
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -27,17 +30,19 @@ from kafkalike.log.group.membership import (
     Membership,
     PartitionCounts,
     RosterStore,
+    SessionExpiry,
 )
-from kafkalike.log.group.session_expiry import SessionExpiry
-from kafkalike.model.clock import Clock
+from kafkalike.model.clock import Clock, SystemClock
+from kafkalike.model.concurrency import ReportErrors
 from kafkalike.model.groups import group_protocol
-from kafkalike.model.groups.group_protocol import GroupFacts
+from kafkalike.model.groups.group_protocol import EXCLUSIVE, GroupFacts, Scheme, Subscriber
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
+
 
 _log = logging.getLogger(__name__)
 
@@ -367,3 +372,121 @@ def _known_of(now: KnownTopics, settings: MemberSettings, clock: Clock) -> Group
         metadata_seq=now.seq,
         now_ms=clock.now_ms(),
     )
+
+
+class HeartbeatThread:
+    """The heartbeat thread of one member.
+
+    It holds its member weakly: a consumer that is forgotten without `close` dies with its session, and its partitions
+    go to others. With a clock of a test's own there is no thread, as that clock does not run by itself; then `poll`
+    gives the heartbeats.
+
+    Args:
+        member: whose; None for a client without a group, which has no heartbeat.
+        clock: the member's.
+    """
+
+    def __init__(self, member: GroupMember | None, clock: Clock) -> None:
+        self._member = None if member is None else weakref.ref(member)
+        self._real = isinstance(clock, SystemClock)
+        self._begun: tuple[threading.Thread, threading.Event] | None = None
+        """The thread, which an interrupt may have kept from running, and what ends it."""
+
+    @property
+    def running(self) -> bool:
+        """True if the thread runs and was not told to stop."""
+        if self._begun is None:
+            return False
+        thread, stop = self._begun
+        return thread.ident is not None and not stop.is_set()
+
+    def start(self) -> None:
+        """Begin; does nothing when it runs."""
+        if self._member is None or not self._real or self.running:
+            return
+        if self._begun is not None:
+            # Its start was interrupted: should it run nevertheless, it ends.
+            self._begun[1].set()
+        stop = threading.Event()
+        thread = threading.Thread(target=_run, args=(self._member, stop), name="kafkalike-heartbeat", daemon=True)
+        self._begun = thread, stop
+        thread.start()
+
+    def stop(self) -> None:
+        """End, and wait for a heartbeat that is under way."""
+        if self._begun is not None:
+            thread, stop = self._begun
+            stop.set()
+            if thread.is_alive():
+                thread.join()
+            self._begun = None
+
+
+def _run(reference: weakref.ref[GroupMember], stop: threading.Event) -> None:
+    wait = 0.0
+    while not stop.wait(wait):
+        member = reference()
+        if member is None:
+            return
+        # An assignor of the user's may fail: others may do better, and this member must stay alive.
+        with ReportErrors(_log, "group %s: the heartbeat failed", member.settings.group_id) as reported:
+            wait = member.beat()
+        if reported.error is not None:
+            wait = member.settings.heartbeat_interval_ms / 1000
+        # Neither may live on in this thread: an error's traceback holds the member.
+        del member, reported
+
+
+SESSION_MS: Final = 10_000
+HEARTBEAT_MS: Final = 2000
+RETRY_SECONDS: Final = 0.1
+A_YEAR_MS: Final = 365 * 24 * 3600 * 1000
+"""A job does not poll."""
+
+
+@contextmanager
+def held_alone(
+    cluster: Cluster, group_id: str, topics: Sequence[str], client_id: str, clock: Clock
+) -> Iterator[Membership]:
+    """Be the one member of a group for the length of a block.
+
+    The group must have no live members. Those that died are waited for until their session is over. Whoever wants
+    to join meanwhile gets `InconsistentGroupProtocolError`, or `NonEmptyGroupError` if it wants the group alone.
+
+    Args:
+        cluster: where the group is.
+        group_id: the group; it need not exist.
+        topics: what it reads, for people who look at the group.
+        client_id: begins the member's id.
+        clock: time.
+
+    Raises:
+        NonEmptyGroupError: the group has live members.
+        KafkaError: the table of groups cannot be written.
+    """
+    scheme = Scheme(EXCLUSIVE, _everything)
+    settings = MemberSettings(
+        group_id=group_id,
+        schemes={EXCLUSIVE: scheme},
+        client_id=client_id,
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        max_poll_interval_ms=A_YEAR_MS,
+    )
+    member = GroupMember.of(cluster, settings, clock)
+    while member.try_join(tuple(sorted(topics))) is None:
+        clock.sleep(RETRY_SECONDS)
+    heartbeat = HeartbeatThread(member, clock)
+    heartbeat.start()
+    try:
+        assert member.membership is not None
+        yield member.membership
+    finally:
+        heartbeat.stop()
+        member.leave()
+
+
+def _everything(
+    partitions: Mapping[str, int], members: Mapping[str, Subscriber]
+) -> Mapping[str, Sequence[TopicPartition]]:
+    return {i: [TopicPartition(t, p) for t, count in partitions.items() for p in range(count)] for i in members}

@@ -1,28 +1,38 @@
-"""In-process append: a batch in, Parquet files and one table commit out, without a JVM.
+"""Batch payload: a producer's batch as the Parquet files of an append, or as one staged file.
 
-For roots on a local disk, where the topic's lock keeps this writer and Spark apart (decision 002). A record costs
-milliseconds from `send` to the commit instead of the half second of a Spark job.
+Parquet files are written without a JVM (decision 002): a record takes milliseconds from `send` to the commit, a Spark
+job half a second.
+
+A staged file lies beside a topic's table until a group commit or a transaction appends its records. It has a line with
+the format and a checksum of the rest, a line of JSON with the lengths, and the bytes. It is small and only kafkalike
+reads it, so it is not Parquet. Any process with access to the storage may have written it, so everything in it is
+checked.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from kafkalike.delta.actions import Add
-from kafkalike.errors import KafkaStorageError
+from kafkalike.delta.damage import opened, sealed
+from kafkalike.errors import CorruptRecordError, KafkaStorageError
 from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.log.topic.record_rules import SchemasOf, check_batch
 from kafkalike.model import faults
-from kafkalike.model.record_batch import RecordBatch, TxnId
+from kafkalike.model.config.topic_config import CODECS
+from kafkalike.model.json_values import BAD_JSON, INT32, INT64, list_of, text, whole
+from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
 from kafkalike.model.segments import Segment
 from kafkalike.storage.arrays import binaries, held_numbers, numbers
 from kafkalike.storage.parquet import put_parquet
@@ -31,6 +41,7 @@ from kafkalike.storage.port import Storage
 if TYPE_CHECKING:
     from kafkalike.model.config.topic_config import TopicConfig
     from kafkalike.model.topic import TopicInfo
+
 
 PARQUET_CODECS: Final = {"none": "none", "gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
 """Names of Kafka's codecs in pyarrow; its `lz4` is Parquet's LZ4_RAW, which every reader knows."""
@@ -234,3 +245,113 @@ def append_note(append_time_ms: int, txn: TxnId | None, known: Mapping[str, int]
         return {"time": append_time_ms}
     note: dict[str, object] = {"time": append_time_ms, "txn": [txn.app_id, txn.version]}
     return note | {BEFORE_KEY: known.get(txn.app_id, 0)} if txn.own else note
+
+
+_PARTITIONS: Final = re.compile(rb'"partitions":\[(\d+(?:,\d+)*)\]')
+"""In the head of a file; text in it has a backslash before each quote."""
+
+Loose = tuple[RecordBatch, str, TxnId | None]
+"""Records, the producer's codec, and the write's name."""
+
+
+def pack(batch: RecordBatch, codec: str, txn: TxnId | None) -> bytes:
+    """The file of an append."""
+    pieces: list[bytes] = []
+
+    def length(value: bytes | None) -> int | None:
+        if value is None:
+            return None
+        pieces.append(value)
+        return len(value)
+
+    # In the order in which `unpack` takes the bytes again.
+    columns = {
+        "keys": [length(key) for key in batch.keys],
+        "values": [length(value) for value in batch.values],
+        "headers": [None if h is None else [[name, length(value)] for name, value in h] for h in batch.headers],
+    }
+    head = {
+        "codec": codec,
+        "txn": None if txn is None else [txn.app_id, txn.version, txn.after],
+        "partitions": batch.partitions,
+        "timestamps": batch.timestamps,
+        **columns,
+    }
+    return sealed(json.dumps(head, separators=(",", ":")).encode() + b"\n" + b"".join(pieces))
+
+
+def unpack(content: bytes) -> Loose:
+    """What waits in a file.
+
+    Raises:
+        CorruptRecordError: it is none, or is damaged, or only a newer release can read it.
+    """
+    try:
+        return _unpacked(content)
+    except BAD_JSON as cause:
+        raise CorruptRecordError(f"an append that waits cannot be read: {cause}") from cause
+
+
+def partitions_in(head: bytes) -> Counter[int] | None:
+    """Records by partition, of a file's beginning.
+
+    Args:
+        head: so many bytes as are at hand. They are not checked: good for showing only.
+
+    Returns:
+        None when that does not stand there, or not all of it.
+    """
+    found = _PARTITIONS.search(head)
+    return None if found is None else Counter(map(int, found[1].split(b",")))
+
+
+def _unpacked(content: bytes) -> Loose:
+    line, _, body = opened(content).partition(b"\n")
+    head = json.loads(line)
+    taker = _Taker(body)
+    batch = RecordBatch(
+        partitions=[whole(p, INT32) for p in list_of(head["partitions"])],
+        timestamps=[whole(t, INT64) for t in list_of(head["timestamps"])],
+        keys=[taker.taken(size) for size in list_of(head["keys"])],
+        values=[taker.taken(size) for size in list_of(head["values"])],
+        headers=[_headers(h, taker) for h in list_of(head["headers"])],
+    )
+    columns = (batch.timestamps, batch.keys, batch.values, batch.headers)
+    if taker.at != len(body) or any(len(column) != len(batch) for column in columns):
+        raise ValueError("lengths that do not fit")
+    codec = text(head["codec"])
+    if codec not in CODECS:
+        raise ValueError(f"codec {codec!r}")
+    return batch, codec, _txn(head["txn"])
+
+
+def _headers(found: Any, taker: _Taker) -> Headers | None:  # noqa: ANN401 - any JSON
+    if found is None:
+        return None
+    headers = []
+    for header in list_of(found):
+        name, size = list_of(header)
+        headers.append((text(name), taker.taken(size)))
+    return headers
+
+
+def _txn(found: Any) -> TxnId | None:  # noqa: ANN401 - any JSON
+    if found is None:
+        return None
+    app_id, version, after = list_of(found)
+    return TxnId(text(app_id), whole(version, INT64), None if after is None else whole(after, INT64))
+
+
+class _Taker:
+    """Takes bytes off the front."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self.at = 0
+
+    def taken(self, size: Any) -> bytes | None:  # noqa: ANN401 - any JSON
+        if size is None:
+            return None
+        stop = self.at + whole(size, range(len(self._body) - self.at + 1))
+        found, self.at = self._body[self.at : stop], stop
+        return found

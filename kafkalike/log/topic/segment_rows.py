@@ -31,7 +31,6 @@ from kafkalike.storage.arrays import numbers
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, sound
 
 if TYPE_CHECKING:
-    from kafkalike.log.topic.data_file import DataFile, Longs
     from kafkalike.model.segments import Segment
     from kafkalike.storage.port import Storage
 

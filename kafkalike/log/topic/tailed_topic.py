@@ -1,22 +1,27 @@
-"""TailedTopic: one topic's Delta table as its log tells it: ends, segments, readers, times."""
+"""TailedTopic: one topic's Delta table as its log tells it: ends, segments, readers, times.
+
+`look_ahead` and `open_ahead` look at several topics in parallel where each look waits for a network. They only save
+time: errors and interrupts are ignored, because the caller's own look raises them again.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterator, KeysView, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kafkalike.delta.group_commit.staging_area import OpenTables
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.table import Table
-from kafkalike.errors import CorruptRecordError, LogCorruptError, TopicDeletedError
-from kafkalike.log.topic.foreign_rules import ForeignWarnings
+from kafkalike.errors import CorruptRecordError, KafkaError, LogCorruptError, TopicDeletedError
 from kafkalike.log.topic.reader import PartitionReader, first_at_or_after, latest_record
 from kafkalike.log.topic.record_rules import SchemasOf
-from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.log.topic.topic_history import look_back
-from kafkalike.model.clock import Clock
+from kafkalike.log.topic.topic_commits import ForeignWarnings, look_back, segment_of
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.config.topic_config import TopicConfig
@@ -31,6 +36,8 @@ from kafkalike.storage.port import NOW, Pace, Storage
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
     from kafkalike.log.topic.key_search import Searched
+
+T = TypeVar("T")
 
 LONGEST: Final = 1.2
 """A reader that waits for records looks for them at least so often, where a look costs money: 1.2 s, so that an idle
@@ -333,3 +340,53 @@ class TailedTopic:
     def max_timestamp(self, partition: int) -> OffsetAndTimestamp | None:
         """The first record that has the largest timestamp; None when the partition is empty."""
         return latest_record(self, self.segments(partition), self.log_start(partition))
+
+
+OPENED_BESIDE: Final = 8
+"""Topics that are opened side by side; each reads commits side by side, too."""
+
+
+def look_ahead(store: Storage, logs: Iterable[TailedTopic], *, waiting: bool) -> float:
+    """Ask what a look at each log asks.
+
+    Args:
+        store: the cluster's, where a look takes a request.
+        logs: of several topics.
+        waiting: see `TopicLog.refresh`.
+
+    Returns:
+        The time before, seconds of the machine's monotonic clock: the `since` of `TopicLog.refresh`.
+    """
+    begun = SYSTEM_CLOCK.monotonic()
+    names = [log.next_file for log in logs]
+    asked = [name for name in names if name is not None]
+    if len(asked) > 1:
+        store.scheduler.look_ahead(asked, Pace(longest=LONGEST if waiting else 0.0))
+    return begun
+
+
+def open_ahead(infos: Iterable[TopicInfo], opened: Callable[[TopicInfo], T]) -> dict[str, T]:
+    """Open the logs of several topics; one that cannot be opened is left out.
+
+    Args:
+        infos: the topics.
+        opened: opens one; called in other threads, with the caller's deadline.
+    """
+
+    def attempt(info: TopicInfo) -> T | None:
+        with contextlib.suppress(OSError, KafkaError):
+            return opened(info)
+        return None
+
+    # Not the store's own threads: opening asks for things side by side, and would wait for them in their places.
+    threads = ThreadPoolExecutor(OPENED_BESIDE, thread_name_prefix="kafkalike-open")
+    try:
+        futures = {info.name: threads.submit(copy_context().run, attempt, info) for info in infos}
+        found = {name: future.result() for name, future in futures.items()}
+    except RuntimeError:
+        # There can be no threads, as at the interpreter's end.
+        return {}
+    finally:
+        # Not waited for: after an interrupt they read a little more, and nobody hears of it.
+        threads.shutdown(wait=False, cancel_futures=True)
+    return {name: log for name, log in found.items() if log is not None}

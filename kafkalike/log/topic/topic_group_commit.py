@@ -17,10 +17,9 @@ from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Change, Landed, Plan, Still, Unchanged
 from kafkalike.delta.table_state import TableState, end_app
 from kafkalike.errors import KafkaError
-from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
+from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note, pack, unpack
 from kafkalike.log.topic.record_rules import SchemasOf, check_after, codec_for
-from kafkalike.log.topic.staged_append import pack, unpack
-from kafkalike.log.topic.topic_history import names_of
+from kafkalike.log.topic.topic_commits import names_of
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.group_commit.waiting_appends import OWN, PARTS_KEY, Placed, WaitingAppend, numbered, to_note

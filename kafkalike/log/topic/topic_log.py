@@ -19,10 +19,9 @@ from kafkalike.errors import (
     UnsupportedVersionError,
 )
 from kafkalike.log.topic.batch_payload import BatchPayload, Payload, append_note
-from kafkalike.log.topic.foreign_rules import append_refusal
 from kafkalike.log.topic.record_rules import codec_for
 from kafkalike.log.topic.tailed_topic import TailedTopic, TopicContext
-from kafkalike.log.topic.topic_history import find_commit, find_write, names_of
+from kafkalike.log.topic.topic_commits import append_refusal, find_commit, find_write, names_of
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.concurrency import OnError

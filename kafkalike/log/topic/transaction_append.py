@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kafkalike.delta.actions import Add, append_info, log_name, parse_commit
 from kafkalike.delta.damage import storage_errors
 from kafkalike.errors import KafkaError, LogCorruptError
-from kafkalike.log.topic.batch_payload import BEFORE_KEY, BatchPayload, Payload
-from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.log.topic.staged_append import Loose
+from kafkalike.log.topic.batch_payload import BEFORE_KEY, BatchPayload, Loose, Payload
+from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
 from kafkalike.model.transactions.transaction_views import TopicCut
 from kafkalike.model.transactions.transactional_id import BATCHES, StagedFile, TransactionPart, WriteName

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.log.call_view import ControlTables
-from kafkalike.log.topic.staged_append import Loose
+from kafkalike.log.topic.batch_payload import Loose
 from kafkalike.log.topic.transaction_append import DecidedRecords, StagedFileError, TopicDecisions
 from kafkalike.log.transactions.transaction_files import records_of
 from kafkalike.model import faults
@@ -31,11 +31,9 @@ from kafkalike.model.transactions.transactional_id import (
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.log.topic.transaction_append import DecidedRecords
     from kafkalike.log.transactions.transaction_files import Staging
-    from kafkalike.model.clock import Clock, Deadline
+    from kafkalike.model.clock import Clock
     from kafkalike.model.config.server_config import ServerProperties
-    from kafkalike.model.group_state import GroupRow, GroupsState
 
 
 T = TypeVar("T")

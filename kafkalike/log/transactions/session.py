@@ -18,8 +18,8 @@ from kafkalike.errors import (
     ProducerFencedError,
     TransactionAbortableError,
 )
+from kafkalike.log.topic.batch_payload import Loose
 from kafkalike.log.topic.record_rules import check_batch, codec_for
-from kafkalike.log.topic.staged_append import Loose
 from kafkalike.log.topic.transaction_append import DecidedRecords
 from kafkalike.log.transactions.effect_runner import EffectRunner, HeldTransaction
 from kafkalike.log.transactions.transaction_files import TRIES, FilesToStage, Staging

@@ -22,7 +22,7 @@ from kafkalike.delta.layout import TRANSACTIONS
 from kafkalike.errors import CorruptRecordError, KafkaStorageError, LogCorruptError, ProducerFencedError
 from kafkalike.log.runs.run_manifest import LAYOUT as RUNS
 from kafkalike.log.runs.run_manifest import RunManifest, StagedRun, load_manifest
-from kafkalike.log.topic.staged_append import Loose, pack, partitions_in, unpack
+from kafkalike.log.topic.batch_payload import Loose, pack, partitions_in, unpack
 from kafkalike.log.topic.transaction_append import DecidedPayload, DecidedRecords, Load, StagedFileError
 from kafkalike.model.clock import within
 from kafkalike.model.transactions.transactional_id import (
@@ -37,7 +37,6 @@ from kafkalike.storage.port import copies_of
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline
     from kafkalike.model.record_batch import RecordBatch
-    from kafkalike.model.transactions.transactional_id import CommittedTransaction, TransactionAttempt, TransactionPart
     from kafkalike.storage.port import Entry, Storage
 
 

@@ -10,8 +10,8 @@ from kafkalike.delta.damage import storage_errors
 from kafkalike.delta.layout import BROKERS, CONTROL_TABLES, LEASES, LOCKS, is_folder_of
 from kafkalike.errors import CorruptRecordError, IllegalArgumentError
 from kafkalike.log.cluster.topic_lineage import relatives_of
-from kafkalike.log.topic.segment_files import sha256_of
 from kafkalike.log.topic.segment_rows import read_segment
+from kafkalike.log.topic.topic_commits import sha256_of
 from kafkalike.maintenance.verify.key_traces import keys_left
 from kafkalike.maintenance.verify.verify_report import Finding, Report
 from kafkalike.model.clock import utc_text

@@ -12,7 +12,7 @@ from pyarrow import ipc
 
 from kafkalike.delta.commit_bundles import unpacked
 from kafkalike.errors import CorruptRecordError
-from kafkalike.log.topic.staged_append import unpack
+from kafkalike.log.topic.batch_payload import unpack
 from kafkalike.maintenance.vacuum import Delays, leftovers
 from kafkalike.maintenance.verify.verify_report import Finding
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet

@@ -24,8 +24,7 @@ from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Change
 from kafkalike.delta.table_state import REPAIR, TableState, end_app
 from kafkalike.errors import LogCorruptError
-from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.log.topic.topic_history import WORK_KEY
+from kafkalike.log.topic.topic_commits import WORK_KEY, segment_of
 from kafkalike.maintenance.verify.table_damage import DamagedTable, Flaw, LostRecords, control_flaws, find_flaws, run
 from kafkalike.model.clock import Deadline
 from kafkalike.storage.parquet import open_parquet, put_parquet

@@ -17,8 +17,8 @@ from kafkalike.delta.replica_files import is_whole
 from kafkalike.delta.row_files import seq_segment
 from kafkalike.delta.table_state import load_table
 from kafkalike.errors import KafkaError
-from kafkalike.log.topic.segment_files import segment_of
 from kafkalike.log.topic.segment_rows import read_segment
+from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.maintenance.verify.verify_report import Finding
 from kafkalike.storage.parquet import UNREADABLE, open_parquet
 

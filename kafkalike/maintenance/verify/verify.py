@@ -14,7 +14,7 @@ from kafkalike.delta.layout import SCHEMAS, TOPIC_SCHEMA
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.table_state import load_table
 from kafkalike.errors import BrokerResponseError, KafkaError, KafkaStorageError, LogCorruptError
-from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.maintenance.verify.file_check import check_segment, files_of, misplaced_keys
 from kafkalike.maintenance.verify.log_rules import (
     check_ahead,

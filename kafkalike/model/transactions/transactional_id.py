@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from kafkalike.model.row_value import VERSION, as_text, as_whole, text, whole
 
 BATCHES: Final = "batches"
-"""Layout of a part whose files are each a producer's batch: see `kafkalike.log.topic.staged_append`."""
+"""Layout of a part whose files are each a producer's batch: see `kafkalike.log.topic.batch_payload`."""
 
 
 class Why(StrEnum):

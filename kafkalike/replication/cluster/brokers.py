@@ -17,7 +17,7 @@ from kafkalike.errors import (
     PreferredLeaderNotAvailableError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.log.cluster.enclosing_root import check_not_enclosed
+from kafkalike.log.cluster.topic_folders import check_not_enclosed
 from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
 from kafkalike.model.clock import Deadline
 from kafkalike.model.cluster_state import ClusterState

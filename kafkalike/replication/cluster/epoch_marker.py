@@ -14,7 +14,7 @@ from kafkalike.delta.replica_files import APPLICATION, VersionFile, application,
 from kafkalike.delta.row_files import seq_segment
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.table_state import load_table
-from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.model import faults
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kafkalike.delta.layout import BROKERS, CLAIM, CLUSTER_METADATA, CONTROL_TABLES
 from kafkalike.delta.log_files import LogFiles
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaError, LogCorruptError
-from kafkalike.log.cluster.enclosing_root import check_not_enclosed
+from kafkalike.log.cluster.topic_folders import check_not_enclosed
 from kafkalike.model import faults
 from kafkalike.replication.cluster.root_resolver import RootResolver, exists, real_name
 from kafkalike.replication.cluster.root_sign import Sign

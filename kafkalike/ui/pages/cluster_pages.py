@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kafkalike.errors import IllegalArgumentError, KafkaError, SchemaRegistryError
-from kafkalike.log.dead_letters.stored_letters import Filter
+from kafkalike.log.dead_letter_topic import Filter
 from kafkalike.ui.background_jobs import BackgroundJob
 from kafkalike.ui.page_request import form, moved, page, paged, query_parameter, site
 

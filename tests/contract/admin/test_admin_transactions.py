@@ -21,7 +21,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.runs.run_manifest import LAYOUT, RunManifest, StagedRun, dump_manifest
-from kafkalike.log.topic.staged_append import pack, partitions_in
+from kafkalike.log.topic.batch_payload import pack, partitions_in
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.log.transactions.transaction_files import FilesToStage
 from kafkalike.maintenance.maintenance_run import maintain

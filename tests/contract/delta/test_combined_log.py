@@ -35,7 +35,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.topic import topic_group_commit as combined
-from kafkalike.log.topic.staged_append import pack, unpack
+from kafkalike.log.topic.batch_payload import pack, unpack
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.topic_history import list_commits
 from kafkalike.model.group_commit import commit_protocol as protocol

@@ -27,7 +27,7 @@ from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.delta.table_change import Change, Landed
 from kafkalike.delta.table_state import TableState, end_app, load_table
 from kafkalike.errors import LogCorruptError
-from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.maintenance.verify.table_damage import find_flaws
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.record_batch import RecordBatch

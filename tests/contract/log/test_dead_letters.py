@@ -17,8 +17,8 @@ from kafkalike.errors import (
     RecordDeserializationError,
     TransactionAbortableError,
 )
+from kafkalike.log import dead_letter_buffer as box
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.dead_letters import dead_letter_buffer as box
 from kafkalike.model.dead_letter import PREFIX
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.producer import KafkaProducer

@@ -18,7 +18,7 @@ from tests.tools.interrupted_lines import interrupted
 from tests.tools.letters import lettered, number
 
 PACKAGE = Path(kafkalike.__file__).parent
-CODE = (f"{PACKAGE}/consumer/", f"{PACKAGE}/log/dead_letters/", f"{PACKAGE}/model/dead_letter")
+CODE = (f"{PACKAGE}/consumer/", f"{PACKAGE}/log/dead_letter", f"{PACKAGE}/model/dead_letter")
 """Not what holds locks: an exception of a trace function may come where none of a signal can, before `__exit__`."""
 TP = TopicPartition("orders", 0)
 BAD = [(0, 0), (0, 2), (0, 3)]

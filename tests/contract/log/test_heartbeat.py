@@ -13,8 +13,7 @@ from kafkalike.connect import connect
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import CommitFailedError, KafkaTimeoutError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.group.heartbeat import HeartbeatThread
-from kafkalike.log.group.member import GroupMember
+from kafkalike.log.group.member import GroupMember, HeartbeatThread
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.group_state import GroupsState, Roster, roster_row
 from kafkalike.model.groups.sessions import Leases

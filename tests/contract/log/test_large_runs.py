@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kafkalike.errors import KafkaStorageError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.runs.placeholder_offsets import footer_checksum, placeholders, renumber
+from kafkalike.log.runs.large_runs import footer_checksum, placeholders, renumber
 from kafkalike.log.runs.run_manifest import LargeRun, RunManifest, dump_manifest, load_manifest, move_runs
 from kafkalike.log.runs.run_payload import DecidedRuns, StagedPayload
 from kafkalike.maintenance.staging.staging_lease import HeldFolder

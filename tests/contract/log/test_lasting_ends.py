@@ -11,8 +11,7 @@ from kafkalike.connect import connect
 from kafkalike.delta.actions import CHECKSUM_KEY, log_name
 from kafkalike.delta.table_state import load_with_base
 from kafkalike.errors import DataLossError, IllegalArgumentError, LogCorruptError
-from kafkalike.log.topic.segment_files import segment_of
-from kafkalike.log.topic.topic_history import LOOK_BACK, look_back
+from kafkalike.log.topic.topic_commits import LOOK_BACK, look_back, segment_of
 from kafkalike.model.record_batch import TxnId
 from kafkalike.storage.local import LocalStorage
 from tests.tools.findings import errors_of, kinds_of

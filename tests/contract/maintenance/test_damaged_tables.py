@@ -17,7 +17,7 @@ from kafkalike.connect import connect
 from kafkalike.delta.table_state import TableState, load_table
 from kafkalike.errors import KafkaError, LogCorruptError
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.topic.segment_files import segment_of
+from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.storage.local import LocalStorage
 from tests.tools.cli import call

@@ -7,7 +7,7 @@ import pytest
 from kafkalike.admin.testing import MemoryCluster
 from kafkalike.consumer import KafkaConsumer
 from kafkalike.errors import IllegalArgumentError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from kafkalike.log.topic.topic_history import maintenance_of
+from kafkalike.log.topic.topic_commits import maintenance_of
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.maintenance_commit import only_run
 from kafkalike.maintenance.maintenance_report import BUSY, NOTHING, UNFINISHED

@@ -18,7 +18,7 @@ from kafkalike.delta.log_files import LogFiles, note_name
 from kafkalike.delta.replica_files import VersionFile, finish_notes
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import UnknownOutcomeError
-from kafkalike.log.cluster.as_of import ends_at
+from kafkalike.log.cluster.topic_lineage import ends_at
 from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance.verify.replica_repair import check_replicas, repair_replicas
 from kafkalike.maintenance.verify.topic_history import list_commits

@@ -19,7 +19,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.log.dead_letters.dead_letter_topic import ensure
+from kafkalike.log.dead_letter_topic import ensure
 from kafkalike.maintenance.staging.staging_lease import HeldFolder
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.spark.writes.commit import StagedCommit, commit_results

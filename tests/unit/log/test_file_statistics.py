@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kafkalike.delta.actions import append_info
 from kafkalike.log.topic.batch_payload import iso_time
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS
-from kafkalike.log.topic.segment_files import parse_time_ms
+from kafkalike.log.topic.topic_commits import parse_time_ms
 
 
 @given(at=st.integers(0, MAX_TIMESTAMP_MS))

@@ -1,0 +1,379 @@
+"""Topic commits: the segments that commits of a topic add, earlier writes, rewinds, and changes by foreign writers.
+
+Topics' tables have Delta writer version 2, which asks a writer to honor `delta.appendOnly` (`Table.change` does) and
+`delta.invariants`. An append to a table that asks for anything else is refused by name, so that no table property is
+ignored. A foreign writer's change of records is logged as a warning when it arrives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from kafkalike.delta.actions import Add, TableCommit, append_info, log_name, parse_commit, version_of
+from kafkalike.delta.damage import storage_errors
+from kafkalike.delta.table_state import TableState, end_app, records_ends
+from kafkalike.errors import CorruptRecordError, KafkaError, KafkaStorageError, LogCorruptError
+from kafkalike.log.topic.record_rules import check_after, not_in_order
+from kafkalike.model.group_commit.waiting_appends import ranges_of_write
+from kafkalike.model.record_batch import TRANSACTIONS, Appended, TxnId
+from kafkalike.model.row_value import UNREADABLE as UNREADABLE_STATS
+from kafkalike.model.segments import Segment
+from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet
+from kafkalike.storage.port import Storage
+
+
+def find_write(topic: str, files: Storage, state: TableState, txn: TxnId) -> Appended | None:
+    """The earlier write of the same `TxnId`, if the table has it; see `TopicLog.already_appended`."""
+    known = state.txns.get(txn.app_id)
+    if known is None or known < txn.version:
+        check_after(topic, txn, known)
+        return None
+    found = find_commit(files, lambda c: c.txns.get(txn.app_id) == txn.version)
+    if found is not None:
+        note = append_info(found.user_metadata)
+        when = int(note.get("time", found.timestamp_ms))
+        ranges = ranges_of_write(note, txn.app_id, txn.version)
+        if ranges is None and TRANSACTIONS in found.txns:
+            ranges = ranges_of_write(note, TRANSACTIONS, found.txns[TRANSACTIONS])
+        if ranges is None:
+            ranges = ranges_of(segment_of(add, files) for add in found.adds)
+        return Appended(version=found.version, ranges=ranges, append_time_ms=when, duplicate=True)
+    if known > txn.version and not txn.own:
+        raise not_in_order(topic, txn.app_id, txn.version, known)
+    return Appended(version=state.version, ranges={}, append_time_ms=0, duplicate=True)
+
+
+def names_of(txn: TxnId, known: Mapping[str, int]) -> dict[str, int]:
+    """What a commit notes of the name of a write.
+
+    Args:
+        txn: the name.
+        known: the versions of names that the table has; none of them goes down.
+    """
+    names = {txn.app_id: txn.version}
+    if txn.also is not None:
+        app_id, version = txn.also
+        if known.get(app_id, -1) < version:
+            names[app_id] = version
+    return names
+
+
+def find_commit(files: Storage, wanted: Callable[[TableCommit], bool]) -> TableCommit | None:
+    """The newest commit that fits, among those a table's log still holds.
+
+    Raises:
+        KafkaStorageError: the storage does not answer.
+    """
+    with storage_errors(files.uri):
+        known = versions(files)
+    for version in reversed(known):
+        try:
+            with storage_errors(files.uri):
+                found = parse_commit(version, files.read(log_name(version)), files.uri)
+        except FileNotFoundError:
+            continue
+        if wanted(found):
+            return found
+    return None
+
+
+def ranges_of(segments: Iterable[Segment]) -> dict[int, range]:
+    """Offsets of an append's segments, by partition."""
+    runs: dict[int, range] = {}
+    for segment in segments:
+        known = runs.get(segment.partition, segment.offsets)
+        runs[segment.partition] = range(min(known.start, segment.start), max(known.stop, segment.stop))
+    return dict(sorted(runs.items()))
+
+
+LOOK_BACK: Final = 100
+"""Commits below a checkpoint that a load looks through at most for what the live files do not say; a few ms."""
+
+
+def look_back(state: TableState, checkpoint: int, files: Storage) -> None:
+    """Look through the last commits below a checkpoint for what it does not say.
+
+    That is a rewind, by the commits back to the last one of ours, and the ends of records that are gone from a table
+    whose ends no commit has noted yet. A checkpoint is no reason to stop: RESTORE writes one itself. An append that has
+    recorded log ends is one: whoever made it had looked back from there.
+    """
+    rewind_possible = not state.went_on
+    keeps_ends = FORGETS not in state.properties
+    seen: list[TableCommit] = []
+    recorded = state.ends_recorded and keeps_ends
+    for version in range(checkpoint, max(-1, checkpoint - LOOK_BACK), -1):
+        if recorded:
+            break
+        try:
+            commit = parse_commit(version, files.read(log_name(version)), files.uri)
+        except (FileNotFoundError, LogCorruptError):
+            # The checkpoint has what was in it.
+            break
+        rewind_possible = state.saw_below(commit, lambda add: segment_of(add, files), rewind_possible)
+        seen.append(commit)
+        recorded = keeps_ends and records_ends(commit)
+    _keep_taken(state, seen, files, older_recorded=recorded)
+    state.note_recorded(state.index.ends)
+
+
+def _keep_taken(state: TableState, seen: Sequence[TableCommit], files: Storage, *, older_recorded: bool) -> None:
+    """Let the log end stay above files that foreign writers took out and whose own commits are not read any more.
+
+    Where nothing says how far such a file went, the table counts as rewound.
+
+    Args:
+        state: the table's.
+        seen: the commits that were looked through, newest first.
+        files: the table.
+        older_recorded: whether the ends of all files that older commits added are recorded.
+    """
+    if older_recorded:
+        return
+    known = {add.path for commit in seen for add in commit.adds}
+    foreign = [commit for commit in seen if commit.append_id is None]
+    for commit, old in [(c, old) for c in foreign for old in c.taken if old.path not in known]:
+        try:
+            state.index.raise_end(segment_of(old, files))
+        except KafkaError:
+            recorded = old.partition is not None and end_app(old.partition) in state.txns
+            if not recorded and (state.rewound is None or state.rewound.version < commit.version):
+                state.rewound = commit
+
+
+WORK_KEY: Final = "maintenance"
+"""Key, in a commit's user metadata, of what maintenance did: a key of `OPERATIONS`."""
+
+RUN_KEY: Final = "run"
+"""Key of the id of the maintenance run."""
+
+OPERATIONS: Final = {
+    "retention": "DELETE",
+    "merge": "OPTIMIZE",
+    "compaction": "REWRITE",
+    "restore": "CLONE",
+    "fork": "CLONE",
+    "forked": "FORKED",
+    "forget": "REWRITE",
+    "undo": "REWRITE",
+}
+"""What the table's history calls them."""
+
+
+def maintenance_of(user_metadata: str | None) -> dict[str, Any]:
+    """What maintenance wrote into a commit's user metadata; empty when the commit is not its own."""
+    info = append_info(user_metadata)
+    return info if WORK_KEY in info else {}
+
+
+def transaction_of(user_metadata: str | None) -> int | None:
+    """Number of the decision that a commit brought into the topic; None for one that brought none."""
+    match append_info(user_metadata).get("txn"):
+        case [app, int() as number] if app == TRANSACTIONS:
+            return number
+    return None
+
+
+FORGETS: Final = "delta.setTransactionRetentionDuration"
+_CONSTRAINT: Final = "delta.constraints."
+_COLUMN_RULES: Final = {
+    "delta.invariants": "an invariant",
+    "delta.generationExpression": "a generated value",
+    "delta.identity.start": "an identity",
+}
+
+
+def append_refusal(properties: Mapping[str, str], schema: str) -> str | None:
+    """Why nothing may be appended to a table; None when it asks for nothing unusual.
+
+    Args:
+        properties: the table's configuration.
+        schema: its Delta schema, as JSON.
+    """
+    if FORGETS in properties:
+        return (
+            f"the table property {FORGETS}={properties[FORGETS]} lets Delta forget which writes it has (`txn_id`, "
+            "streams' batches, log ends), so that they could be written twice; take it away: "
+            f"ALTER TABLE … UNSET TBLPROPERTIES ('{FORGETS}')"
+        )
+    checks = sorted(name.removeprefix(_CONSTRAINT) for name in properties if name.startswith(_CONSTRAINT))
+    if checks:
+        return f"it has CHECK constraints ({', '.join(checks)}), which kafkalike does not check; drop them"
+    for column, what in _rules_of(schema):
+        return f"its column {column} has {what}, which kafkalike does not check; take it away"
+    return None
+
+
+def _rules_of(schema: str) -> Iterator[tuple[str, str]]:
+    """Columns that have a rule, with what it is."""
+    # Parsing takes longer than the looking.
+    if not any(name in schema for name in _COLUMN_RULES):
+        return
+    yield from _rules_below(json.loads(schema), "")
+
+
+def _rules_below(kind: Any, above: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - Delta's types
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields", ()):
+        name = f"{above}{field['name']}"
+        for key in _COLUMN_RULES.keys() & (field.get("metadata") or {}).keys():
+            yield name, _COLUMN_RULES[key]
+        yield from _rules_below(field["type"], f"{name}.")
+    for part in ("elementType", "keyType", "valueType"):
+        yield from _rules_below(kind.get(part), above)
+
+
+_log = logging.getLogger(__name__)
+
+
+def foreign_change(commit: TableCommit) -> str | None:
+    """What a foreign writer has done to records; None where it is a change of ours, or one that leaves them alone.
+
+    Files that are only rewritten (`dataChange=false`, as by OPTIMIZE) leave them alone.
+    """
+    added = [add for add in commit.adds if add.data_change]
+    if commit.append_id is not None or not (added or commit.taken):
+        return None
+    acts = [f"{verb} {_files(files)}" for verb, files in (("took out", commit.taken), ("added", added)) if files]
+    then = (
+        "records that were read before may be others now, or gone"
+        if commit.taken
+        else "nothing has checked their offsets and times"
+    )
+    return (
+        f"table version {commit.version} is a foreign writer's ({commit.operation} by {commit.engine}): it "
+        f"{' and '.join(acts)}, so {then}; see `kafkalike verify` and `kafkalike history`"
+    )
+
+
+def _files(files: Sequence[Add]) -> str:
+    known = sorted({add.partition for add in files if add.partition is not None})
+    where = f" of partition{'s' if len(known) > 1 else ''} {', '.join(map(str, known))}" if known else ""
+    return f"{len(files)} file{'s' if len(files) > 1 else ''}{where}"
+
+
+class ForeignWarnings:
+    """Warns of foreign changes as they arrive, once each.
+
+    Args:
+        topic: whose table it is, by name.
+    """
+
+    def __init__(self, topic: Callable[[], str]) -> None:
+        self._topic = topic
+
+    def on_load(self, state: TableState) -> None:
+        """Nothing: who begins anew has read nothing before."""
+
+    def on_commit(self, commit: TableCommit) -> None:
+        """Warn if somebody else has changed records."""
+        change = foreign_change(commit)
+        if change is not None:
+            _log.warning("topic %s: %s", self._topic(), change)
+
+
+PART_BYTES: Final = 1024 * 1024
+"""Bytes read at a time where nothing is decoded."""
+
+LONG_MAX: Final = 2**63 - 1
+"""The largest log end that Kafka's clients can name."""
+
+
+def parse_time_ms(text: str | int) -> int:
+    """A timestamp of file statistics, in ms since the epoch; a number is one already."""
+    if isinstance(text, int):
+        return text
+    moment = datetime.fromisoformat(text)
+    days = moment.toordinal() - 719_163
+    offset = moment.utcoffset()
+    seconds = ((days * 24 + moment.hour) * 60 + moment.minute) * 60 + moment.second
+    return (seconds - (int(offset.total_seconds()) if offset else 0)) * 1000 + moment.microsecond // 1000
+
+
+def segment_of(add: Add, files: Storage) -> Segment:
+    """The segment that an added file is.
+
+    Reads the file itself when the commit carries no statistics that say it, as a foreign writer's may.
+
+    Raises:
+        LogCorruptError: the file has no partition, or rows without offset.
+        CorruptRecordError: it is missing.
+        KafkaStorageError: it cannot be read now.
+    """
+    if add.partition is None:
+        raise LogCorruptError(f"{files.uri}/{add.path} belongs to no partition: a foreign writer wrote it")
+    try:
+        return _segment_from_stats(add, add.partition)
+    except UNREADABLE_STATS:
+        return _segment_from_file(add, add.partition, files)
+
+
+def _segment_from_stats(add: Add, partition: int) -> Segment:
+    low, high = add.stats["minValues"], add.stats["maxValues"]
+    first_ms = parse_time_ms(low["timestamp"])
+    stop = int(high["offset"]) + 1
+    if stop > LONG_MAX:
+        raise ValueError(stop)
+    return Segment(
+        partition=partition,
+        start=int(low["offset"]),
+        stop=stop,
+        num_records=int(add.stats["numRecords"]),
+        min_timestamp=first_ms,
+        # The same where all records are of one append of a topic with `LogAppendTime`, or there is only one.
+        max_timestamp=first_ms if high["timestamp"] == low["timestamp"] else parse_time_ms(high["timestamp"]),
+        size_bytes=add.size,
+        path=add.path,
+        modification_ms=add.modification_ms,
+    )
+
+
+def _segment_from_file(add: Add, partition: int, files: Storage) -> Segment:
+    import pyarrow.compute as pc  # 30 ms, which most processes never need
+
+    try:
+        table = open_parquet(files, add.path).read(columns=["offset", "timestamp"])
+        offsets, times = pc.min_max(table["offset"]).as_py(), pc.min_max(table["timestamp"]).as_py()
+        return Segment(
+            partition=partition,
+            start=int(offsets["min"]),
+            stop=int(offsets["max"]) + 1,
+            num_records=table.num_rows,
+            min_timestamp=int(times["min"].timestamp() * 1000),
+            max_timestamp=int(times["max"].timestamp() * 1000),
+            size_bytes=add.size,
+            path=add.path,
+            modification_ms=add.modification_ms,
+        )
+    except FileNotFoundError as cause:
+        raise CorruptRecordError(f"{files.uri}/{add.path} is named by the log but missing") from cause
+    except UNREADABLE as cause:
+        if is_storage_error(cause):
+            raise KafkaStorageError(f"{files.uri}/{add.path} cannot be read now: {cause}") from cause
+        raise LogCorruptError(
+            f"{files.uri}/{add.path} has no statistics and cannot stand in for them: {cause}"
+        ) from cause
+
+
+def versions(files: Storage) -> list[int]:
+    """Table versions whose commit file still exists, in order."""
+    return sorted(v for entry in files.list("_delta_log") if (v := version_of(entry.name)) is not None)
+
+
+def sha256_of(files: Storage, name: str) -> str:
+    """SHA-256 of a file's content.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: the storage does not answer.
+    """
+    hashed = hashlib.sha256()
+    with files.open_input(name) as stream:
+        while part := stream.read(PART_BYTES):
+            hashed.update(part)
+    return hashed.hexdigest()
