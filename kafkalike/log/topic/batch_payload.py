@@ -177,7 +177,7 @@ def _header_structs(headers: object) -> list[dict[str, object]] | None:
 
 def unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
     """The action for a file of rows (`CHUNK_SCHEMA`, a chunk a column) that is still to be written."""
-    offsets = table.column("offset")
+    offsets = held_numbers(table.column("offset").chunk(0))
     times = held_numbers(table.column("timestamp").chunk(0))
     return Add(
         path=name,
@@ -187,7 +187,7 @@ def unwritten(name: str, partition: int, table: pa.Table, now_ms: int) -> Add:
         data_change=True,
         stats=segment_stats(
             table.num_rows,
-            (offsets[0].as_py(), offsets[-1].as_py()),
+            (int(offsets[0]), int(offsets[-1])),
             (int(times.min()) // 1000, int(times.max()) // 1000),
         ),
     )
