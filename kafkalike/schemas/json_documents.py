@@ -7,7 +7,7 @@ schemas mean the same by `$id`, an anchor, a pointer and the name of a registere
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -30,21 +30,12 @@ _IGNORES_SIBLINGS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
 """Dialects in which nothing counts beside a `$ref`."""
 
 
-@contextmanager
-def valid_json_schema() -> Iterator[None]:
-    """Raise what the libraries find wrong with a schema as an error of ours.
+def valid_json_schema() -> AbstractContextManager[None]:
+    """Return a context that raises what the libraries find wrong with a schema as `InvalidSchemaError`.
 
-    They take texts for granted that are none, such as an `$id` that is a number.
-
-    Raises:
-        InvalidSchemaError: the block raised anything else.
+    The libraries assume the right types, so an `$id` that is a number makes them raise errors of any class.
     """
-    try:
-        yield
-    except InvalidSchemaError:
-        raise
-    except Exception as cause:
-        raise InvalidSchemaError(f"it is no JSON Schema: {type(cause).__name__}: {cause}") from cause
+    return foreign_errors(lambda cause: InvalidSchemaError(f"it is no JSON Schema: {type(cause).__name__}: {cause}"))
 
 
 class JsonReferences:
