@@ -1,4 +1,4 @@
-"""Avro's types as Arrow types: those of a schema's columns, the arrays that were read, and defaults."""
+"""Avro types as Arrow types: the columns of a schema, converters of decoded values, and defaults."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from kafkalike.schemas.arrow.exact_cast import DAY_MICROS, same_numbers
 from kafkalike.schemas.avro_schema import AvroField, AvroType, default_fits
 
 VALUE: Final = "value"
-"""The one column of a schema that is no record."""
+"""Name of the only column of a schema whose top-level type is not a record."""
 
 DURATION: Final = pa.struct([("months", pa.int64()), ("days", pa.int64()), ("milliseconds", pa.int64())])
 MOST_DIGITS: Final = 38
-"""Of a decimal in Arrow and in Spark; longer ones stay bytes."""
+"""Maximum precision of a decimal in Arrow and Spark. Decimals with more digits stay bytes."""
 _SIZES: Final = {"duration": 12, "uuid": 16}
 _NUMBERS: Final = ({"int", "long"}, {"float", "double"})
 
@@ -54,14 +54,14 @@ _LOGICAL: Final[Mapping[tuple[str, str], pa.DataType]] = {
 
 
 def columns_of(top: AvroType, depth: int) -> pa.Schema:
-    """The columns of a schema's values: a record's fields, or one column `value`.
+    """Return the columns of a schema's values: the fields of a record, or one column `value`.
 
     Args:
         top: the schema's type.
-        depth: how often a record may stand in itself; fields that would go deeper are left out.
+        depth: how many times a record type may be nested in itself; deeper fields are left out.
 
     Raises:
-        InvalidSchemaError: nothing is left.
+        InvalidSchemaError: no column is left.
     """
     kind = arrow_type(top, depth)
     if kind is None:
@@ -70,12 +70,12 @@ def columns_of(top: AvroType, depth: int) -> pa.Schema:
 
 
 def arrow_type(of: AvroType, depth: int, around: tuple[str, ...] = ()) -> pa.DataType | None:
-    """The Arrow type of a type; None where a record would stand too deeply in itself.
+    """Return the Arrow type of an Avro type; None for a record nested in itself more than `depth` times.
 
     Args:
         of: the type.
-        depth: see `columns_of`.
-        around: names of the records that it stands in.
+        depth: how many times a record type may be nested in itself.
+        around: names of the enclosing records.
     """
     if of.kind == "record":
         if around.count(of.name) >= depth:
@@ -92,19 +92,19 @@ def arrow_type(of: AvroType, depth: int, around: tuple[str, ...] = ()) -> pa.Dat
 
 
 def record_fields(of: AvroType, depth: int, around: tuple[str, ...]) -> list[tuple[AvroField, pa.DataType]]:
-    """The fields of a record that become columns, and their Arrow types."""
+    """Return the fields of a record that become columns, with their Arrow types."""
     inside = (*around, of.name)
     found = [(field, arrow_type(field.type, depth, inside)) for field in of.fields]
     return [(field, kind) for field, kind in found if kind is not None]
 
 
 def branches_of(union: AvroType) -> list[AvroType]:
-    """The types of a union besides null."""
+    """Return the types of a union, without null."""
     return [branch for branch in union.branches if branch.kind != "null"]
 
 
 def wider(branches: Sequence[AvroType]) -> AvroType | None:
-    """The wider of two numbers, which takes the place of their union, as in Spark's `from_avro`."""
+    """Return the wider of two numeric types, which replaces their union as in Spark's `from_avro`; else None."""
     plain = [branch for branch in branches if branch.logical is None]
     if len(plain) != len(branches) or {branch.kind for branch in branches} not in _NUMBERS:
         return None
@@ -123,7 +123,10 @@ def _union(of: AvroType, depth: int, around: tuple[str, ...]) -> pa.DataType | N
 
 
 def _leaf(of: AvroType) -> pa.DataType:
-    """A logical type that is not known, or does not fit its type, does not count, as Avro wants it."""
+    """Return the Arrow type of a leaf.
+
+    As Avro's specification demands, a logical type that is unknown or does not fit its type is ignored.
+    """
     if of.logical == "decimal" and of.kind in {"bytes", "fixed"}:
         digits, scale = of.attributes.get("precision", 0), of.attributes.get("scale", 0)
         whole = type(digits) is int and type(scale) is int
@@ -135,16 +138,16 @@ def _leaf(of: AvroType) -> pa.DataType:
 
 
 def default_array(field: AvroField, kind: pa.DataType, depth: int, around: tuple[str, ...]) -> pa.Array:
-    """A field's default as an array of its one value.
+    """Return a field's default as an array with one element.
 
     Args:
         field: the field.
         kind: its Arrow type.
         depth: see `columns_of`.
-        around: names of the records that the field stands in.
+        around: names of the enclosing records.
 
     Raises:
-        UnmatchedError: the default is no value of the type, though JSON of its form.
+        UnmatchedError: the default has the right JSON form but is not a value of the type.
     """
     try:
         return pa.array([default_of(field.type, field.default, depth, around)], kind)
@@ -153,13 +156,13 @@ def default_array(field: AvroField, kind: pa.DataType, depth: int, around: tuple
 
 
 def default_of(of: AvroType, value: Any, depth: int, around: tuple[str, ...]) -> Any:  # noqa: ANN401, PLR0911
-    """A field's default, of JSON, as a Python value for `pa.array`.
+    """Return a default, given as JSON, as a Python value for `pa.array`.
 
     Args:
         of: the field's type.
         value: the default.
         depth: see `columns_of`.
-        around: names of the records that the field stands in.
+        around: names of the enclosing records.
     """
     if of.kind == "union":
         return _of_union(of, value, depth, around)
@@ -180,12 +183,16 @@ def default_of(of: AvroType, value: Any, depth: int, around: tuple[str, ...]) ->
         return _floating(kind, value)
     found = value * 1000 if (of.logical or "").endswith("-millis") and not pa.types.is_integer(kind) else value
     if pa.types.is_time(kind) and not 0 <= found < DAY_MICROS:
-        raise ValueError(f"{value} is no time of day")
+        raise ValueError(f"{value} is not a time of day")
     return found
 
 
 def _floating(kind: pa.DataType, value: Any) -> float:  # noqa: ANN401 - a number, or a word for one
-    """The nearest number of a type; a whole number has to be equal to it."""
+    """Return the nearest number of a floating type.
+
+    Raises:
+        ValueError: the value is a whole number without an equal float, or a number beyond the type's range.
+    """
     found = float(pa.scalar(float(value), kind).as_py())
     if (isinstance(value, int) and found != value) or (math.isinf(found) and not isinstance(value, str)):
         raise ValueError(f"{value} becomes {found}")
@@ -221,13 +228,13 @@ _LARGEST: Final = (1 << 63) - 1
 
 
 def whole_number_converter(kind: pa.DataType, factor: int = 1, *, narrow: bool = False) -> Convert:
-    """Whole numbers as numbers, dates or times.
+    """Return a converter of whole numbers to numbers, dates or times.
 
     Args:
         kind: the type of the array.
-        factor: how many of the array's units one of the writer's has; below 0: how many of the writer's one of the
-            array's has, and the number must be a multiple of it.
-        narrow: whether the writer's type is `int`, whose numbers have 32 bits.
+        factor: multiplier from the writer's unit to the array's. A negative factor divides, and the number must be a
+            multiple of it.
+        narrow: True if the writer's type is `int`, whose numbers have 32 bits.
     """
     if pa.types.is_floating(kind):
         return _as_floats(kind, narrow=narrow)
@@ -254,7 +261,7 @@ def whole_number_converter(kind: pa.DataType, factor: int = 1, *, narrow: bool =
 
 
 def _failed(cursor: Cursor, rows: Rows, numbers: Numbers, wrong: npt.NDArray[np.bool_], problem: str) -> Numbers:
-    """The numbers, with 0 for those that are wrong, which are noted."""
+    """Record a problem for the wrong numbers, and return all numbers with 0 in their place."""
     if not wrong.any():
         return numbers
     cursor.refuse(rows[wrong], problem)
@@ -282,7 +289,7 @@ def _as_floats(kind: pa.DataType, *, narrow: bool) -> Convert:
 
 
 def float_converter(kind: pa.DataType) -> Convert:
-    """Numbers as `float` or `double`."""
+    """Return a converter of numbers to `float` or `double`."""
     dtype = kind.to_pandas_dtype()
 
     def convert(cursor: Cursor, rows: Rows, numbers: Numbers) -> pa.Array:  # noqa: ARG001 - nothing can be wrong
@@ -292,7 +299,7 @@ def float_converter(kind: pa.DataType) -> Convert:
 
 
 def boolean_array(cursor: Cursor, rows: Rows, numbers: Numbers) -> pa.Array:
-    """Bytes that are 0 or 1 as truth values."""
+    """Convert bytes that are 0 or 1 to booleans."""
     wrong = numbers > 1
     if wrong.any():
         cursor.fail(rows[wrong], "a boolean is neither 0 nor 1")
@@ -300,7 +307,7 @@ def boolean_array(cursor: Cursor, rows: Rows, numbers: Numbers) -> pa.Array:
 
 
 def enum_converter(names: Sequence[str | None]) -> Convert:
-    """Numbers of an enum's symbols as texts; None for those that the reader has no symbol for."""
+    """Return a converter of symbol numbers to strings; a name that is None is a symbol unknown to the reader."""
     texts = pa.array(["" if name is None else name for name in names], pa.string())
     unknown = np.array([name is None for name in names], np.bool_)
 
@@ -317,7 +324,7 @@ def enum_converter(names: Sequence[str | None]) -> Convert:
 
 
 def string_array(cursor: Cursor, rows: Rows, starts: Numbers, lengths: Numbers) -> pa.Array:
-    """Bytes as texts; an empty one where they are no UTF-8."""
+    """Convert runs of bytes to strings; a run that is not UTF-8 becomes empty and fails its value."""
     found = cursor.gathered(starts, lengths, pa.string())
     bad = invalid(found)
     if not bad:
@@ -329,12 +336,12 @@ def string_array(cursor: Cursor, rows: Rows, starts: Numbers, lengths: Numbers) 
 
 
 def binary_array(cursor: Cursor, rows: Rows, starts: Numbers, lengths: Numbers) -> pa.Array:  # noqa: ARG001
-    """Bytes as bytes."""
+    """Convert runs of bytes to binary values."""
     return cursor.gathered(starts, lengths, pa.binary())
 
 
 def uuid_array(cursor: Cursor, rows: Rows, starts: Numbers, lengths: Numbers) -> pa.Array:  # noqa: ARG001
-    """16 bytes as a UUID's text."""
+    """Convert runs of 16 bytes to UUID strings."""
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     plain = cursor.data[np.where(lengths == 16, starts, 0)[:, None] + np.arange(16)]  # noqa: PLR2004 - bytes of a UUID
     hexed = np.empty((len(starts), 32), np.uint8)
@@ -349,7 +356,7 @@ def uuid_array(cursor: Cursor, rows: Rows, starts: Numbers, lengths: Numbers) ->
 
 
 def duration_gatherer(kind: pa.StructType) -> Gather:
-    """12 bytes as months, days and milliseconds."""
+    """Return a converter of 12 bytes to months, days and milliseconds."""
 
     def gather(cursor: Cursor, rows: Rows, starts: Numbers, lengths: Numbers) -> pa.Array:  # noqa: ARG001
         plain = cursor.data[np.where(lengths == 12, starts, 0)[:, None] + np.arange(12)]  # noqa: PLR2004 - three of 4
@@ -360,7 +367,7 @@ def duration_gatherer(kind: pa.StructType) -> Gather:
 
 
 def decimal_gatherer(kind: pa.DataType) -> Gather:
-    """Big-endian bytes, the highest with the sign, as decimals."""
+    """Return a converter of big-endian two's complement bytes to decimals."""
 
     def gather(cursor: Cursor, rows: Rows, starts: Numbers, lengths: Numbers) -> pa.Array:
         widest = int(lengths.max(initial=0))

@@ -1,6 +1,6 @@
-"""Arrow arrays as Avro: one operation writes the same field of all values.
+"""Encode Arrow arrays as Avro: one operation writes the same field of all values.
 
-Bytes of a record are those of its fields one after the other, so they are joined by Arrow, element by element.
+A record's bytes are the bytes of its fields in order, so Arrow joins the columns element by element.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from kafkalike.schemas.arrow.exact_cast import can_be, doubled_key, exactly
 from kafkalike.schemas.avro_schema import AvroField, AvroType
 
 Write = Callable[[pa.Array], pa.BinaryArray]
-"""Writes an array of values: the bytes of each; there are no nulls among them, unless the type takes null."""
+"""Encodes each value of an array. The array has no nulls unless the type accepts null."""
 
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 _UUID: Final = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def writer_of(of: AvroType, kind: pa.DataType, depth: int, path: str = "") -> Write:
-    """What writes values of a type.
+    """Return an encoder of arrays as an Avro type.
 
     Args:
-        of: the type.
-        kind: of the arrays; columns that it has and the type does not are refused, and those that it lacks need a
+        of: the Avro type.
+        kind: the type of the arrays. A column that the Avro type lacks is rejected; a field without a column needs a
             default.
-        depth: how often a record may stand in itself.
-        path: names of the fields that lead here, for errors.
+        depth: how many times a record type may be nested in itself.
+        path: names of the enclosing fields, for errors.
 
     Raises:
-        UnmatchedError: such arrays cannot be written as this type.
+        UnmatchedError: such arrays cannot be encoded as this type.
     """
     return _Writers(depth).of(of, kind, path, ())
 
@@ -83,7 +83,7 @@ class _Writers:
         return write
 
     def _missing(self, field: AvroField, path: str, around: tuple[str, ...]) -> Write:
-        """What writes the default of a field that arrays do not have, or null."""
+        """Return an encoder of the default, or null, for a field without a column."""
         default = field.default
         if not field.has_default:
             if field.type.kind != "union" or all(branch.kind != "null" for branch in field.type.branches):
@@ -107,7 +107,7 @@ class _Writers:
         raise UnmatchedError(f"{path or 'the value'} is {kind}, and the schema has {of.label}")
 
     def _union(self, of: AvroType, kind: pa.DataType, path: str, around: tuple[str, ...]) -> Write:
-        """A value goes into the branch that its column, or its member, is for."""
+        """Write each value into the branch of its column, or of its struct member."""
         branches = branches_of(of) or of.branches[:1]
         one = wider(branches) or (branches[0] if len(branches) == 1 else None)
         numbers = {id(branch): _zigzag(np.array([nth])) for nth, branch in enumerate(of.branches)}
@@ -154,7 +154,7 @@ class _Writers:
 
 
 def joined(*parts: pa.BinaryArray) -> pa.BinaryArray:
-    """Bytes one after the other, for each value."""
+    """Concatenate the bytes of the arrays, element by element."""
     return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _NOTHING)
 
 
@@ -193,13 +193,13 @@ def _only_nulls(path: str) -> Write:
 
 
 def _blocks(values: pa.Array, items: pa.BinaryArray) -> pa.BinaryArray:
-    """Lists or maps: one block of the items, and the end."""
+    """Encode each list or map as one block of items and the end marker."""
     counts = np.diff(np.asarray(values.offsets)).astype(np.int64)
     edges = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=edges[1:])
     together = pc.binary_join(pa.ListArray.from_arrays(pa.array(edges), items), _NOTHING)
     end = _END.take(pa.array(np.zeros(len(counts), np.int64)))
-    # The number of no items is the end itself.
+    # An empty list is only the end marker.
     heads = pa.concat_arrays([_zigzag(counts), _NOTHING_ARRAY]).take(
         pa.array(np.where(counts > 0, np.arange(len(counts)), len(counts)))
     )
@@ -211,7 +211,7 @@ def _entries(values: pa.Array, key: Write, item: Write) -> pa.BinaryArray:
 
 
 def _without_doubles(values: pa.Array, path: str) -> pa.Array:
-    """Maps; a key that is there twice would be there once for whoever reads it."""
+    """Return the maps; reject a duplicate key, because readers would keep only one of its values."""
     doubled = doubled_key(values)
     if doubled is not None:
         raise SerializationError(f"{path or 'a value'} has the key {doubled!r} twice")
@@ -219,7 +219,7 @@ def _without_doubles(values: pa.Array, path: str) -> pa.Array:
 
 
 def _within(values: pa.Array, items: pa.Array) -> pa.Array:
-    """The items of lists, which may be a slice of more lists."""
+    """Return the items of lists, which may be a slice of a longer array."""
     first = values.offsets[0].as_py()
     return items[first : values.offsets[-1].as_py()]
 
@@ -266,10 +266,12 @@ def _numbers(values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _in_units(micros: npt.NDArray[np.int64], factor: int) -> npt.NDArray[np.int64]:
-    """Microseconds in a unit that has so many of them."""
+    """Convert microseconds to a unit of `factor` microseconds."""
     if factor > 1 and (micros % factor).any():
         wrong = int(micros[(micros % factor != 0).argmax()])
-        raise ValueError(f"{wrong} microseconds are no whole number of milliseconds: cut the column to them first")
+        raise ValueError(
+            f"{wrong} microseconds are not a multiple of a millisecond: truncate the column to milliseconds"
+        )
     return micros // factor
 
 
@@ -295,7 +297,7 @@ def _of_size(of: AvroType, wanted: pa.DataType) -> Write:
         if pa.types.is_struct(wanted):
             parts = [np.asarray(pc.struct_field(values, name)) for name in DURATION.names]
             if any(((part < 0) | (part >= 1 << 32)).any() for part in parts):
-                raise ValueError("the parts of a duration have 32 bits and are not below 0")
+                raise ValueError("the parts of a duration must be unsigned 32-bit numbers")
             return _fixed(np.stack(parts, axis=1).astype("<u4"))
         if pa.types.is_string(wanted):
             return pa.array([_uuid(text) for text in values.to_pylist()], pa.binary())
@@ -312,27 +314,27 @@ def _same(values: pa.Array) -> pa.Array:
 
 
 def _check_uuids(values: pa.Array) -> pa.Array:
-    """Texts, all of them UUIDs: readers make a UUID of each."""
+    """Return the strings; reject one that is not a UUID, because readers parse each of them."""
     wrong = pc.invert(pc.match_substring_regex(values, rf"\A{_UUID.pattern}\z"))
     if pc.any(wrong).as_py():
-        raise ValueError(f"{values.filter(wrong)[0].as_py()!r} is no UUID")
+        raise ValueError(f"{values.filter(wrong)[0].as_py()!r} is not a UUID")
     return values
 
 
 def _uuid(text: str) -> bytes:
     if _UUID.fullmatch(text) is None:
-        raise ValueError(f"{text!r} is no UUID")
+        raise ValueError(f"{text!r} is not a UUID")
     return bytes.fromhex(text.replace("-", ""))
 
 
 def _decimal(of: AvroType) -> Write:
-    """Big-endian, as short as can be; of a fixed as long as it is."""
+    """Encode decimals as big-endian bytes, as few as possible; a `fixed` uses its full size."""
 
     def write(values: pa.Array) -> pa.BinaryArray:
         plain = np.frombuffer(values.buffers()[1], np.uint8)[values.offset * 16 :][: len(values) * 16].reshape(-1, 16)
         high = plain[:, ::-1]
         sign = np.where(high[:, :1] & 0x80, 0xFF, 0).astype(np.uint8)
-        # A byte that only repeats the sign, before one that begins with it, can go.
+        # Drop a leading byte that only repeats the sign bit of the next byte.
         idle = (high[:, :-1] == sign) & ((high[:, 1:] & 0x80) == (sign & 0x80))
         short = 16 - np.cumprod(idle, axis=1).sum(axis=1)
         if of.kind == "fixed":
@@ -347,7 +349,7 @@ def _decimal(of: AvroType) -> Write:
 
 
 def _zigzag(numbers: npt.NDArray[Any]) -> pa.BinaryArray:
-    """Numbers of variable length."""
+    """Encode numbers with variable length."""
     signed = numbers.astype(np.int64)
     plain = ((signed << 1) ^ (signed >> 63)).view(np.uint64)
     width = 1
@@ -363,7 +365,7 @@ def _zigzag(numbers: npt.NDArray[Any]) -> pa.BinaryArray:
 
 
 def _fixed(rows: npt.NDArray[Any]) -> pa.BinaryArray:
-    """Each row of a matrix as bytes."""
+    """Return each row of a matrix as bytes."""
     count = len(rows)
     size = rows.nbytes // count if count else 0
     edges = np.arange(count + 1, dtype=np.int32) * size
@@ -373,7 +375,7 @@ def _fixed(rows: npt.NDArray[Any]) -> pa.BinaryArray:
 
 
 def _ragged(rows: npt.NDArray[np.uint8], kept: npt.NDArray[np.bool_], lengths: npt.NDArray[Any]) -> pa.BinaryArray:
-    """Some bytes of each row of a matrix."""
+    """Return the kept bytes of each row of a matrix."""
     edges = np.zeros(len(rows) + 1, np.int32)
     np.cumsum(lengths, out=edges[1:])
     return pa.Array.from_buffers(

@@ -1,8 +1,8 @@
-"""Avro nodes: what reads one type of a writer's schema, of many values at once, as columns of the reader's type.
+"""Avro nodes: each reads one type of the writer's schema from many values at once, as a column of the reader's type.
 
-Of arrays and maps the first items of all values are read side by side, then the second ones: fast for many values with
-some items each. What is left of a few long ones is walked along, and its items are read side by side as if they were
-values.
+For arrays and maps, the first items of all values are read side by side, then the second items, and so on. This is fast
+for many values with a few items each. If only a few values have many items left, their items are located one by one in
+plain Python and then read side by side as if each were a value.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from kafkalike.schemas.arrow.cursor import TOO_DEEP, Cursor, Numbers, Rows, Uncl
 from kafkalike.schemas.limits import MAX_VALUE_DEPTH
 
 Convert = Callable[[Cursor, Rows, Numbers], pa.Array]
-"""Makes an array of the reader's type of numbers as they were read; it may note problems of values."""
+"""Makes an array of the reader's type from decoded numbers; may record problems with values."""
 Gather = Callable[[Cursor, Rows, Numbers, Numbers], pa.Array]
-"""The same of runs of bytes: starts and lengths."""
+"""Makes an array of the reader's type from runs of bytes, given by their starts and lengths."""
 
 
 class Node(ABC):
-    """What reads one type. `read` gives an array with an element for each row, `skip` goes past."""
+    """Reader of one type. `read` returns an array with one element per row; `skip` only advances the cursor."""
 
     item_bytes: int = 1
-    """A value of the type has at least so many bytes."""
+    """Minimum size of a value of the type, in bytes."""
 
     @abstractmethod
     def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
-        """Read a value of each row."""
+        """Read one value of each row."""
 
     def skip(self, cursor: Cursor, rows: Rows) -> None:
-        """Go past a value of each row."""
+        """Advance past one value of each row."""
         self.read(cursor, rows)
 
     def past(self, data: bytes, at: int) -> int:
-        """Where the value ends that begins at a place, without looking at it.
+        """Return the position after the value that starts at `at`, without decoding it.
 
         Raises:
-            UnclearError: it cannot be said so simply.
-            IndexError: the bytes end before.
+            UnclearError: the end cannot be found without decoding the value.
+            IndexError: the bytes end inside the value.
         """
         del data, at
         raise UnclearError
 
 
 class NullNode(Node):
-    """A null, which has no bytes, as a null of the reader's type."""
+    """A null, encoded in no bytes, as a null of the reader's type."""
 
     item_bytes = 0
 
@@ -57,17 +57,17 @@ class NullNode(Node):
         self._kind = kind
 
     def read(self, cursor: Cursor, rows: Rows) -> pa.Array:  # noqa: ARG002 - nothing is read
-        """Nulls."""
+        """Return a null per row."""
         return pa.nulls(len(rows), self._kind)
 
     def past(self, data: bytes, at: int) -> int:
-        """See `Node.past`."""
+        """Return `at`: a null has no bytes."""
         del data
         return at
 
 
 class ConstantNode(Node):
-    """A field that the writer did not have: the reader's default."""
+    """A field that the writer's schema lacks, filled with the reader's default."""
 
     item_bytes = 0
 
@@ -75,10 +75,10 @@ class ConstantNode(Node):
         self._value = value
 
     def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
-        """The default, once for each row.
+        """Return the default once per row.
 
         Raises:
-            TooLargeError: that would be too much at once.
+            TooLargeError: the defaults of the batch would take too many bytes.
         """
         cursor.add(self._value.nbytes * len(rows))
         return self._value.take(pa.array(np.zeros(len(rows), np.int64)))
@@ -91,15 +91,15 @@ class NumberNode(Node):
         self._convert = convert
 
     def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
-        """Numbers, converted."""
+        """Read and convert one number of each row."""
         return self._convert(cursor, rows, cursor.zigzag(rows))
 
     def skip(self, cursor: Cursor, rows: Rows) -> None:
-        """Numbers, dropped."""
+        """Advance past one number of each row."""
         cursor.zigzag(rows)
 
     def past(self, data: bytes, at: int) -> int:
-        """See `Node.past`."""
+        """Return the position after the number at `at`."""
         return number_at(data, at)[1]
 
 
@@ -112,17 +112,17 @@ class PlainNode(Node):
         self.item_bytes = np.dtype(dtype).itemsize
 
     def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
-        """Numbers, converted."""
+        """Read and convert one number of each row."""
         return self._convert(cursor, rows, cursor.fixed(rows, self._dtype))
 
     def past(self, data: bytes, at: int) -> int:
-        """See `Node.past`."""
+        """Return the position after the number at `at`."""
         del data
         return at + self.item_bytes
 
 
 class BytesNode(Node):
-    """A run of bytes: after its length, or of a fixed one."""
+    """A run of bytes of fixed size, or preceded by its length."""
 
     def __init__(self, gather: Gather, size: int | None = None) -> None:
         self._gather = gather
@@ -130,15 +130,15 @@ class BytesNode(Node):
         self.item_bytes = 1 if size is None else size
 
     def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
-        """Bytes, as what they mean."""
+        """Read and convert one run of bytes of each row."""
         return self._gather(cursor, rows, *self._spans(cursor, rows))
 
     def skip(self, cursor: Cursor, rows: Rows) -> None:
-        """Bytes, not looked at."""
+        """Advance past one run of bytes of each row."""
         self._spans(cursor, rows)
 
     def past(self, data: bytes, at: int) -> int:
-        """See `Node.past`."""
+        """Return the position after the run of bytes at `at`."""
         return at + self._size if self._size is not None else past_bytes(data, at)
 
     def _spans(self, cursor: Cursor, rows: Rows) -> tuple[Numbers, Numbers]:
@@ -148,17 +148,18 @@ class BytesNode(Node):
 
 
 class RecordNode(Node):
-    """A record: the writer's fields in their order, as the reader's in theirs."""
+    """A record: reads the writer's fields in the writer's order, and returns the reader's fields in their order."""
 
     def __init__(
         self, kind: pa.StructType, steps: Sequence[tuple[Node, int | None]], missing: Sequence[tuple[Node, int]]
     ) -> None:
-        """Take the fields.
+        """Set the fields.
 
         Args:
             kind: the reader's type.
-            steps: for each field of the writer what reads it, and its place in `kind`; None: nobody wants it.
-            missing: fields of `kind` that the writer does not have.
+            steps: for each field of the writer its node and its index in `kind`; None for a field that the reader
+                drops.
+            missing: nodes and indexes in `kind` of the fields that the writer lacks.
         """
         self._kind = kind
         self._steps = steps
@@ -166,7 +167,7 @@ class RecordNode(Node):
         self.item_bytes = sum(node.item_bytes for node, _ in steps)
 
     def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
-        """Structs."""
+        """Return a struct per row."""
         made: list[pa.Array] = [None] * self._kind.num_fields
         for node, place in self._steps:
             if place is None:
@@ -182,19 +183,19 @@ class RecordNode(Node):
         return pa.StructArray.from_arrays(made, fields=list(self._kind))
 
     def skip(self, cursor: Cursor, rows: Rows) -> None:
-        """Go past all fields."""
+        """Advance past all fields of each row."""
         for node, _ in self._steps:
             node.skip(cursor, rows)
 
     def past(self, data: bytes, at: int) -> int:
-        """See `Node.past`."""
+        """Return the position after the record at `at`."""
         for node, _ in self._steps:
             at = node.past(data, at)
         return at
 
 
 class SkippedNode(Node):
-    """A record that nobody wants, which may stand in itself."""
+    """A record that the reader drops; it may be nested in itself."""
 
     item_bytes = 0
 
@@ -202,12 +203,12 @@ class SkippedNode(Node):
         self.fields: list[Node] = []
 
     def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
-        """Nulls."""
+        """Advance past the records and return nulls."""
         self.skip(cursor, rows)
         return pa.nulls(len(rows))
 
     def skip(self, cursor: Cursor, rows: Rows) -> None:
-        """Go past all fields, if not too deep by now."""
+        """Advance past all fields; fail the values if the nesting is too deep."""
         if not len(rows):
             return
         if cursor.depth >= MAX_VALUE_DEPTH:
@@ -220,20 +221,20 @@ class SkippedNode(Node):
 
 
 class UnionNode(Node):
-    """One of several types: its number, and a value of it."""
+    """A union: the number of a branch, then a value of that branch."""
 
     def __init__(self, kind: pa.DataType, branches: Sequence[Node | str]) -> None:
-        """Take the branches.
+        """Set the branches.
 
         Args:
             kind: the reader's type.
-            branches: what reads each one; a text says why the reader cannot have it.
+            branches: the node of each branch; a string is the reason why the reader cannot read that branch.
         """
         self._kind = kind
         self._branches = branches
 
     def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
-        """The values, whatever branch they are of."""
+        """Return the values of all branches in the order of the rows."""
         pieces, chosen = [], np.full(len(rows), -1, np.int64)
         first = 0
         for node, places in self._taken(cursor, rows):
@@ -250,12 +251,12 @@ class UnionNode(Node):
         return values.take(pa.array(chosen, mask=chosen < 0))
 
     def skip(self, cursor: Cursor, rows: Rows) -> None:
-        """Go past them."""
+        """Advance past one value of each row."""
         for node, places in self._taken(cursor, rows):
             node.skip(cursor, rows[places])
 
     def past(self, data: bytes, at: int) -> int:
-        """See `Node.past`."""
+        """Return the position after the union's value at `at`."""
         number, at = number_at(data, at)
         branch = self._branches[number] if 0 <= number < len(self._branches) else ""
         if isinstance(branch, str):
@@ -263,7 +264,7 @@ class UnionNode(Node):
         return branch.past(data, at)
 
     def _taken(self, cursor: Cursor, rows: Rows) -> list[tuple[Node, Numbers]]:
-        """The branches that occur, and the places in `rows` of their values."""
+        """Return the branches that occur, each with the indexes in `rows` of its values."""
         numbers = cursor.zigzag(rows)
         wrong = (numbers < 0) | (numbers >= len(self._branches))
         if wrong.any():
@@ -280,7 +281,7 @@ class UnionNode(Node):
 
 
 class BranchNode(Node):
-    """A value of one branch of the reader's union, in the struct that has a field for each branch."""
+    """A value of one branch of the reader's union, in a struct with a field for each branch."""
 
     def __init__(self, kind: pa.StructType, place: int, node: Node) -> None:
         self._kind = kind
@@ -289,43 +290,44 @@ class BranchNode(Node):
         self.item_bytes = node.item_bytes
 
     def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
-        """Structs of which one field has a value."""
+        """Return structs with one field set."""
         made = [pa.nulls(len(rows), field.type) for field in self._kind]
         made[self._place] = self._node.read(cursor, rows)
         return pa.StructArray.from_arrays(made, fields=list(self._kind))
 
     def skip(self, cursor: Cursor, rows: Rows) -> None:
-        """Go past them."""
+        """Advance past one value of each row."""
         self._node.skip(cursor, rows)
 
     def past(self, data: bytes, at: int) -> int:
-        """See `Node.past`."""
+        """Return the position after the value at `at`."""
         return self._node.past(data, at)
 
 
 FEW: Final = 16
-"""Values. An item of each, read side by side, costs about as much as walking along an item of so many."""
+"""Number of values. Reading one item of each side by side costs about as much as locating this many items one by one.
+"""
 LONG: Final = 32
-"""Items, from which walking is worth it."""
+"""Number of items per value from which locating them one by one pays off."""
 
 
 class ItemsNode(Node):
-    """Arrays and maps: blocks of items, each after its number of items; a block of none ends them."""
+    """An array or a map: blocks of items, each preceded by its item count; an empty block ends them."""
 
     def __init__(self, kind: pa.DataType, item: Node, key: Node | None = None) -> None:
-        """Take what reads the items.
+        """Set the nodes of the items.
 
         Args:
             kind: the reader's type, a list or a map.
-            item: reads an item, or the value of an entry.
-            key: reads the key of an entry.
+            item: reads an item of an array, or the value of a map entry.
+            key: reads the key of a map entry; None for an array.
         """
         self._kind = kind
         self._item = item
         self._key = key
 
     def read(self, cursor: Cursor, rows: Rows) -> pa.Array:
-        """Lists or maps."""
+        """Return a list or a map per row."""
         keys: list[pa.Array] = []
         items: list[pa.Array] = []
         owners: list[Numbers] = []
@@ -345,16 +347,16 @@ class ItemsNode(Node):
         return pa.MapArray.from_arrays(edges, self._joined(keys, pa.string(), order), value, type=self._kind)
 
     def skip(self, cursor: Cursor, rows: Rows) -> None:
-        """Go past them."""
+        """Advance past one array or map of each row."""
         for at, theirs, _ in self._rounds(cursor, rows):
             if self._key is not None:
                 self._key.skip(at, theirs)
             self._item.skip(at, theirs)
 
     def past(self, data: bytes, at: int) -> int:
-        """See `Node.past`."""
+        """Return the position after the array or map at `at`."""
         if not self._item.item_bytes:
-            # How many items there may be is counted while they are read.
+            # Items without bytes are counted against a limit, so they must be read.
             raise UnclearError
         while True:
             count, at = number_at(data, at)
@@ -379,10 +381,10 @@ class ItemsNode(Node):
         return pa.concat_arrays(pieces).take(order) if pieces else pa.nulls(0, kind)
 
     def _rounds(self, cursor: Cursor, rows: Rows) -> Iterator[tuple[Cursor, Rows, Numbers]]:
-        """Items that can be read side by side; the caller reads them before it asks for more.
+        """Yield groups of items that can be read side by side; the caller must read each group before the next one.
 
         Yields:
-            A cursor at the items, its rows, and for each the place in `rows` of the value that it is an item of.
+            A cursor at the items, its rows, and for each row the index in `rows` of the value that owns the item.
         """
         item_bytes = self._item.item_bytes + (self._key is not None)
         open_ = np.arange(len(rows))
@@ -390,7 +392,7 @@ class ItemsNode(Node):
             counts = cursor.zigzag(rows[open_])
             sized = np.flatnonzero(counts < 0)
             if len(sized):
-                # The block's size in bytes follows, for readers that want to go past it.
+                # A negative count is followed by the block's size in bytes, for readers that skip the block.
                 cursor.zigzag(rows[open_[sized]])
                 counts[sized] = -counts[sized]
             counts = cursor.counted(rows[open_], counts, item_bytes)
@@ -405,7 +407,7 @@ class ItemsNode(Node):
                         yield inside, np.arange(len(starts_of)), now[starts_of]
                         cursor.take_problems(inside, rows[now[starts_of]])
                         break
-                    # Damaged, or not so simple: item by item then, which says what is wrong.
+                    # Damaged or not locatable: read item by item, which reports the problem.
                     walks = False
                 yield cursor, rows[now], now
                 left = left - 1
@@ -414,12 +416,15 @@ class ItemsNode(Node):
             open_ = open_[cursor.good(rows[open_])]
 
     def _walked(self, cursor: Cursor, rows: Rows, counts: Numbers) -> tuple[Cursor, Numbers] | None:
-        """A cursor at the next items of some values, and for each item which of the values it is of.
+        """Return a cursor at the next items of some values, and for each item the index of its value.
 
         Args:
-            cursor: where the values are read; it stands behind the items then.
+            cursor: reads the values; advanced past the items.
             rows: the values.
-            counts: of how many items each.
+            counts: number of items of each value.
+
+        Returns:
+            None if the items cannot be located without decoding them.
         """
         edges: list[Numbers] = []
         for row, count in zip(rows.tolist(), counts.tolist(), strict=True):

@@ -1,8 +1,8 @@
-"""Avro values of any writer's schema as the columns of a reader's: the plan of nodes that read the one as the other.
+"""Plan of nodes that reads Avro values of a writer's schema as the columns of a reader's schema.
 
-Avro's rules of resolution, once for each pair of schemas: fields by name or alias, defaults for what the writer does
-not have, numbers that grow, enums with a default, unions. Where a branch of a union cannot be read, only the values
-that have it are wrong.
+Avro's resolution rules are applied once per pair of schemas: fields by name or alias, defaults for fields that the
+writer lacks, promotion of numbers, enums with a default, unions. If the reader cannot read one branch of a union, only
+values of that branch fail.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _MEANINGS: Final = {
     ("string", "uuid"): "uuid",
     ("fixed", "uuid"): "uuid",
 }
-"""What logical types mean; those of one meaning are converted into each other."""
+"""Meanings of logical types; types of the same meaning are converted into each other."""
 
 Around = tuple[str, ...]
-"""Names of the reader's records that a type stands in."""
+"""Names of the enclosing records of the reader."""
 
 _NUMBERS: Final = ("int", "long", "float", "double")
 _TEXTS: Final = frozenset({"string", "bytes"})
 _UNITS: Final = {"millis": 1000, "micros": 1, "nanos": -1000}
-"""Microseconds of a unit; below 0: units of a microsecond."""
+"""Microseconds per unit; a negative number is units per microsecond."""
 
 
 def plan(writer: AvroType, reader: AvroType, depth: int) -> nodes.Node:
-    """What reads values of the writer's schema as structs of the reader's columns.
+    """Return a node that reads values of the writer's schema as structs of the reader's columns.
 
     Raises:
-        UnmatchedError: the reader can read none of them.
+        UnmatchedError: the reader can read no value of the writer's schema.
     """
     made = _Plan(depth)
     node = made.node(writer, reader, ())
@@ -58,11 +58,11 @@ def plan(writer: AvroType, reader: AvroType, depth: int) -> nodes.Node:
 
 
 class _MeaningError(UnmatchedError):
-    """A field of the reader's means something else than the writer's.
+    """A field of the reader has another meaning than the writer's field.
 
     Args:
-        reason: what each of them is.
-        path: the field's name, below those of the fields around it.
+        reason: describes both types.
+        path: names of the enclosing fields and the field.
     """
 
     def __init__(self, reason: str, path: str = "") -> None:
@@ -100,7 +100,7 @@ class _Plan:
             return str(cause)
 
     def _chosen(self, wrote: AvroType, wants: AvroType, around: Around, kind: pa.DataType) -> nodes.Node:
-        """What reads a type as the branch of the reader's union that it goes into."""
+        """Return a node that reads a type as the matching branch of the reader's union."""
         branches = arrow_types.branches_of(wants)
         if wrote.kind == "null":
             if len(branches) == len(wants.branches):
@@ -113,7 +113,7 @@ class _Plan:
         return node if len(branches) == 1 else nodes.BranchNode(kind, kind.get_field_index(f"member{place}"), node)
 
     def _matched(self, wrote: AvroType, branches: list[AvroType], around: Around) -> tuple[int, nodes.Node]:
-        """The first branch of the same type, else the first that can read it."""
+        """Return the first branch of the same type, else the first branch that can read it, and its node."""
         able = []
         for nth, branch in enumerate(branches):
             if self.kind(branch, around) is None:
@@ -164,7 +164,7 @@ class _Plan:
             raise _MeaningError(cause.reason, f"{wants.name}.{cause.path}".rstrip(".")) from cause
 
     def _skip(self, wrote: AvroType) -> nodes.Node:
-        """What goes past a type that nobody wants."""
+        """Return a node that skips a type that the reader drops."""
         if wrote.kind == "union":
             return nodes.UnionNode(pa.null(), [self._skip(branch) for branch in wrote.branches])
         if wrote.kind == "record":
@@ -182,7 +182,7 @@ class _Plan:
 
 
 def _readers(wrote: AvroType, wants: AvroType) -> dict[str, AvroField]:
-    """Which field of the reader's reads each of the writer's: that of its name, else the first with such an alias."""
+    """Return the reader's field for each field of the writer: by name, else the first field with such an alias."""
     written = {field.name for field in wrote.fields}
     found = {field.name: field for field in wants.fields if field.name in written}
     for field in wants.fields:
@@ -228,26 +228,27 @@ def _gather(kind: pa.DataType) -> nodes.Gather:
 
 
 def _check_meaning(wrote: AvroType, wants: AvroType) -> None:
-    """Refuse to read a number or bytes that mean one thing as another thing, or in a unit that cannot be converted.
+    """Reject a value that would be read with another meaning, or in a unit that cannot be converted.
 
-    Avro's rules of resolution look at the types below only, so a day would become a millisecond. A type without a
-    meaning takes that of the other one: a writer that has added or dropped the words has not changed the values.
+    Avro's resolution rules compare only the underlying types, so a day could be read as a millisecond. If one type has
+    no logical type, it takes the meaning of the other: a writer that adds or drops the annotation does not change the
+    values.
     """
     given, wanted = _meaning(wrote), _meaning(wants)
     if given is None or wanted is None:
-        # Text is neither the bytes of a decimal nor made of them.
+        # A string cannot be read as the bytes of a decimal, or the other way round.
         if "decimal" in {given, wanted} and wrote.kind != wants.kind and "string" in {wrote.kind, wants.kind}:
             raise _MeaningError(f"the reader has {_words(wants)} where the writer has {_words(wrote)}")
         return
     scales = [of.attributes.get("scale", 0) for of in (wrote, wants)] if given == "decimal" else [0, 0]
-    # A column of nanoseconds is a plain number, and stays in the writer's unit.
+    # A column of nanoseconds is a plain number in the writer's unit.
     nanos = [(of.logical or "").endswith("-nanos") for of in (wrote, wants)]
     if given != wanted or scales[0] != scales[1] or (nanos[1] and not nanos[0]):
         raise _MeaningError(f"the reader has {_words(wants)} where the writer has {_words(wrote)}")
 
 
 def _meaning(of: AvroType) -> str | None:
-    """What values of a type mean besides their numbers and bytes; None for nothing, or what Avro does not know."""
+    """Return the meaning of a type's logical type; None without one that Avro defines."""
     return _MEANINGS.get((of.kind, of.logical or ""))
 
 
@@ -257,7 +258,7 @@ def _words(of: AvroType) -> str:
 
 
 def _unit(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> int:
-    """Microseconds of one of the writer's units, where the reader has a time: as the writer says, if it does."""
+    """Return the microseconds per unit of a time, in the writer's unit if its schema names one, else the reader's."""
     if not (pa.types.is_timestamp(kind) or pa.types.is_time(kind)):
         return 1
     said = (wrote.logical or "").rpartition("-")[2]
@@ -265,14 +266,14 @@ def _unit(wrote: AvroType, wants: AvroType, kind: pa.DataType) -> int:
 
 
 def _check_names(wrote: AvroType, wants: AvroType) -> None:
-    """As in Avro's libraries the namespace does not count, unless an alias is needed."""
+    """Reject types of different names. Namespaces are ignored, as in Avro's libraries, except in aliases."""
     same = wrote.name.rpartition(".")[2] == wants.name.rpartition(".")[2]
     if not same and wrote.name not in wants.aliases:
         raise UnmatchedError(f"the reader has {wants.name} where the writer has {wrote.name}")
 
 
 class AvroReader:
-    """See `reader_of`."""
+    """Reader of Avro values as columns; see `reader_of`."""
 
     def __init__(self, schema: Schema, source: SchemaSource, depth: int) -> None:
         self._source = source
@@ -282,7 +283,7 @@ class AvroReader:
         self.is_record = self._wants.kind == "record"
 
     def of(self, schema: Schema) -> ValueReader:
-        """See `Reader.of`."""
+        """Return a reader of values written with an Avro schema; see `ColumnReader.of`."""
         check_type(schema, "AVRO")
         wrote = parse_avro(schema, self._source.referenced(schema), strict=False)
         node = plan(wrote, self._wants, self._depth)

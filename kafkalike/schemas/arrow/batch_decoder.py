@@ -18,7 +18,7 @@ from kafkalike.schemas.optional_imports import require_module
 from kafkalike.schemas.schema_source import SchemaSource
 
 HEAD: Final = 5
-"""Bytes before a value: a zero, and the schema's id."""
+"""Bytes before the payload: a zero byte and the schema id."""
 
 NOT_FRAMED: Final = "the value does not begin with a zero and the id of a schema"
 NOT_FOUND: Final = 404
@@ -26,19 +26,19 @@ TOO_LARGE: Final = "the value's columns are too large"
 
 
 class BatchDecoder:
-    """Decodes batches of values. Not for several threads.
+    """Decodes batches of values. Not thread-safe.
 
-    Each value is read by the schema that its id names, and brought to the columns of the reader's schema. A value that
-    cannot be read becomes null, with a text that says why; it takes no other value along.
+    Each value is read with the schema of its id and converted to the columns of the reader's schema. A value that
+    cannot be read becomes null, with an error text; other values are unaffected.
     """
 
     def __init__(self, reader: ColumnReader, schema_of: Callable[[int], Schema]) -> None:
-        """Make one.
+        """Create a decoder.
 
         Args:
-            reader: the columns; see `reader_of`.
-            schema_of: gives the schema of an id, asked once for each; `SchemaRegistryError` says that there is none,
-                and other errors end the batch.
+            reader: converts values to columns; see `reader_of`.
+            schema_of: returns the schema of an id, and is called once per id. `SchemaRegistryError` with status 404
+                marks an unknown id; other errors fail the batch.
         """
         self._reader = reader
         self._schema_of = schema_of
@@ -54,11 +54,11 @@ class BatchDecoder:
             values: an array of BINARY; null is a tombstone.
 
         Returns:
-            A struct of the columns for each value, null for tombstones and where something is wrong; and what is wrong,
-            null where nothing is.
+            A struct of the columns per value, null for tombstones and for unreadable values; and an array of error
+            texts, null for readable values.
 
         Raises:
-            OSError, KafkaError: the registry could not be asked.
+            OSError, KafkaError: the registry could not be reached.
         """
         if values.nbytes > LARGEST_BATCH and len(values) > 1:
             return self._halves(values)
@@ -103,7 +103,7 @@ class BatchDecoder:
         return self._placed(pieces, places, len(values)), _texts(errors, len(values))
 
     def _placed(self, pieces: list[pa.StructArray], places: list[Numbers], count: int) -> pa.StructArray:
-        """Structs of several schemas in the order of their values."""
+        """Merge the structs of several schemas into the order of their values."""
         if len(pieces) == 1 and len(pieces[0]) == count:
             return pieces[0]
         chosen = np.full(count, -1, np.int64)
@@ -116,7 +116,7 @@ class BatchDecoder:
         return pa.concat_arrays(pieces).take(pa.array(chosen, mask=chosen < 0))
 
     def _reading(self, number: int) -> ValueReader | str:
-        """What reads the values of a schema, or why nothing does."""
+        """Return the reader of a schema's values, or the reason why they cannot be read."""
         known = self._readings.get(number)
         if known is None:
             try:
@@ -124,7 +124,7 @@ class BatchDecoder:
             except SchemaRegistryError as cause:
                 if cause.http_status_code != NOT_FOUND:
                     raise
-                # Not kept: the next batch asks again.
+                # Not cached: the next batch asks the registry again.
                 return f"schema {number}: {cause.error_message}"
             try:
                 known = self._reader.of(schema)
@@ -137,7 +137,7 @@ class BatchDecoder:
 
 
 def _spans(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Numbers, Numbers]:
-    """The bytes of an array of BINARY, and where each element begins and ends in them."""
+    """Return the bytes of an array of BINARY, and the start and end of each element."""
     _, offsets, plain = values.buffers()
     edges = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     if not len(values):
@@ -148,10 +148,10 @@ def _spans(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Numbers, Numbers]:
 
 
 def _ids(data: npt.NDArray[np.uint8], starts: Numbers) -> npt.NDArray[np.uint32]:
-    """The schemas' ids of values that have one."""
+    """Return the schema ids of framed values."""
     if not len(starts):
         return np.empty(0, np.uint32)
-    # A number that begins at each byte, no copy.
+    # A view with a number at every byte, without a copy.
     numbers: Numbers = np.ndarray((len(data) - HEAD + 2,), ">u4", data, strides=(1,))
     found: npt.NDArray[np.uint32] = numbers[starts + 1].astype(np.uint32)
     return found
@@ -164,26 +164,27 @@ def _texts(errors: dict[int, str], count: int) -> pa.StringArray:
 
 
 DEPTH: Final = 3
-"""How often a type may stand in itself, unless the caller says otherwise."""
+"""Default number of times that a type may be nested in itself."""
 
 
 def reader_of(schema: Schema, source: SchemaSource, *, depth: int = DEPTH, message: str | None = None) -> ColumnReader:
-    """The columns that values are brought to.
+    """Return a reader that converts values to the columns of a schema.
 
     Args:
-        schema: the reader's.
-        source: where the schemas that it uses are.
-        depth: how often a type may stand in itself; fields that would go deeper are left out.
-        message: the full name of a Protobuf message; None for the first one of the file.
+        schema: the reader's schema.
+        source: looks up the schemas that it references.
+        depth: how many times a type may be nested in itself; deeper fields are left out.
+        message: full name of the Protobuf message; None for the first one in the file.
 
     Raises:
-        IllegalArgumentError: it is no such schema, or has no such message.
-        SchemaRegistryError: a schema that it uses is not registered.
+        IllegalArgumentError: `depth` is below 1, or the schema has no such message.
+        InvalidSchemaError: the schema is invalid.
+        SchemaRegistryError: a referenced schema is not registered.
     """
     if depth < 1:
         raise IllegalArgumentError(f"depth must be at least 1, not {depth}")
     if message is not None and schema.type != "PROTOBUF":
-        raise IllegalArgumentError("message is for Protobuf")
+        raise IllegalArgumentError(f"message is only valid for Protobuf schemas, not {schema.type}")
     match schema.type:
         case "AVRO":
             return AvroReader(schema, source, depth)
@@ -197,4 +198,4 @@ def reader_of(schema: Schema, source: SchemaSource, *, depth: int = DEPTH, messa
             from kafkalike.schemas.arrow.json_columns import JsonReader
 
             return JsonReader(schema, source, depth)
-    raise IllegalArgumentError(f"{schema.type} is no type of schemas")
+    raise IllegalArgumentError(f"{schema.type!r} is not a schema type: use AVRO, PROTOBUF or JSON")

@@ -1,4 +1,4 @@
-"""Encode Arrow arrays as records with the id of a schema."""
+"""Encode Arrow arrays as records with a schema id."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from kafkalike.schemas.schema_source import SchemaSource
 from kafkalike.schemas.wire import frame
 
 Encode = Callable[[pa.Array], pa.BinaryArray]
-"""Writes payloads of values; none of them is null."""
+"""Encodes the values of an array without nulls as payloads."""
 
 
 class BatchEncoder:
     """Encodes batches of values.
 
     Args:
-        schema: what they are written with.
+        schema: the schema to write with.
         number: its id.
-        source: where the schemas that it uses are.
-        kind: the type of the values: a struct whose fields are those of the schema, by their names, or of a schema
-            that is no record what it is. Times of day and durations may be microseconds.
-        depth: how often a type may stand in itself.
-        message: a Protobuf message's name; None for the first one.
+        source: looks up the schemas that it references.
+        kind: the type of the arrays: for a record a struct with the schema's field names, otherwise the type of the
+            value. Times of day and durations may be whole microseconds.
+        depth: how many times a type may be nested in itself.
+        message: full name of the Protobuf message; None for the first one in the file.
 
     Raises:
-        SerializationError: such values can never be written with this schema.
-        SchemaRegistryError: the schema cannot be understood.
+        SerializationError: no value of this type can be written with this schema.
+        SchemaRegistryError: the schema is invalid.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class BatchEncoder:
             raise SerializationError(f"the columns do not fit schema {number}: {cause}") from cause
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
-        """Encode values; null is a tombstone.
+        """Encode values; null becomes a tombstone.
 
         Raises:
-            SerializationError: one is not of the schema.
+            SerializationError: a value does not fit the schema.
         """
         there = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
         some = values if len(there) == len(values) else values.take(pa.array(there))
@@ -74,11 +74,11 @@ class BatchEncoder:
 
 
 def _check_names(kind: pa.DataType, path: str) -> None:
-    """Refuse a struct that has a name twice, of which a value could have one only."""
+    """Reject a struct with a duplicate field name, because a value could have only one of them."""
     if pa.types.is_struct(kind):
         doubled = next((name for name, count in Counter(kind.names).items() if count > 1), None)
         if doubled is not None:
-            raise UnmatchedError(f"{path}{doubled} is there twice")
+            raise UnmatchedError(f"{path}{doubled} is duplicated")
     for nth in range(kind.num_fields):
         inner = kind.field(nth)
         _check_names(inner.type, f"{path}{inner.name}.")

@@ -1,4 +1,4 @@
-"""Column reader: converts values of one writer's schema to the columns of the reader's, for each format."""
+"""Column readers: for each format, they convert values of any writer's schema to the columns of the reader's schema."""
 
 from __future__ import annotations
 
@@ -13,60 +13,60 @@ from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.arrow.cursor import Numbers
 
 Problems = Mapping[int, str]
-"""What is wrong with values, by their numbers."""
+"""Error texts by the indexes of the values that could not be read."""
 
 
 class ColumnReader(Protocol):
-    """The columns of one reader's schema."""
+    """Converts values to the columns of one reader's schema."""
 
     @property
     def columns(self) -> pa.Schema:
-        """The columns."""
+        """The columns of the reader's schema."""
         ...
 
     @property
     def is_record(self) -> bool:
-        """Whether values have fields; else they are one thing, whose column is called `value`."""
+        """True if values have fields; otherwise the only column is called `value`."""
         ...
 
     def of(self, schema: Schema) -> ValueReader:
-        """What reads values of a writer's schema. It is made once for each schema.
+        """Return a reader of values written with a schema. Callers create it once per schema.
 
         Raises:
-            UnmatchedError: no value of that schema can be brought to these columns.
+            UnmatchedError: no value of that schema can be converted to these columns.
         """
         ...
 
 
 class ValueReader(Protocol):
-    """What reads values of one writer's schema."""
+    """Reads values of one writer's schema."""
 
     def __call__(self, data: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> tuple[pa.StructArray, Problems]:
         """Read values.
 
         Args:
-            data: bytes in which the values lie, in their order.
-            starts: where each begins, behind the id.
-            ends: where each ends.
+            data: the bytes of the values, in order.
+            starts: the start of each value, behind the schema id.
+            ends: the end of each value.
 
         Returns:
-            A struct for each value, which means nothing where there is a problem.
+            A struct per value, meaningless where there is a problem; and the problems.
 
         Raises:
-            TooLargeError: fewer of them must be read at once.
+            TooLargeError: the columns would become too large; read fewer values at once.
         """
         ...
 
 
 class UnmatchedError(Exception):
-    """The reader cannot read what the writer wrote; the text says why."""
+    """The writer's schema cannot be read as the reader's; the message gives the reason."""
 
 
 def check_type(schema: Schema, wants: SchemaType) -> None:
-    """Refuse the schema of another format.
+    """Raise an error if a schema has another format.
 
     Raises:
-        UnmatchedError: it is one.
+        UnmatchedError: the schema's type is not `wants`.
     """
     if schema.type != wants:
         raise UnmatchedError(f"it is a schema of type {schema.type}, not {wants}")

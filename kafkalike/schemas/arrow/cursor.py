@@ -1,7 +1,7 @@
-"""A cursor over the bytes of many values, read side by side: one NumPy operation reads the same field of all of them.
+"""A cursor over the bytes of many values that are read side by side: one NumPy operation reads the same field of all.
 
-What is wrong with a value is noted and ends that value alone; the others go on. Where one value has very many parts it
-is walked along first, in plain Python, and its parts are then read side by side.
+A problem ends only the value that has it; the other values are read on. If one value has very many parts, they are
+located one by one in plain Python and then read side by side.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import pyarrow as pa
 from kafkalike.schemas.limits import MAX_EMPTY_ITEMS
 
 Rows: TypeAlias = npt.NDArray[np.int64]
-"""Numbers of values, ascending, each once."""
+"""Indexes of values, ascending and unique."""
 Numbers: TypeAlias = npt.NDArray[Any]
 
 PADDING: Final = 16
-"""Bytes that may be read behind the last value before anybody looks whether it had ended."""
+"""Zero bytes behind the last value, so that reading past its end is safe until the end is checked."""
 LARGEST_BATCH: Final = 1 << 30
-"""Bytes of values that are read side by side: Arrow's offsets have 32 bits."""
+"""Maximum bytes of values that are read side by side, because Arrow's offsets have 32 bits."""
 MOST_ADDED: Final = 1 << 26
-"""Bytes of defaults that a batch may get."""
+"""Maximum bytes of defaults in a batch."""
 
 _MOST_BITS: Final = 70
-"""Of a number of 64 bits, seven in each byte."""
+"""Bits of the longest 64-bit number: ten bytes with seven bits each."""
 _WORD: Final = 8
-"""Bytes that are read at once of numbers that have more than one."""
+"""Bytes that are read at once of numbers with more than one byte."""
 _EACH: Final = np.uint64(0x0101010101010101)
-"""A bit of each byte of a word."""
+"""The lowest bit of each byte of a word."""
 _LAST: Final = np.uint64(0x8080808080808080)
-"""Of each byte the bit that is not set where a number ends."""
+"""The continuation bit of each byte of a word; it is clear in the last byte of a number."""
 _SEVEN: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
 _JOINS: Final = tuple(
     (np.uint64(low), np.uint64(high), np.uint64(gap))
@@ -43,7 +43,7 @@ _JOINS: Final = tuple(
         (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
     )
 )
-"""How neighbours are put together, twice as many bits each time: masks of both, and the gap between them."""
+"""Steps that join neighboring groups of bits, doubling their width: masks of both groups, and the gap between them."""
 ENDS_EARLY: Final = "the value ends too early"
 BAD_NUMBER: Final = "a number has more than 10 bytes"
 BAD_LENGTH: Final = "a length that is negative or beyond the value's end"
@@ -51,43 +51,44 @@ TOO_DEEP: Final = "nested too deeply"
 
 
 class TooLargeError(Exception):
-    """Columns would become too large: fewer values must be decoded at once."""
+    """The columns would become too large; decode fewer values at once."""
 
 
 class Cursor:
-    """Where each of many values is read. Rows of its methods name values; results are in the order of the rows.
+    """The read position of each of many values.
 
-    A value with a problem stands at its end from then on: what is read of it means nothing.
+    Methods take `rows`, the indexes of values, and return results in their order. A value with a problem is moved to
+    its end, and results for it are meaningless.
     """
 
     def __init__(self, data: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers) -> None:
-        """Begin.
+        """Set the positions to the start of each value.
 
         Args:
-            data: bytes of all values, in their order.
-            starts: where each begins.
-            ends: where each ends.
+            data: the bytes of all values, in order.
+            starts: the start of each value.
+            ends: the end of each value.
         """
         self.data = np.concatenate([data, np.zeros(PADDING, np.uint8)])
         self.pos = starts.astype(np.int64)
         self.end = ends.astype(np.int64)
         self.problem = np.zeros(len(starts), np.int32)
-        """0, or a number of `problems`."""
+        """For each value 0, or an index into `problems`."""
         self.problems: list[str | None] = [None]
         self.depth = 0
-        """How deep in a recursive type the reading is."""
+        """Current nesting depth in a recursive type."""
         self.path: list[str] = []
-        """Names of the reader's fields that lead to where the reading is."""
+        """Names of the reader's fields that lead to the current position."""
         self._empty = np.zeros(len(starts), np.int64)
         self._added = 0
         self._rests: dict[int, tuple[int, bytes]] = {}
 
     def inside(self, starts: Numbers, ends: Numbers) -> Cursor:
-        """A cursor at parts of the values, as if each was a value; `take_problems` comes after it.
+        """Return a cursor over parts of the values, as if each part were a value. Call `take_problems` after reading.
 
         Args:
-            starts: where each begins.
-            ends: where each ends.
+            starts: the start of each part.
+            ends: the end of each part.
         """
         made = copy(self)
         made.pos, made.end = starts, ends
@@ -96,20 +97,20 @@ class Cursor:
         return made
 
     def rest(self, row: int) -> tuple[int, bytes]:
-        """What is left of a value, as bytes, and where they begin: not behind where it is read now."""
+        """Return the position and bytes of the unread rest of a value; they may start before the current position."""
         found = self._rests.get(row)
         if found is None:
             first = int(self.pos[row])
-            # Kept: a value may have very many blocks of items, each of which asks.
+            # Cached, because a value may have very many blocks, and each of them calls this.
             found = self._rests[row] = first, self.data[first : int(self.end[row])].tobytes()
         return found
 
     def take_problems(self, inside: Cursor, rows: Rows) -> None:
-        """What is wrong with parts is wrong with their values.
+        """Copy the problems of parts to the values that own them.
 
         Args:
-            inside: the cursor at the parts, which have been read.
-            rows: for each part the value that it is of.
+            inside: the cursor over the parts, which have been read.
+            rows: for each part the value that owns it.
         """
         inside.finish()
         self._added = inside._added
@@ -118,7 +119,7 @@ class Cursor:
                 self.fail(np.unique(rows[inside.problem == number]), problem)
 
     def fail(self, rows: Rows, problem: str) -> None:
-        """Note what is wrong with some values; the first problem of each counts."""
+        """Record a problem of some values; the first problem of each value counts."""
         if not len(rows):
             return
         if problem not in self.problems:
@@ -128,33 +129,33 @@ class Cursor:
         self.pos[rows] = self.end[rows]
 
     def refuse(self, rows: Rows, problem: str) -> None:
-        """Note that a field of some values has a value that its column cannot hold; the problem names the field."""
+        """Record that a field of some values does not fit its column; the problem names the field."""
         self.fail(rows, f"{'.'.join(self.path)}: {problem}" if self.path else problem)
 
     def good(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Which of some values have no problem so far."""
+        """Return a mask of the values without a problem so far."""
         if len(self.problems) == 1:
             return np.ones(len(rows), np.bool_)
         found: npt.NDArray[np.bool_] = self.problem[rows] == 0
         return found
 
     def finish(self) -> None:
-        """Note values of which something is left."""
+        """Fail the values that have unread bytes."""
         left = np.flatnonzero((self.pos != self.end) & (self.problem == 0))
         self.fail(left, "bytes are left behind the value")
 
     def add(self, size: int) -> None:
-        """Count bytes that do not come from the values: defaults.
+        """Count the bytes of defaults, which do not come from the values.
 
         Raises:
-            TooLargeError: they are too many.
+            TooLargeError: the total is above `MOST_ADDED`.
         """
         self._added += size
         if self._added > MOST_ADDED:
             raise TooLargeError
 
     def varint(self, rows: Rows) -> npt.NDArray[np.uint64]:
-        """A number of variable length: seven bits a byte, the low ones first."""
+        """Read numbers of variable length: seven bits per byte, the low ones first."""
         begin = self._at(rows)
         byte = self.data[begin]
         more = (byte & 0x80).nonzero()[0]
@@ -177,10 +178,13 @@ class Cursor:
         return found
 
     def _longer(self, at: Numbers) -> tuple[npt.NDArray[np.uint64], Numbers]:
-        """Numbers of up to eight bytes, and how many they have; nine where there are more, of which these are eight."""
+        """Return numbers of up to eight bytes, and their sizes.
+
+        A size of nine marks a longer number; its first eight bytes are returned.
+        """
         word = self._loose("<u8")[at]
         last = ~word & _LAST
-        # All bits up to the lowest one that says that nothing follows.
+        # All bits up to the lowest clear continuation bit.
         mine = last ^ (last - np.uint64(1))
         found = word & mine & _SEVEN
         for low, high, gap in _JOINS:
@@ -189,7 +193,7 @@ class Cursor:
         return found, sizes.astype(np.int64) + (last == 0)
 
     def _longest(self, found: npt.NDArray[np.uint64], at: Numbers, more: Numbers) -> Numbers:
-        """Read on behind eight bytes of some numbers, whose places are `more`; gives those that do not end."""
+        """Read the bytes after the eighth of the numbers at `more`; return the indexes of those without an end."""
         at[more] -= 1
         shift = 7 * _WORD
         while len(more) and shift < _MOST_BITS:
@@ -201,7 +205,7 @@ class Cursor:
         return more
 
     def zigzag(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """A signed number of variable length, as Avro writes all whole numbers."""
+        """Read signed numbers of variable length, Avro's encoding of whole numbers."""
         found = self.varint(rows)
         sign = found & np.uint64(1)
         found >>= np.uint64(1)
@@ -209,21 +213,26 @@ class Cursor:
         return found.view(np.int64)
 
     def byte(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """One byte."""
+        """Read one byte of each row."""
         at = self._at(rows)
         found: npt.NDArray[np.uint8] = self.data[at]
         self._moved(rows, at + 1)
         return found
 
     def fixed(self, rows: Rows, dtype: str) -> Numbers:
-        """A number of fixed size, such as `<f8`."""
+        """Read numbers of fixed size.
+
+        Args:
+            rows: the values.
+            dtype: NumPy's type, such as `<f8`.
+        """
         at = self._at(rows)
         found: Numbers = self._loose(dtype)[at]
         self._moved(rows, at + found.itemsize)
         return found
 
     def spans(self, rows: Rows, lengths: npt.NDArray[np.int64]) -> tuple[Numbers, Numbers]:
-        """Runs of bytes of these lengths: starts and lengths, which are 0 where that cannot be."""
+        """Advance past runs of bytes; return their starts and their lengths, 0 for an impossible length."""
         at = self._at(rows)
         wrong = (lengths < 0) | (lengths > self._end(rows) - at)
         if wrong.any():
@@ -234,12 +243,12 @@ class Cursor:
         return at, lengths
 
     def counted(self, rows: Rows, counts: npt.NDArray[np.int64], item_bytes: int) -> npt.NDArray[np.int64]:
-        """Numbers of items that follow, 0 where there cannot be so many.
+        """Return the item counts, with 0 for an impossible one.
 
         Args:
-            rows: of which values.
-            counts: how many each one says.
-            item_bytes: an item has at least so many.
+            rows: the values.
+            counts: the count that each value states.
+            item_bytes: minimum size of an item, in bytes.
         """
         left = self._end(rows) - self._at(rows)
         most = left // item_bytes if item_bytes else MAX_EMPTY_ITEMS - self._empty[rows]
@@ -252,9 +261,10 @@ class Cursor:
         return counts
 
     def gathered(self, starts: Numbers, lengths: Numbers, kind: pa.DataType) -> pa.Array:
-        """Runs of bytes as an array of texts or bytes, which are not looked at.
+        """Return runs of bytes as an array of strings or binary values, without validating them.
 
-        The runs and the gaps between them are an array over the bytes as they are; Arrow copies every second element.
+        The runs and the gaps between them form an array over the existing bytes, of which Arrow copies every second
+        element.
         """
         count = len(starts)
         edges = np.empty(2 * count + 1, np.int32)
@@ -273,27 +283,27 @@ class Cursor:
             self._put(rows, at)
 
     def _at(self, rows: Rows) -> Numbers:
-        """Where values are read, not to be written to: where all of them are asked for it is no copy."""
+        """Return the positions of rows. Read-only, because the positions of all rows are returned without a copy."""
         return self.pos if len(rows) == len(self.pos) else self.pos[rows]
 
     def _end(self, rows: Rows) -> Numbers:
         return self.end if len(rows) == len(self.end) else self.end[rows]
 
     def _put(self, rows: Rows, at: Numbers) -> None:
-        """Go to other places, in an array that may be the cursor's from here on."""
+        """Set the positions of rows; the cursor may keep the array."""
         if len(rows) == len(self.pos):
             self.pos = at
         else:
             self.pos[rows] = at
 
     def _loose(self, dtype: str) -> Numbers:
-        """The data as numbers that begin at each of its bytes, no copy."""
+        """Return the data as an array of numbers that start at every byte, without a copy."""
         count = len(self.data) - np.dtype(dtype).itemsize + 1
         return np.ndarray((count,), dtype, self.data, strides=(1,))
 
 
 def invalid(values: pa.Array) -> list[int]:
-    """Which elements their type does not allow, such as texts that are no UTF-8: looked for by halves."""
+    """Return the indexes of elements that are invalid for their type, such as strings that are not UTF-8."""
     return _invalid(values, 0)
 
 
@@ -312,15 +322,15 @@ _MOST_VARINT_BITS: Final = 63
 
 
 class UnclearError(Exception):
-    """Where a value ends cannot be said without reading it, or it is damaged."""
+    """The end of a value cannot be found without decoding it, or the value is damaged."""
 
 
 def number_at(data: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, and where it ends.
+    """Return the number of variable length at a position, and the position after it.
 
     Raises:
-        UnclearError: it has too many bytes.
-        IndexError: the bytes end before.
+        UnclearError: the number has too many bytes.
+        IndexError: the bytes end inside the number.
     """
     byte = data[at]
     at += 1
@@ -339,7 +349,7 @@ def number_at(data: bytes, at: int) -> tuple[int, int]:
 
 
 def past_bytes(data: bytes, at: int) -> int:
-    """Where a run of bytes ends that follows its length."""
+    """Return the position after a run of bytes that is preceded by its length."""
     size, at = number_at(data, at)
     if size < 0:
         raise UnclearError

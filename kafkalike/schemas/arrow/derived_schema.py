@@ -1,7 +1,7 @@
-"""Schemas derived from the types of columns: Avro, JSON Schema or a `.proto` file that has just these.
+"""Derive an Avro schema, a JSON Schema or a `.proto` file from the types of columns.
 
-Readers know Protobuf's fields by their numbers, so that one is for the first schema of a subject alone: who wrote
-another one from other columns would give their numbers to other fields.
+Protobuf readers identify fields by number. A derived `.proto` file is therefore only suitable as the first schema of a
+subject: a second one, derived from other columns, would assign the numbers to other fields.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _JSON: dict[Any, dict[str, Any]] = {
 
 
 def derive_schema(kind: pa.DataType, name: str, schema_type: SchemaType) -> Schema:
-    """A schema for values of a type: every field may be null, and has null for its default.
+    """Derive a schema for values of a type; every field is nullable and has null as its default.
 
     Args:
         kind: the type.
-        name: of the record; what cannot stand in a name becomes `_`.
-        schema_type: the type of the schema. Of Protobuf only for a subject that has none yet; see `derived_protobuf`.
+        name: of the record; characters that a name cannot contain become `_`.
+        schema_type: the type of the schema. Use Protobuf only for a subject without a schema; see `derived_protobuf`.
 
     Raises:
-        IllegalArgumentError: such a schema has no words for the type, or for a field's name.
+        IllegalArgumentError: the schema language cannot express the type, or the name of a field.
     """
     if schema_type == "AVRO":
         return Schema("AVRO", json.dumps(_Avro().of(kind, avro_name(name), ())))
@@ -62,23 +62,23 @@ def derive_schema(kind: pa.DataType, name: str, schema_type: SchemaType) -> Sche
 
 
 def avro_name(name: str) -> str:
-    """A name of Avro's that is like another name."""
+    """Return a valid Avro name that resembles a name."""
     made = "".join(c if (c.isascii() and c.isalnum()) or c == "_" else "_" for c in name)
     return made if made and not made[0].isdigit() else f"_{made}"
 
 
 Path = tuple[str, ...]
-"""Names of the columns and fields that lead to a type, with `items` and `values` for what lists and maps hold."""
+"""Names of the columns and fields that lead to a type, with `items` and `values` for the elements of lists and maps."""
 
 
 def refusal(schema_type: str, kind: pa.DataType, path: Path) -> IllegalArgumentError:
-    """The error for a column whose type a schema has no words for."""
+    """Return the error for a column whose type a schema language cannot express."""
     where = f"column {'.'.join(path)}: " if path else ""
-    return IllegalArgumentError(f"{where}there is no type of {schema_type}'s for {kind}")
+    return IllegalArgumentError(f"{where}{schema_type} has no type for {kind}")
 
 
 class _Avro:
-    """Makes the types of one schema, whose records need different names."""
+    """Builds the types of one schema, whose records need unique names."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -103,21 +103,21 @@ class _Avro:
         raise refusal("Avro", kind, path)
 
     def _record(self, kind: pa.StructType, name: str, path: Path) -> dict[str, Any]:
-        """A record; one whose name another one has is told apart by a namespace of its own, made of its path.
+        """Return a record. If its name is taken, a namespace made of its path distinguishes it.
 
-        The last part of a record's name counts when schemas are compared, so namespaces may come and go.
+        Schema comparison uses only the last part of a record's name, so namespaces may change.
         """
         own = {"namespace": ".".join(path)} if name in self._names else {}
         self._names.add(name)
         doubled = [field for field, count in Counter(field.name for field in kind).items() if count > 1]
         if doubled:
-            raise IllegalArgumentError(f"column {'.'.join((*path, doubled[0]))} is there twice")
+            raise IllegalArgumentError(f"column {'.'.join((*path, doubled[0]))} is duplicated")
         return {"type": "record", "name": name, **own, "fields": [self._field(field, name, path) for field in kind]}
 
     def _field(self, field: pa.Field, name: str, path: Path) -> dict[str, Any]:
         inside = (*path, field.name)
         if avro_name(field.name) != field.name:
-            raise IllegalArgumentError(f"column {'.'.join(inside)}: this cannot be the name of a field in Avro")
+            raise IllegalArgumentError(f"column {'.'.join(inside)}: the name is not valid for an Avro field")
         return {
             "name": field.name,
             "type": self._nullable(field.type, f"{name}_{field.name}", inside),
@@ -169,7 +169,7 @@ _TIMESTAMP, _DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 
 
 def derived_protobuf(kind: pa.DataType, message: str) -> Schema:
-    """A schema for values of a type: fields are numbered in the order of their names, and all of them may be null.
+    """Derive a `.proto` file for values of a type, with optional fields numbered in the order of their names.
 
     A list or map that is null is read as an empty one.
 
@@ -178,10 +178,10 @@ def derived_protobuf(kind: pa.DataType, message: str) -> Schema:
         message: the name of its message.
 
     Raises:
-        IllegalArgumentError: Protobuf has no words for the type, or for a field's name.
+        IllegalArgumentError: Protobuf cannot express the type, or the name of a field.
     """
     if not pa.types.is_struct(kind):
-        raise IllegalArgumentError(f"a Protobuf value is a message, made of columns; {kind} is one value")
+        raise IllegalArgumentError(f"a Protobuf value is a message, so a struct of columns is needed, not {kind}")
     body = _message(kind, message, "")
     imports = [f'import "google/protobuf/{name.rpartition(".")[2].lower()}.proto";' for name in _used(body)]
     return Schema("PROTOBUF", "\n".join(['syntax = "proto3";', *imports, *body, ""]))
@@ -192,13 +192,13 @@ def _used(body: list[str]) -> list[str]:
 
 
 def _message(kind: pa.StructType, name: str, indent: str, path: str = "") -> list[str]:
-    """The lines of a message; `path` leads to it."""
+    """Return the lines of a message; `path` leads to it."""
     taken = {field.name for field in kind}
     lines: list[str] = []
     for number, field in enumerate(sorted(kind, key=lambda field: field.name), start=1):
         if not _NAME.fullmatch(field.name):
-            raise IllegalArgumentError(f"column {path}{field.name}: this cannot be the name of a field in Protobuf")
-        # A message inside must not be called as a field is.
+            raise IllegalArgumentError(f"column {path}{field.name}: the name is not valid for a Protobuf field")
+        # A nested message must not have the name of a field.
         inner = f"{field.name}_message"
         while inner in taken:
             inner += "_"
@@ -215,7 +215,7 @@ def _message(kind: pa.StructType, name: str, indent: str, path: str = "") -> lis
 
 
 def _struct_of(kind: pa.DataType) -> pa.StructType | None:
-    """The struct that a field's values are or are made of."""
+    """Return the struct of a field's value, or of the elements of its list or map; None without one."""
     if pa.types.is_map(kind):
         kind = kind.item_type
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -224,11 +224,11 @@ def _struct_of(kind: pa.DataType) -> pa.StructType | None:
 
 
 def _field(kind: pa.DataType, inner: str) -> str:
-    """The words before a field's name."""
+    """Return the type of a field as written in a `.proto` file."""
     if pa.types.is_map(kind):
         key = _one(kind.key_type, inner)
         if key not in _KEYS:
-            raise IllegalArgumentError(f"there is no map in Protobuf whose keys are {kind.key_type}")
+            raise IllegalArgumentError(f"Protobuf has no maps with keys of type {kind.key_type}")
         return f"map<{key}, {_one(kind.item_type, inner)}>"
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return f"repeated {_one(kind.value_type, inner)}"
@@ -237,7 +237,7 @@ def _field(kind: pa.DataType, inner: str) -> str:
 
 
 def _one(kind: pa.DataType, inner: str) -> str:
-    """The name of the type of a single value."""
+    """Return the name of the type of a single value."""
     if pa.types.is_struct(kind):
         return inner
     if pa.types.is_timestamp(kind) and kind.tz:
@@ -245,5 +245,5 @@ def _one(kind: pa.DataType, inner: str) -> str:
     if pa.types.is_duration(kind):
         return _DURATION
     if kind not in _SCALARS:
-        raise IllegalArgumentError(f"there is no type of Protobuf's for {kind}")
+        raise IllegalArgumentError(f"Protobuf has no type for {kind}")
     return _SCALARS[kind]

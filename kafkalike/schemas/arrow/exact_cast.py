@@ -21,25 +21,25 @@ from kafkalike.schemas.arrow.column_reader import UnmatchedError
 from kafkalike.schemas.arrow.value_arrays import WRONG
 
 DAY_MICROS: Final = 86_400_000_000
-"""Microseconds of a day; a time of day is below them."""
+"""Microseconds per day, the exclusive limit of a time of day."""
 
 Is = Callable[[pa.DataType], bool]
 
 _INT64_DIGITS, _UINT64_DIGITS = 19, 20
 """Digits of the longest whole numbers."""
 _MOST_DIGITS: Final = 38
-"""Of a decimal of 128 bits."""
+"""Maximum precision of a 128-bit decimal."""
 
 _FLOAT64_LIMIT: Final = float(1 << 63)
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a type is one of Arrow's for text."""
+    """Return True for Arrow's string types."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Whether a type is one of Arrow's for bytes."""
+    """Return True for Arrow's binary types."""
     return bool(
         pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
@@ -49,10 +49,10 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 
 def can_be(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of a type may mean the same as values of another one; `exactly` says which do.
+    """Return True if values of a type may mean the same as values of another type; `exactly` checks each value.
 
-    Whole numbers stand for times of day and durations in microseconds, as Spark has them. A time with a zone is an
-    instant, and one without is none.
+    Whole numbers may stand for times of day and durations in microseconds, as in Spark. A timestamp with a zone is an
+    instant, and never equals a timestamp without one.
     """
     if kind == wanted:
         return True
@@ -86,7 +86,7 @@ def exactly(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Return values as another type; see `can_be`.
 
     Raises:
-        ValueError, pa.ArrowException: a value means something else there, or nothing. It says which.
+        ValueError, pa.ArrowException: a value changes its meaning or does not fit; the message names it.
     """
     kind = values.type
     if pa.types.is_floating(wanted):
@@ -106,7 +106,7 @@ def exactly(values: pa.Array, wanted: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays(made, fields=list(wanted), mask=values.is_null())
     held = values if kind == wanted else values.cast(wanted)
     if is_text(wanted):
-        # Arrow and Spark carry text without looking at its bytes.
+        # Arrow and Spark pass strings on without validating their bytes.
         held.validate(full=True)
     return held
 
@@ -126,7 +126,7 @@ def _floats(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     if held.dtype != dtype:
         wrong = ~same_numbers(held, made)
         if wrong.any():
-            raise ValueError(f"{held[wrong.argmax()]} is no {wanted}: the nearest one is {made[wrong.argmax()]}")
+            raise ValueError(f"{held[wrong.argmax()]} is not a {wanted}: the nearest is {made[wrong.argmax()]}")
     if not values.null_count:
         return pa.array(made, wanted)
     full = np.zeros(len(values), dtype)
@@ -136,7 +136,7 @@ def _floats(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def same_numbers(numbers: npt.NDArray[Any], floats: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Say for each number whether it is the float beside it.
+    """Return a mask of the numbers that equal the float at the same index.
 
     Args:
         numbers: whole numbers or floats.
@@ -145,7 +145,7 @@ def same_numbers(numbers: npt.NDArray[Any], floats: npt.NDArray[Any]) -> npt.NDA
     if numbers.dtype.kind == "f":
         same: npt.NDArray[np.bool_] = (floats.astype(numbers.dtype) == numbers) | np.isnan(numbers)
         return same
-    # A float of 2 to the 63rd or 64th is no whole number of 64 bits, and NumPy would make another one of it.
+    # A float of 2 ** 63 or 2 ** 64 overflows a 64-bit integer, and NumPy would silently wrap it.
     wide = floats.astype(np.float64)
     limit = 2 * _FLOAT64_LIMIT if numbers.dtype.kind == "u" else _FLOAT64_LIMIT
     inside = np.isfinite(wide) & (wide < limit)
@@ -154,9 +154,10 @@ def same_numbers(numbers: npt.NDArray[Any], floats: npt.NDArray[Any]) -> npt.NDA
 
 
 def _decimals(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Decimals of another precision and scale.
+    """Return decimals with another precision and scale.
 
-    Arrow multiplies by a power of ten in as many bits as it has, and takes what is left of a number that needs more.
+    Arrow multiplies by a power of ten in a fixed number of bits and silently truncates a number that needs more, so the
+    result is cast back and compared.
     """
     made = values.cast(wanted)
     if not made.cast(values.type).equals(values):
@@ -172,12 +173,12 @@ def _times_of_day(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     outside = pc.or_(pc.less(micros, 0), pc.greater_equal(micros, DAY_MICROS))
     if pc.any(outside).as_py():
         wrong = micros.filter(outside.fill_null(False))[0].as_py()  # noqa: FBT003 - Arrow's own
-        raise ValueError(f"{wrong} microseconds are no time of day")
+        raise ValueError(f"{wrong} microseconds are not a time of day")
     return micros.view(pa.time64("us")).cast(wanted)
 
 
 def doubled_key(maps: pa.MapArray) -> object:
-    """Return a key that stands twice in one of some maps, or None."""
+    """Return a duplicate key within a map, or None."""
     offsets = np.asarray(maps.offsets).astype(np.int64)
     keys = maps.keys[int(offsets[0]) : int(offsets[-1])]
     if not len(keys):
@@ -195,11 +196,11 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _UNITS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_SECONDS: Final = 86_400
 _MOST_DAYS: Final = 999_999_999
-"""Of a `timedelta`."""
+"""Maximum days of a `timedelta` in Python."""
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a type is one of Arrow's for lists; a map is none."""
+    """Return True for Arrow's list types, but not for maps."""
     return bool(
         pa.types.is_list(kind)
         or pa.types.is_large_list(kind)
@@ -210,10 +211,10 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def check_kind(kind: pa.DataType, path: str) -> None:
-    """Refuse a type whose values are finer than Python's.
+    """Reject a type with a finer resolution than Python's types.
 
     Raises:
-        UnmatchedError: names the path.
+        UnmatchedError: the type has nanoseconds, or is `date64`; the message names the path.
     """
     fine = pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time64(kind)
     if pa.types.is_date64(kind) or (fine and kind.unit == "ns"):
@@ -224,7 +225,7 @@ def objects(values: pa.Array) -> list[Any]:
     """Return values as Python objects.
 
     Raises:
-        SerializationError: one has none; the error names its path.
+        SerializationError: Python has no such value; the message names the path.
     """
     _check(values, "")
     plain = _in_utc(values.type)
@@ -233,9 +234,9 @@ def objects(values: pa.Array) -> list[Any]:
 
 
 def _in_utc(kind: pa.DataType) -> pa.DataType:
-    """A type whose instants Python has in UTC.
+    """Return the type with all instants in UTC.
 
-    A local time may be beyond Python's years, or seconds away from UTC, which RFC 3339 cannot say.
+    A local time may lie outside of Python's years, or have an offset with seconds, which RFC 3339 cannot express.
     """
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")
@@ -260,7 +261,7 @@ _LISTS: Final[list[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field], pa.
 
 
 def at(path: str, convert: Callable[..., Any]) -> Callable[..., Any]:
-    """A conversion whose errors name a path."""
+    """Wrap a conversion so that its errors name a path."""
 
     def converted(*given: Any) -> Any:  # noqa: ANN401
         try:
@@ -274,10 +275,10 @@ def at(path: str, convert: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_doubles(entries: list[tuple[Any, Any]], path: str) -> dict[Any, Any]:
-    """The entries of a map.
+    """Return the entries of a map.
 
     Raises:
-        SerializationError: a key is there twice.
+        SerializationError: a key is duplicated.
     """
     found = dict(entries)
     if len(found) != len(entries):

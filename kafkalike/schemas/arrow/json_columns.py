@@ -43,11 +43,11 @@ _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _INSTANT: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d)?)(?:[.,](\d+))?([Zz]|[+-]\d\d(?::?\d\d)?)", re.ASCII
 )
-"""RFC 3339, and what Java and Python write instead: no seconds, or an offset without colon."""
+"""RFC 3339, and variants written by Java and Python: without seconds, or with an offset without a colon."""
 
 
 def json_text(value: Any) -> str:  # noqa: ANN401 - any JSON
-    """A value as JSON, as short as can be.
+    """Return a value as compact JSON.
 
     Raises:
         ValueError: a number has more digits than a double.
@@ -57,7 +57,7 @@ def json_text(value: Any) -> str:  # noqa: ANN401 - any JSON
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One of the schemas that a value has to be of, and what its references are relative to."""
+    """A schema that a value must match, and the base of its references."""
 
     schema: Any
     resolver: Resolver
@@ -68,11 +68,11 @@ class JsonColumns:
 
     Args:
         text: the schema.
-        used: the schemas that it refers to, by the names of its references.
-        depth: how often a referenced schema may stand in itself; properties that would go deeper are left out.
+        used: the schemas that it references, by reference name.
+        depth: how many times a referenced schema may be nested in itself; deeper properties are left out.
 
     Raises:
-        InvalidSchemaError: it is no JSON, or a `$ref` that leads nowhere.
+        InvalidSchemaError: a schema is not valid JSON, or a `$ref` cannot be resolved.
     """
 
     def __init__(self, text: str, used: Mapping[str, str], depth: int) -> None:
@@ -82,7 +82,7 @@ class JsonColumns:
             self._references = JsonReferences(load_json(text), documents)
 
     def top(self) -> tuple[Structs, bool]:
-        """The column of whole values, and whether it has the fields of an object; else there is one field `value`."""
+        """Return the column of whole values, and True if it has an object's fields; else it has one field `value`."""
         references = self._references
         found = self._of([_Part(references.document, references.resolver)], ())
         if isinstance(found, Structs):
@@ -92,7 +92,7 @@ class JsonColumns:
         return Structs([("value", lambda values: values, found)]), False
 
     def _of(self, parts: Sequence[_Part], around: tuple[int, ...]) -> Column | None:
-        """The column of values that are of all of some schemas; None where one would stand too deeply in itself."""
+        """Return the column of values that match all given schemas; None for a schema nested too deeply in itself."""
         targets: dict[int, None] = {}
         parts = self._flat(parts, targets)
         if any(around.count(target) >= self._depth for target in targets):
@@ -109,11 +109,11 @@ class JsonColumns:
         return _leaf(kind)
 
     def _flat(self, parts: Sequence[_Part], targets: dict[int, None]) -> list[_Part]:
-        """All schemas that a value has to be of: behind `$ref`, in `allOf`, and in a choice of one beside null.
+        """Return all schemas that a value must match: behind `$ref`, in `allOf`, and in a choice with null.
 
         Args:
-            parts: where to begin.
-            targets: gets the schemas that references lead to.
+            parts: the schemas to start with.
+            targets: receives the schemas that references lead to.
         """
         found: list[_Part] = []
         waiting = list(reversed(parts))
@@ -136,7 +136,7 @@ class JsonColumns:
         return found
 
     def _check_end(self, part: _Part, path: tuple[int, ...] = ()) -> None:
-        """Refuse a reference that leads to nothing but itself."""
+        """Reject a chain of references that leads only back to itself."""
         if not isinstance(part.schema, dict):
             return
         if id(part.schema) in path or len(path) > _MOST_REFS:
@@ -148,7 +148,7 @@ class JsonColumns:
             self._check_end(one, path)
 
     def _chosen(self, part: _Part) -> list[_Part]:
-        """What a schema adds by `allOf`, and by a choice whose only other option is null."""
+        """Return the schemas added by `allOf`, and by a choice whose only other option is null."""
         found = self._alternatives(part, "allOf")
         for word in ("oneOf", "anyOf"):
             others = self._not_null(part, word)
@@ -174,7 +174,7 @@ class JsonColumns:
         return [_Part(option, self._references.inside(part.resolver, option)) for option in options]
 
     def _inner(self, parts: Sequence[_Part], *names: str) -> list[_Part]:
-        """The schemas below a keyword, or below a name in one, of all parts that have it."""
+        """Return the schemas below a keyword, or below a name in it, of all parts that have it."""
         found = []
         for part in parts:
             inner: Any = part.schema
@@ -185,7 +185,7 @@ class JsonColumns:
         return found
 
     def _kind(self, parts: Sequence[_Part]) -> str:
-        """The one type of values besides null; `any` where they may be of several, or where none is said."""
+        """Return the only type of non-null values; `any` if several types are possible or none is given."""
         kinds: set[str] | None = None
         for part in parts:
             if any(len(self._not_null(part, word)) > 1 for word in ("oneOf", "anyOf")):
@@ -194,7 +194,7 @@ class JsonColumns:
             if said == "any":
                 continue
             mine = {name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)}
-            # A whole number is a number.
+            # An integer is also valid as a number.
             mine |= {"integer"} if "number" in mine else set()
             kinds = mine if kinds is None else kinds & mine
         if not kinds:
@@ -224,7 +224,7 @@ def _list_of(found: object) -> list[Any]:
 
 
 def _implied(schema: dict[str, Any]) -> str:
-    """The type that a schema without one must mean."""
+    """Return the type that a schema without `type` implies."""
     if isinstance(schema.get("properties"), dict):
         return "object"
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
@@ -261,25 +261,26 @@ def _text(form: object) -> Column:
 
 def _day(value: str) -> date:
     if _DATE.fullmatch(value) is None:
-        raise ValueError(f"{value[:40]!r} is no date such as 2026-12-31")
+        raise ValueError(f"{value[:40]!r} is not a date such as 2026-12-31")
     return date.fromisoformat(value)
 
 
 def moment(value: str) -> datetime:
-    """Return the instant that a text of RFC 3339 names.
+    """Return the instant of an RFC 3339 timestamp.
 
     Raises:
-        ValueError: it names none: it has no zone, for instance, or parts of a microsecond.
+        ValueError: the text is not such a timestamp: it has no zone, for instance, or a finer resolution than
+            microseconds.
     """
     found = _INSTANT.fullmatch(value)
     if found is None:
-        raise ValueError(f"{value[:40]!r} is no instant with a zone such as 2026-12-31T23:59:59Z")
+        raise ValueError(f"{value[:40]!r} is not a timestamp with a zone such as 2026-12-31T23:59:59Z")
     day, clock, fraction, zone = found.groups()
     if (fraction or "")[6:].strip("0"):
-        raise ValueError(f"{value[:40]!r} has parts of a microsecond")
+        raise ValueError(f"{value[:40]!r} has a finer resolution than microseconds")
     exact_to_micros = f".{fraction[:6]}" if fraction else ""
     made = datetime.fromisoformat(f"{day}T{clock}{exact_to_micros}{zone.upper()}")
-    # In UTC, where the first and the last year end earlier or later: `astimezone` refuses what lies outside.
+    # `astimezone` rejects instants outside of the years 1 to 9999 in UTC.
     return made.astimezone(UTC)
 
 
@@ -296,7 +297,10 @@ def _number(value: Any) -> float:  # noqa: ANN401
 
 
 class JsonReader:
-    """See `reader_of`. JSON says itself what it is, so it does not matter which schema a value was written with."""
+    """Reader of JSON values as columns; see `reader_of`.
+
+    JSON describes itself, so the writer's schema is not needed.
+    """
 
     def __init__(self, schema: Schema, source: SchemaSource, depth: int) -> None:
         used = {name: used.text for name, used in source.referenced(schema).items()}
@@ -304,13 +308,13 @@ class JsonReader:
         self.columns = pa.schema(list(self._top.kind))
 
     def of(self, schema: Schema) -> ValueReader:
-        """See `Reader.of`."""
+        """Return a reader of values written with any JSON Schema; see `ColumnReader.of`."""
         check_type(schema, "JSON")
         return partial(one_by_one, self._top, _parsed)
 
 
 def _parsed(value: bytes) -> Any:  # noqa: ANN401 - any JSON
-    # A BOM and other encodings than UTF-8 are refused here, where `json.loads` would guess.
+    # Reject a BOM and encodings other than UTF-8; `json.loads` would guess the encoding of bytes.
     found = parsed(str(value, "utf-8"))
     if found is None:
         raise ValueError("the value is null")
@@ -318,24 +322,24 @@ def _parsed(value: bytes) -> Any:  # noqa: ANN401 - any JSON
 
 
 Plain = Callable[[Any], Any]
-"""A value of an array → what `json.dumps` takes."""
+"""Converts a value of an array to an argument of `json.dumps`."""
 
 
 def json_encoder(
     schema: Schema, source: SchemaSource, kind: pa.DataType, depth: int
 ) -> Callable[[pa.Array], pa.BinaryArray]:
-    """What writes values of a type. A null is left out, unless its property is required.
+    """Return an encoder of values of a type. A null is left out unless its property is required.
 
     Raises:
-        UnmatchedError: they have fields that the schema does not name.
+        UnmatchedError: the type has fields that the schema does not name.
     """
     used = {name: other.text for name, other in source.referenced(schema).items()}
     top, is_record = JsonColumns(schema.text, used, depth).top()
     if not is_record and not (pa.types.is_struct(kind) and kind.names == ["value"]):
         plain = _plain(top.fields[0][2], kind, "")
     else:
-        whole_number = _plain(top, kind, "")
-        plain = whole_number if is_record else lambda value: whole_number(value).get("value")
+        whole = _plain(top, kind, "")
+        plain = whole if is_record else lambda value: whole(value).get("value")
     encode = codec_for(schema, source).encoder(b"")
 
     def write(values: pa.Array) -> pa.BinaryArray:
@@ -387,7 +391,7 @@ def _object(column: Structs, kind: pa.DataType, path: str) -> Plain:
 
 
 def _leaf_encoder(column: LeafColumn, kind: pa.DataType) -> Plain | None:
-    """What writes values of a type into a leaf of the schema; None where none of them can mean the same."""
+    """Return an encoder of values of a type for a leaf of the schema; None if none of them can mean the same."""
     if pa.types.is_null(kind):
         return _same
     if column.convert is json_text:
@@ -410,7 +414,7 @@ def _leaf_encoder(column: LeafColumn, kind: pa.DataType) -> Plain | None:
 
 
 def _any(kind: pa.DataType) -> Plain | None:
-    """What writes values where any JSON may stand: texts are JSON."""
+    """Return an encoder of values for a place that accepts any JSON; strings are parsed as JSON."""
     if is_text(kind):
         return _json
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -425,17 +429,17 @@ def _same(value: Any) -> Any:  # noqa: ANN401
 
 
 def _nothing(value: Any) -> Any:  # noqa: ANN401
-    raise ValueError(f"{value!r} stands where the schema takes nothing but null")
+    raise ValueError(f"{value!r} is not null, and the schema accepts only null")
 
 
 def _double(value: Any) -> Any:  # noqa: ANN401
-    """A number that readers take for a double."""
+    """Return a number that readers parse as a double."""
     nearest(value)
     return exact(value)
 
 
 def _checked(column: LeafColumn) -> Plain:
-    """A text that readers take for a time."""
+    """Return an encoder of strings that readers parse as dates or timestamps."""
     convert = column.convert or _same
 
     def checked(value: str) -> str:
@@ -446,7 +450,7 @@ def _checked(column: LeafColumn) -> Plain:
 
 
 def _json(text: str) -> Any:  # noqa: ANN401 - any JSON
-    """What a text of JSON says; its numbers keep their digits."""
+    """Parse JSON without losing digits of its numbers."""
     return _undecimal(parsed(text, strict=True))
 
 

@@ -47,7 +47,7 @@ _SCALARS: Final[Mapping[int, pa.DataType]] = {
     _F.CPPTYPE_INT32: pa.int32(),
     _F.CPPTYPE_INT64: pa.int64(),
     _F.CPPTYPE_UINT32: pa.int64(),
-    # The only type of Spark's that takes all of them.
+    # Spark's only type that holds all of them.
     _F.CPPTYPE_UINT64: pa.decimal128(20, 0),
     _F.CPPTYPE_DOUBLE: pa.float64(),
     _F.CPPTYPE_FLOAT: pa.float32(),
@@ -55,16 +55,16 @@ _SCALARS: Final[Mapping[int, pa.DataType]] = {
 }
 MICROS: Final = 1_000_000
 MOST_SECONDS: Final = 315_576_000_000
-"""Of a Duration, by its definition."""
+"""Maximum seconds of a Duration, by its definition."""
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 
 def chosen_message(file: FileDescriptor, name: str | None) -> Descriptor:
-    """The message of a full name, or the first one of a file.
+    """Return the message of a full name; without a name, the first message of the file.
 
     Raises:
-        IllegalArgumentError: it has no such message.
-        InvalidSchemaError: it has none at all.
+        IllegalArgumentError: the file has no such message.
+        InvalidSchemaError: the file has no message at all.
     """
     if name is None:
         first = next(iter(file.message_types_by_name.values()), None)
@@ -78,11 +78,11 @@ def chosen_message(file: FileDescriptor, name: str | None) -> Descriptor:
 
 
 def message_columns(message: Descriptor, depth: int) -> Structs:
-    """What makes structs of messages.
+    """Return a column that builds structs from messages.
 
     Args:
-        message: their descriptor.
-        depth: how often a message may stand in itself; fields that would go deeper are left out.
+        message: descriptor of the messages.
+        depth: how many times a message may be nested in itself; deeper fields are left out.
     """
     found = _message(message, depth, ())
     assert isinstance(found, Structs), "depth is at least 1"
@@ -98,7 +98,7 @@ def _message(message: Descriptor, depth: int, around: tuple[str, ...]) -> Struct
 
 
 def _taking(field: FieldDescriptor) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What takes a field of all messages: None where it has presence and is not there."""
+    """Return a function that reads a field of all messages: None if the field has presence and is not set."""
     get = attrgetter(field.name) if "." not in field.name else partial(_get, field.name)
     if field.has_presence:
         name = field.name
@@ -120,7 +120,7 @@ def _column(field: FieldDescriptor, depth: int, around: tuple[str, ...]) -> Colu
 
 
 def _value(field: FieldDescriptor, depth: int, around: tuple[str, ...]) -> Column | None:
-    """The column of a field's values, not repeated."""
+    """Return the column of a field's single values."""
     if field.message_type is not None:
         return _well_known(field.message_type) or _message(field.message_type, depth, around)
     if field.enum_type is not None:
@@ -133,13 +133,13 @@ def _value(field: FieldDescriptor, depth: int, around: tuple[str, ...]) -> Colum
 
 
 def _symbols(enum: EnumDescriptor) -> Callable[[int], str]:
-    """Names of an enum's numbers; a number that has none is its own name."""
+    """Return a function from an enum's numbers to names; a number without a name becomes its digits."""
     names = {value.number: value.name for value in reversed(enum.values)}
     return lambda number: names.get(number) or str(number)
 
 
 def _well_known(message: Descriptor) -> Column | None:
-    """The column of one of Google's own messages, where it is more than its fields."""
+    """Return the column of a well-known type of Google's that is not a plain struct; None for other messages."""
     name = message.full_name
     if name == "google.protobuf.Timestamp":
         return LeafColumn(pa.timestamp("us", "UTC"), _timestamp)
@@ -178,15 +178,15 @@ def _duration(value: Any) -> int:  # noqa: ANN401
 
 
 def _micros(nanos: int) -> int:
-    """Whole microseconds.
+    """Return whole microseconds.
 
     Raises:
-        ValueError: there are parts of one, or a second or more.
+        ValueError: the nanoseconds are not whole microseconds, or are a second or more.
     """
     if nanos % 1000:
-        raise ValueError(f"{nanos} nanoseconds are no whole number of microseconds")
+        raise ValueError(f"{nanos} nanoseconds are not whole microseconds")
     if abs(nanos) >= 1000 * MICROS:
-        raise ValueError(f"{nanos} nanoseconds are no part of a second")
+        raise ValueError(f"{nanos} nanoseconds are not below a second")
     return nanos // 1000
 
 
@@ -194,7 +194,10 @@ Parse = Callable[[bytes], Message]
 
 
 class ProtobufReader:
-    """See `reader_of`. Fields have their numbers in the value: the writer's schema only says which message it is."""
+    """Reader of Protobuf values as columns; see `reader_of`.
+
+    Values contain the field numbers, so the writer's schema only identifies the message.
+    """
 
     def __init__(self, schema: Schema, source: SchemaSource, depth: int, message: str | None) -> None:
         self._source = source
@@ -205,7 +208,7 @@ class ProtobufReader:
         self.is_record = True
 
     def of(self, schema: Schema) -> ValueReader:
-        """See `Reader.of`."""
+        """Return a reader of values written with a Protobuf schema; see `ColumnReader.of`."""
         check_type(schema, "PROTOBUF")
         file = build_file(schema, self._source.referenced(schema))
         known: dict[tuple[int, ...], tuple[str, Parse]] = {}
@@ -222,12 +225,12 @@ class ProtobufReader:
             try:
                 return parse(value[start:])
             except DecodeError as cause:
-                raise ValueError(f"the value is no message {name}: {cause}") from cause
+                raise ValueError(f"the value is not a message {name}: {cause}") from cause
 
         return partial(one_by_one, self._top, parse_one)
 
     def _parse(self, writer: Descriptor) -> Parse:
-        """What parses a message: by both schemas where a field has changed its type, which have to agree then."""
+        """Return a parser of messages. If a field has changed its type, it checks that both schemas read the same."""
         read = self._class.FromString
         check = check_of(writer, self._message) if writer.full_name == self._message.full_name else None
         if check is None:
@@ -243,7 +246,7 @@ class ProtobufReader:
 
 
 Fill = Callable[[Any, Any], None]
-"""Puts a value of an array into a message, or a field's value into the message that has the field."""
+"""Copies a value of an array into a message, or the value of a field into the message that has the field."""
 
 _WHOLE: Final = frozenset(
     {
@@ -261,10 +264,10 @@ _NAMES: Final = {
 def protobuf_encoder(
     schema: Schema, source: SchemaSource, kind: pa.DataType, message: str | None
 ) -> Callable[[pa.Array], pa.BinaryArray]:
-    """What writes values of a type; a null field is one that is not set.
+    """Return an encoder of values of a type; a null leaves its field unset.
 
     Raises:
-        UnmatchedError: they have fields that the message does not have.
+        UnmatchedError: the type has fields that the message does not have.
     """
     found = chosen_message(build_file(schema, source.referenced(schema)), message)
     head, make = join_indexes(indexes_of(found)), GetMessageClass(found)
@@ -278,13 +281,13 @@ def protobuf_encoder(
         except SerializationError:
             raise
         except (*WRONG, EncodeError) as cause:
-            raise SerializationError(f"a value is no {found.full_name}: {cause}") from cause
+            raise SerializationError(f"a value is not a {found.full_name}: {cause}") from cause
 
     return lambda values: pa.array([encode(value) for value in objects(values)], pa.binary())
 
 
 def _fill(message: Descriptor, kind: pa.DataType, path: str) -> Fill:
-    """What fills a message."""
+    """Return a function that fills a message."""
     known = _fill_well_known(message, kind, path)
     if known is not None:
         return known
@@ -316,7 +319,7 @@ def _fill(message: Descriptor, kind: pa.DataType, path: str) -> Fill:
 
 
 def _field(field: FieldDescriptor, kind: pa.DataType, path: str) -> Fill:
-    """What sets a field of a message."""
+    """Return a function that sets a field of a message."""
     name, of = field.name, field.message_type
     if field.is_repeated and of is not None and of.GetOptions().map_entry:
         if not pa.types.is_map(kind):
@@ -362,13 +365,13 @@ def _add_messages(name: str, fill: Fill, made: Any, values: list[Any]) -> None: 
 
 def _set_message(name: str, fill: Fill, made: Any, value: Any) -> None:  # noqa: ANN401
     inner = getattr(made, name)
-    # Also one without fields is there.
+    # Marks the message as present even if it has no fields.
     inner.SetInParent()
     fill(inner, value)
 
 
 def _scalar(field: FieldDescriptor, kind: pa.DataType, path: str) -> Callable[[Any], Any]:
-    """What makes a field's value of a column's; Protobuf checks the range of whole numbers."""
+    """Return a converter of a column's values to a field's values; Protobuf checks the range of whole numbers."""
     check_kind(kind, path)
     integer, number = pa.types.is_integer(kind), pa.types.is_integer(kind) or pa.types.is_floating(kind)
     of = field.cpp_type
@@ -400,7 +403,7 @@ def _same(value: Any) -> Any:  # noqa: ANN401
 def _double(value: float) -> float:
     found = float(value)
     if isinstance(value, int) and int(found) != value:
-        raise ValueError(f"{value} is a whole number that no double is equal to")
+        raise ValueError(f"no double equals the whole number {value}")
     return found
 
 
@@ -410,12 +413,12 @@ def _float(value: float) -> float:
     except OverflowError:
         found = math.inf
     if found != value and not math.isnan(value):
-        raise ValueError(f"{value} is a number that no float is equal to")
+        raise ValueError(f"no float equals the number {value}")
     return found
 
 
 def _enum(enum: Any, value: str | int) -> int:  # noqa: ANN401 - its descriptor
-    """The number of a name; a number without a name is its own name."""
+    """Return the number of an enum's name; digits stand for a number without a name."""
     if isinstance(value, int):
         return value
     if value in enum.values_by_name:
@@ -427,7 +430,7 @@ def _enum(enum: Any, value: str | int) -> int:  # noqa: ANN401 - its descriptor
 
 
 def _fill_well_known(message: Descriptor, kind: pa.DataType, path: str) -> Fill | None:
-    """What fills one of Google's own messages, where it is more than its fields."""
+    """Return a function that fills a well-known type of Google's; None for other messages."""
     name = message.full_name
     if name in WRAPPERS:
         convert = _scalar(message.fields_by_name["value"], kind, path)
@@ -447,7 +450,7 @@ def _fill_well_known(message: Descriptor, kind: pa.DataType, path: str) -> Fill 
 
 
 def _fill_json(made: Any, text: str | None) -> None:  # noqa: ANN401
-    """Numbers become doubles, which have to be equal to them."""
+    """Parse JSON into a message. Numbers become doubles, so a number without an equal double is rejected."""
     if text is None:
         raise ValueError("it is null")
     waiting = [parsed(text)]
@@ -471,7 +474,7 @@ def _fill_timestamp(made: Any, value: datetime | None) -> None:  # noqa: ANN401
 
 
 def _fill_duration(made: Any, value: timedelta | int | None) -> None:  # noqa: ANN401
-    """Spark has durations as microseconds."""
+    """Set a duration, given as a `timedelta` or as microseconds, as in Spark."""
     if value is None:
         raise ValueError("it is null")
     micros = value if isinstance(value, int) else value // timedelta(microseconds=1)

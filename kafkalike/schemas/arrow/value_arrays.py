@@ -21,15 +21,15 @@ import pyarrow as pa
 from kafkalike.errors import SerializationError
 
 WRONG: Final = (ValueError, TypeError, OverflowError, AttributeError, RecursionError, SerializationError)
-"""What conversions raise for a value that they do not take; Arrow's errors are among them."""
+"""Errors that conversions raise for a value that they reject; Arrow's errors are subclasses of them."""
 
 
 class FieldError(ValueError):
-    """A value of a field is none of its column's type.
+    """The value of a field does not fit the type of its column.
 
     Args:
-        path: the field's name, below those of the fields around it.
-        reason: what is wrong.
+        path: names of the enclosing fields and the field.
+        reason: why the value does not fit.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -39,28 +39,28 @@ class FieldError(ValueError):
 
 
 class Column(ABC):
-    """What makes an array of values; None is null."""
+    """Builds an Arrow array from Python values; None becomes null."""
 
     kind: pa.DataType
 
     @abstractmethod
     def array(self, values: Sequence[Any]) -> pa.Array:
-        """Make it.
+        """Return the values as an array.
 
         Raises:
-            one of `WRONG`: a value is none of this type.
+            Any error in `WRONG`: a value does not fit the column's type.
         """
 
 
 class LeafColumn(Column):
-    """Values that Arrow takes as they are, or after a conversion."""
+    """Values that Arrow accepts directly or after a conversion."""
 
     def __init__(self, kind: pa.DataType, convert: Callable[[Any], Any] | None = None) -> None:
         self.kind = kind
         self.convert = convert
 
     def array(self, values: Sequence[Any]) -> pa.Array:
-        """See `Column`."""
+        """Return the converted values as an array."""
         convert = self.convert
         if convert is not None:
             values = [None if value is None else convert(value) for value in values]
@@ -68,7 +68,7 @@ class LeafColumn(Column):
 
 
 class Lists(Column):
-    """Lists of values; `only` refuses other sequences, such as texts."""
+    """Lists of values; `only` rejects other sequences, such as strings."""
 
     def __init__(self, item: Column, only: type | None = None) -> None:
         self.item = item
@@ -76,7 +76,7 @@ class Lists(Column):
         self.kind = pa.list_(item.kind)
 
     def array(self, values: Sequence[Any]) -> pa.Array:
-        """See `Column`."""
+        """Return the lists as an array."""
         there = [() if value is None else value for value in values]
         if self._only is not None:
             for value in values:
@@ -87,7 +87,7 @@ class Lists(Column):
 
 
 class Maps(Column):
-    """Mappings."""
+    """Mappings as Arrow maps, with one column for keys and another for values."""
 
     def __init__(self, key: Column, item: Column) -> None:
         self._key = key
@@ -95,7 +95,7 @@ class Maps(Column):
         self.kind = pa.map_(key.kind, item.kind)
 
     def array(self, values: Sequence[Any]) -> pa.Array:
-        """See `Column`."""
+        """Return the mappings as an array."""
         there = [() if value is None else list(value.items()) for value in values]
         entries = list(chain.from_iterable(there))
         keys = self._key.array([key for key, _ in entries])
@@ -104,25 +104,25 @@ class Maps(Column):
 
 
 class Structs(Column):
-    """Values with fields."""
+    """Objects with fields as Arrow structs."""
 
     def __init__(
         self,
         fields: Sequence[tuple[str, Callable[[Sequence[Any]], Sequence[Any]], Column]],
         required: Collection[str] = (),
     ) -> None:
-        """Take the fields.
+        """Set the fields.
 
         Args:
-            fields: for each its name, what takes the values of it from all values, and its column.
-            required: names of those that a value must have, be they null.
+            fields: for each field its name, a function that returns its value for each of the objects, and its column.
+            required: names of the fields that must be present, even if they are null.
         """
         self.fields = fields
         self.required = required
         self.kind = pa.struct([(name, column.kind) for name, _, column in fields])
 
     def array(self, values: Sequence[Any]) -> pa.Array:
-        """See `Column`."""
+        """Return the objects as an array."""
         there = [value for value in values if value is not None]
         if not self.fields:
             return pa.array([None if value is None else {} for value in values], self.kind)
@@ -152,9 +152,9 @@ def _edges(values: Sequence[Any], there: Sequence[Sequence[Any]]) -> pa.Array:
 
 
 def converted(column: Column, values: Sequence[Any]) -> tuple[pa.Array, dict[int, str]]:
-    """An array of values, and what is wrong with those that are null there although they were not.
+    """Return an array of values, and error texts for the values that became null because they do not fit.
 
-    Values are tried all at once, and by halves where that fails.
+    All values are converted at once; if that fails, the bad values are found by bisection.
     """
     problems: dict[int, str] = {}
     return _converted(column, values, 0, problems), problems
@@ -179,7 +179,7 @@ def one_by_one(
     starts: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
 ) -> tuple[pa.StructArray, dict[int, str]]:
-    """Parse values one by one, and make columns of them all."""
+    """Parse values one by one, then build the columns of all of them."""
     problems: dict[int, str] = {}
     plain = data.tobytes()
     parsed = []
@@ -194,18 +194,18 @@ def one_by_one(
 
 
 MOST_DIGITS: Final = 400
-"""Digits that a whole number may have; a double has 309 at most."""
+"""Maximum digits of a whole number; a double has at most 309."""
 
 
 def _decimal(text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:
-        raise ValueError(f"{text[:40]} is beyond every number that can be computed with") from None
+        raise ValueError(f"{text[:40]} is out of range for numbers") from None
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -217,34 +217,34 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-# `json.loads` makes a decoder for each call that has options.
+# Created once, because `json.loads` creates a decoder in each call with options.
 _DECODER: Final = json.JSONDecoder(parse_float=_decimal, parse_constant=_no_constant)
 _STRICT: Final = json.JSONDecoder(parse_float=_decimal, parse_constant=_no_constant, object_pairs_hook=_pairs)
 
 
 def parsed(text: str, *, strict: bool = False) -> Any:  # noqa: ANN401 - any JSON
-    """Return what a text of JSON says, with a Decimal for each number that has a point or an exponent.
+    """Parse JSON, with a Decimal for each number that has a point or an exponent.
 
     Args:
-        text: the text.
-        strict: whether a name that an object has twice is refused; else the last one counts.
+        text: the JSON text.
+        strict: reject an object with a duplicate name; otherwise the last one counts.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: the text is not valid JSON.
     """
     return (_STRICT if strict else _DECODER).decode(text)
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a number; `True` is none."""
+    """Return True for a number; a bool is not a number."""
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 def whole_number(value: Any) -> int:  # noqa: ANN401 - a number
-    """Return a number that is whole, however it is written: 1.0 is 1.
+    """Return a number as an int, however it is written: 1.0 is 1.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the number is not whole.
     """
     if isinstance(value, int):
         return value
@@ -252,46 +252,46 @@ def whole_number(value: Any) -> int:  # noqa: ANN401 - a number
         return int(value)
     if isinstance(value, Decimal) and value.adjusted() < MOST_DIGITS and value == value.to_integral_value():
         return int(value)
-    raise ValueError(f"{value} is no whole number")
+    raise ValueError(f"{value} is not a whole number")
 
 
 def nearest(value: Any) -> float:  # noqa: ANN401 - a number
-    """Return the double that a number in JSON means: the number itself if it is whole, else the nearest one.
+    """Return the double of a JSON number: an equal double for a whole number, otherwise the nearest double.
 
     Raises:
-        ValueError, OverflowError: no double is the whole number, or it is beyond all doubles.
+        ValueError, OverflowError: a whole number has no equal double, or the number is out of range.
     """
     found = float(value)
     if math.isinf(found) or (found == 0 and value != 0):
-        raise ValueError(f"{str(value)[:40]} is beyond what a double can say")
+        raise ValueError(f"{str(value)[:40]} is out of range for a double")
     if isinstance(value, int) and int(found) != value:
-        raise ValueError(f"{value} is a whole number that no double is equal to")
+        raise ValueError(f"no double equals the whole number {value}")
     if isinstance(value, Decimal) and not _same(found, value) and value == value.to_integral_value():
-        raise ValueError(f"{value} is a whole number that no double is equal to")
+        raise ValueError(f"no double equals the whole number {value}")
     return found
 
 
 def exact(value: Any) -> int | float:  # noqa: ANN401 - a number
-    """Return a number that Python's `json` writes with the digits that it has.
+    """Return an int or float that Python's `json` writes with all digits of the number.
 
     Raises:
-        ValueError: it has more digits than a double, or is infinite or no number.
+        ValueError: the number has more digits than a double, or is infinite or NaN.
     """
     if isinstance(value, int):
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"{value} is no number in JSON")
+            raise ValueError(f"JSON has no number {value}")
         return value
     is_below_zero = value.is_signed() and not value
     if value.adjusted() < MOST_DIGITS and value == value.to_integral_value() and not is_below_zero:
         return int(value)
     found = float(value)
     if not _same(found, value):
-        raise ValueError(f"{value} has more digits than a number in JSON keeps for its readers")
+        raise ValueError(f"{value} has more digits than JSON readers keep: a double holds about 17")
     return found
 
 
 def _same(found: float, value: Decimal) -> bool:
-    """Whether the shortest text of a double is a decimal number."""
+    """Return True if the shortest decimal form of a double equals a decimal number."""
     return math.isfinite(found) and Decimal(repr(found)) == value

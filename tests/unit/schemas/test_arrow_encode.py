@@ -224,7 +224,7 @@ def test_a_refusal_names_the_whole_path_of_a_column() -> None:
     kind = pa.struct([("a", pa.list_(pa.struct([("b", pa.map_(pa.string(), pa.month_day_nano_interval()))])))])
 
     for schema_type, path in (("AVRO", "a.items.b.values"), ("JSON", "a.items.b.values"), ("PROTOBUF", "a.b")):
-        with pytest.raises(IllegalArgumentError, match=f"column {path}: there is no type"):
+        with pytest.raises(IllegalArgumentError, match=f"column {path}: .* has no type"):
             derive_schema(kind, "t", schema_type)  # type: ignore[arg-type]
 
 
