@@ -9,8 +9,7 @@ from pyspark.sql import SparkSession
 from kafkalike.connect import check_spark_reaches, connect
 from kafkalike.model.config.storage_options import Address
 from kafkalike.spark.format.format import check_storage, register_format
-from kafkalike.spark.jvm.spark_session import session as plain_session
-from kafkalike.spark.jvm.spark_session import tell_hadoop
+from kafkalike.spark.jvm.spark_session import delta_session, tell_hadoop
 
 
 def session(
@@ -49,7 +48,7 @@ def session(
     cluster = None if bootstrap_servers is None else connect(bootstrap_servers, storage_options, access="offline")
     if cluster is not None:
         check_spark_reaches(cluster)
-    made = plain_session(app_name, master, bootstrap_servers=bootstrap_servers, **conf)
+    made = delta_session(app_name, master, bootstrap_servers=bootstrap_servers, **conf)
     register_format(made, storage_options)
     if cluster is not None:
         tell_hadoop(made, cluster)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kafkalike.errors import IllegalArgumentError, OffsetOutOfRangeError
-from kafkalike.model.structs import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
@@ -50,14 +49,6 @@ def _offset(given: object) -> int:
     if type(given) is not int or given < min(MARKS.values()):
         raise ValueError(f"{given!r} is no offset")
     return given
-
-
-def offsets_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Offsets in the form that `parse_offsets` takes, as an object."""
-    made: dict[str, dict[str, int]] = {}
-    for tp, offset in sorted(offsets.items()):
-        made.setdefault(tp.topic, {})[str(tp.partition)] = offset
-    return made
 
 
 def plan_ranges(log: TopicLog, starting: Offsets, ending: Offsets) -> dict[int, range]:

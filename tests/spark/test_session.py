@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkalike.spark.jvm.spark_session import FAR_OPEN_COST, OPEN_COST, session
+from kafkalike.spark.jvm.spark_session import FAR_OPEN_COST, OPEN_COST, delta_session
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,9 @@ def as_it_comes(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.mark.parametrize("root", ["s3://bucket/log", "az://container/log", "gs://bucket/log"])
 def test_opening_a_file_weighs_more_where_that_means_to_wait(as_it_comes: SparkSession, root: str) -> None:
-    session(bootstrap_servers="some/folder")
+    delta_session(bootstrap_servers="some/folder")
     near = as_it_comes.conf.get(OPEN_COST)
-    session(bootstrap_servers=root)
+    delta_session(bootstrap_servers=root)
 
     assert near == "4194304b"
     assert as_it_comes.conf.get(OPEN_COST) == FAR_OPEN_COST
@@ -45,7 +45,7 @@ def test_opening_a_file_weighs_more_where_that_means_to_wait(as_it_comes: SparkS
 def test_what_somebody_has_said_of_it_is_left(as_it_comes: SparkSession) -> None:
     as_it_comes.conf.set(OPEN_COST, "1m")
 
-    session(bootstrap_servers="s3://bucket/log")
+    delta_session(bootstrap_servers="s3://bucket/log")
 
     assert as_it_comes.conf.get(OPEN_COST) == "1m"
 

@@ -465,7 +465,7 @@ PROGRAMS: Final[tuple[Callable[[Side], Rows], ...]] = (
 def both(only: list[str]) -> int:
     """Run them over a real broker and over ours, and print the table; the number of those that differ."""
     from benchmarks.kafka_broker import avro_jar, broker
-    from kafkalike.spark.jvm.spark_session import session
+    from kafkalike.spark.jvm.spark_session import delta_session
 
     connector = subprocess.run(
         [sys.executable, "-m", "kafkalike.cli.jobs.kafka_jars"],
@@ -476,7 +476,7 @@ def both(only: list[str]) -> int:
     differ = 0
     with broker() as (address, _), tempfile.TemporaryDirectory(prefix="ported-") as folder:
         more = {"spark.jars": f"{connector.stdout.strip()},{avro_jar()}"}
-        spark = session("ported", "local[2]", **more, **{"spark.sql.shuffle.partitions": "1"})
+        spark = delta_session("ported", "local[2]", **more, **{"spark.sql.shuffle.partitions": "1"})
         say("| program | what it does | same rows | changed besides format and address |\n|---|---|---|---|")
         for program in PROGRAMS:
             if only and program.__name__ not in only:

@@ -108,7 +108,7 @@ def report(facts: Mapping[str, Any], ranges: Mapping[TopicPartition, range], *, 
         ranges: offsets, half-open.
         as_json: the object; its offsets have the form that `--starting-offsets` and `--ending-offsets` take.
     """
-    from kafkalike.spark.partition_offsets import offsets_json
+    from kafkalike.spark.format.positions import offsets_json
 
     if as_json:
         starts = offsets_json({tp: run.start for tp, run in ranges.items()})

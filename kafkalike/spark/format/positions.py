@@ -129,8 +129,16 @@ def parse_partitions(option: str, text: str) -> frozenset[TopicPartition]:
     return frozenset(found)
 
 
+def offsets_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Return offsets as the JSON object that Spark's Kafka source and `parse_offsets` read."""
+    made: dict[str, dict[str, int]] = {}
+    for tp, offset in sorted(offsets.items()):
+        made.setdefault(tp.topic, {})[str(tp.partition)] = offset
+    return made
+
+
 def offsets_of(given: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """`kafkalike.spark.partition_offsets.offsets_json` turned back.
+    """Turn the object of `offsets_json` back into offsets.
 
     Raises:
         IllegalArgumentError: a checkpoint holds something else.

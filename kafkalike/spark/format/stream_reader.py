@@ -39,6 +39,7 @@ from kafkalike.spark.format.positions import (
     AtTime,
     AtTimes,
     Everywhere,
+    offsets_json,
     offsets_of,
     resolve,
     resolved_from_latest,
@@ -58,7 +59,6 @@ from kafkalike.spark.format.query_lag import commit_progress
 from kafkalike.spark.format.source_options import SourceOptions, check_stream
 from kafkalike.spark.format.source_topics import SourceTopics, report_loss, where_it_stands
 from kafkalike.spark.jvm.python_worker import PromptAnswer
-from kafkalike.spark.partition_offsets import offsets_json
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

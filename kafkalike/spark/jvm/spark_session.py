@@ -97,7 +97,7 @@ CONNECT_CONF: Final = {
 """What a client of Spark Connect can set; the rest belongs to the server."""
 
 
-def session(
+def delta_session(
     app_name: str = "kafkalike",
     master: str | None = None,
     *,
@@ -249,7 +249,7 @@ def end_jobs(spark: SparkSession, group: str) -> None:
 
 
 def session_at_hand(app_name: str) -> SparkSession | None:
-    """The session that runs, or under spark-submit one of `session`; None elsewhere: no JVM is started for it.
+    """The session that runs, or under spark-submit one of `delta_session`; None elsewhere: no JVM is started for it.
 
     Args:
         app_name: name of a session that is begun.
@@ -257,7 +257,7 @@ def session_at_hand(app_name: str) -> SparkSession | None:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    return session(app_name) if _submitted() else None
+    return delta_session(app_name) if _submitted() else None
 
 
 def _submitted() -> bool:

@@ -3,7 +3,7 @@
 import socket
 import sys
 
-from kafkalike.spark.jvm.spark_session import session
+from kafkalike.spark.jvm.spark_session import delta_session
 
 
 def main() -> None:
@@ -11,7 +11,7 @@ def main() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    spark = session(
+    spark = delta_session(
         "connect",
         "local[2]",
         **{
