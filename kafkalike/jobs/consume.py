@@ -20,10 +20,9 @@ from kafkalike.cli.jobs.record_options import (
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
-from kafkalike.spark.files.consume import consume
-from kafkalike.spark.files.file_formats import MODES, TARGETS, FileTarget
+from kafkalike.spark.files.consume import MODES, TARGETS, FileTarget, consume
 from kafkalike.spark.files.value_decoder import Decoding
-from kafkalike.spark.partition_offsets import EARLIEST, parse_offsets
+from kafkalike.spark.reads.conditions import EARLIEST, parse_offsets
 
 
 @click.command(

@@ -13,9 +13,9 @@ from kafkalike.cli.jobs.job import cluster_of, report, run, session_of
 from kafkalike.cli.jobs.record_options import snapshot_option
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.log.snapshots import Snapshot
-from kafkalike.spark.files.file_formats import MODES
+from kafkalike.spark.files.consume import MODES
 from kafkalike.spark.files.topic_export import FORMATS, export_topic
-from kafkalike.spark.partition_offsets import parse_offsets
+from kafkalike.spark.reads.conditions import parse_offsets
 
 
 @click.command(

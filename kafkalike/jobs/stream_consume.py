@@ -27,7 +27,7 @@ from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.spark import CheckpointProgress, QueryOptions, write_stream
 from kafkalike.spark.dead_letter_frames import ensure_topics
-from kafkalike.spark.files.file_formats import FileTarget, save
+from kafkalike.spark.files.consume import FileTarget, save
 from kafkalike.spark.files.value_decoder import TYPED, Decoding, decode_rows, decode_rows_and_letters
 
 TARGETS = ("console", "json", "csv", "parquet", "delta", "table")

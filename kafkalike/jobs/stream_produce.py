@@ -16,7 +16,7 @@ from kafkalike.cli.jobs.record_options import column_options, schema_options
 from kafkalike.cli.options import bootstrap_option, command_config_option
 from kafkalike.model.config.topic_config import CODECS
 from kafkalike.spark import ProducerOptions, QueryOptions, RecordSchemas, write_stream
-from kafkalike.spark.files.file_formats import STRICT
+from kafkalike.spark.files.consume import STRICT
 from kafkalike.spark.record_columns import RecordColumns, record_columns
 
 FORMATS = ("json", "csv", "parquet", "text", "delta")

@@ -1,7 +1,7 @@
-"""What Spark users touch: a session, producing and reading DataFrames, streams, SQL over topics.
+"""The API for Spark users: a session, DataFrames into and out of topics, streams, and SQL over topics.
 
-Names are loaded when they are first used: Spark starts a Python process for each streaming query, which needs only the
-source and would pay for the rest.
+Each name is imported on first use, because Spark starts a Python process for each streaming query, and that process
+needs only the source.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from kafkalike.spark.call_options import RecordSchemas as RecordSchemas
     from kafkalike.spark.checkpoint_progress import CheckpointProgress as CheckpointProgress
     from kafkalike.spark.dead_letter_frames import dead_letters as dead_letters
-    from kafkalike.spark.entry import session as session
     from kafkalike.spark.format.format import register_format as register_format
-    from kafkalike.spark.format.query_lag import offsets_behind as offsets_behind
+    from kafkalike.spark.format.format import session as session
+    from kafkalike.spark.format.query import offsets_behind as offsets_behind
     from kafkalike.spark.reads.frames import read as read
     from kafkalike.spark.reads.stream_frames import read_stream as read_stream
     from kafkalike.spark.record_columns import partition_column as partition_column
@@ -53,14 +53,14 @@ _HOME = {
     "decoded_values": "kafkalike.spark.sql.value_views",
     "forget": "kafkalike.spark.writes.key_deletion",
     "from_topic": "kafkalike.spark.typed.decode",
-    "offsets_behind": "kafkalike.spark.format.query_lag",
+    "offsets_behind": "kafkalike.spark.format.query",
     "partition_column": "kafkalike.spark.record_columns",
     "read": "kafkalike.spark.reads.frames",
     "read_stream": "kafkalike.spark.reads.stream_frames",
     "refresh_views": "kafkalike.spark.typed.typed_views",
     "register_format": "kafkalike.spark.format.format",
     "register_sql": "kafkalike.spark.sql.topic_views",
-    "session": "kafkalike.spark.entry",
+    "session": "kafkalike.spark.format.format",
     "to_topic": "kafkalike.spark.typed.encode",
     "transaction": "kafkalike.spark.writes.transaction",
     "write": "kafkalike.spark.writes.batch_write",

@@ -1,11 +1,17 @@
-"""SQL literals and identifiers, and the mark of views that kafkalike has made.
+"""SQL text: literals, identifiers, the mark of kafkalike's views, and table functions over a part of one topic.
 
-Such a view has a mark in the metadata of its first column.
+`kafkalike_range('orders', '2026-01-01', '2026-01-02')` returns the records of a time range,
+`kafkalike_offsets('orders', 0, 40, 97)` those of an offset range of a partition. Ranges are half-open, and NULL leaves
+an end open.
+`kafkalike_key('orders', CAST('k' AS BINARY))` returns the records of a key. The functions are SQL, so Spark inlines
+them into the query: literal arguments prune partitions and files as a WHERE over the view does, and the branches of
+other topics are removed before the query runs.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.errors import AnalysisException
@@ -56,3 +62,74 @@ def check_free(spark: SparkSession, view: str) -> None:
             f"{view} is a table or view of this session that kafkalike has not made, and would be replaced or hidden; "
             "nothing was made. Name the view with name='…', or drop the other one"
         )
+
+
+RANGE: Final = "kafkalike_range"
+OFFSETS: Final = "kafkalike_offsets"
+KEY: Final = "kafkalike_key"
+FUNCTIONS: Final = (RANGE, OFFSETS, KEY)
+
+_COLUMNS: Final = "key, value, topic, partition, offset, timestamp, timestampType, headers"
+_TYPES: Final = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP_LTZ, "
+    "timestampType INT, headers ARRAY<STRUCT<key STRING, value BINARY>>"
+)
+_ARGUMENTS: Final[Mapping[str, str]] = {
+    RANGE: "topic_name STRING, since TIMESTAMP_LTZ, until TIMESTAMP_LTZ",
+    OFFSETS: "topic_name STRING, partition_id INT, since BIGINT, until BIGINT",
+    KEY: "topic_name STRING, record_key BINARY",
+}
+_WITHIN: Final[Mapping[str, str]] = {
+    RANGE: "(since IS NULL OR timestamp >= since) AND (until IS NULL OR timestamp < until)",
+    OFFSETS: "partition = partition_id AND (since IS NULL OR offset >= since) AND (until IS NULL OR offset < until)",
+    KEY: "key = record_key",
+}
+
+
+def range_functions(views: Mapping[str, str], *, replace: bool = True, database: str = "") -> list[str]:
+    """Return statements that make the functions, for these views by topic.
+
+    A topic that is not among them makes the query fail, also one that only counts: the check is a filter.
+
+    Args:
+        views: by topic, as SQL.
+        replace: whether temporary functions may be there. Spark then looks for them in its catalog as well, which makes
+            the folder of the catalog.
+        database: where functions are made that stay, as SQL; temporary ones where it is empty.
+    """
+    return [_function(name, views, replace=replace, database=database) for name in FUNCTIONS]
+
+
+def _function(name: str, views: Mapping[str, str], *, replace: bool, database: str) -> str:
+    parts = [
+        f"SELECT {_COLUMNS} FROM {view} WHERE topic_name = {literal(topic)} AND {_WITHIN[name]}"  # noqa: S608
+        for topic, view in sorted(views.items())
+    ]
+    parts.append(_unknown_topic(name, sorted(views)))
+    body = " UNION ALL ".join(parts)
+    create = "CREATE OR REPLACE" if replace else "CREATE"
+    made = f"FUNCTION {database}.{name}" if database else f"TEMPORARY FUNCTION {name}"
+    return f"{create} {made}({_ARGUMENTS[name]}) RETURNS TABLE ({_TYPES}) RETURN {body}"
+
+
+def _unknown_topic(name: str, topics: list[str]) -> str:
+    nulls = "CAST(NULL AS BINARY), CAST(NULL AS BINARY), '', 0, 0L, CAST(NULL AS TIMESTAMP_LTZ), 0, NULL"
+    known = f"topic_name IN ({', '.join(map(literal, topics))})" if topics else "false"
+    problem = f"concat('{name}: no topic ', coalesce(topic_name, 'NULL'), ' is registered (see register_sql)')"
+    moved = _moved_zone(name)
+    return f"SELECT {nulls} WHERE CASE {moved} WHEN {known} THEN false ELSE raise_error({problem}) IS NULL END"
+
+
+def _moved_zone(name: str) -> str:
+    """A branch that fails where the session's time zone is another one than when the function was made.
+
+    Spark makes times of the texts that a function is given, in the zone in which the function was made. An end is wrong
+    only if its local time differs in the two zones.
+    """
+    if name != RANGE:
+        return ""
+    then = "CAST(concat(CAST(CAST({end} AS TIMESTAMP_NTZ) AS STRING), '+00:00') AS TIMESTAMP_LTZ)"
+    now = "from_utc_timestamp({end}, current_timezone())"
+    same = " AND ".join(f"coalesce({then} = {now}, true)".format(end=end) for end in ("since", "until"))
+    problem = f"'{name}: the time zone of the session has changed since register_sql, which has to be called again'"
+    return f"WHEN NOT ({same}) THEN raise_error({problem}) IS NULL"

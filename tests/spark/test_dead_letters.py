@@ -16,8 +16,7 @@ from kafkalike.errors import IllegalArgumentError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.model.config.dead_letter_config import settings_of
 from kafkalike.schemas import Registry, Schema
-from kafkalike.spark.files.consume import consume
-from kafkalike.spark.files.file_formats import FileTarget
+from kafkalike.spark.files.consume import FileTarget, consume
 from kafkalike.spark.files.value_decoder import Decoding
 from tests.tools.letters import lettered, letters
 from tests.tools.partitions import partition_values

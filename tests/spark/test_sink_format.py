@@ -19,7 +19,7 @@ from kafkalike.model.record_batch import TxnId
 from kafkalike.spark import write
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
 from kafkalike.spark.writes.staged_files import TaskResult, TopicRuns
-from kafkalike.spark.writes.write_ids import Naming
+from kafkalike.spark.writes.transactional_write import Naming
 from tests.tools.clusters import on_disk
 from tests.tools.frames import rows
 from tests.tools.records import all_records, make_topic

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.spark.format.query_lag import offsets_behind
+from kafkalike.spark.format.query import offsets_behind
 from kafkalike.spark.format.stream_reader import unmarked
 from tests.tools.places import PLACES, new_roots
 from tests.tools.records import fill

@@ -26,8 +26,7 @@ from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.spark.files.consume import consume
-from kafkalike.spark.files.file_formats import FileTarget
+from kafkalike.spark.files.consume import FileTarget, consume
 from kafkalike.spark.files.topic_export import export_topic
 from tests.spark.workers.stream_together import TOPICS, copies
 from tests.spark.workers.stream_together import copy as copy_stream

@@ -14,7 +14,7 @@ from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
 from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, stage_topics
 from kafkalike.spark.writes.targets import target_of
-from kafkalike.spark.writes.write_ids import Naming
+from kafkalike.spark.writes.transactional_write import Naming
 
 if TYPE_CHECKING:
     from kafkalike.model.transactions.group_claims import GroupOffsets

@@ -20,10 +20,8 @@ from kafkalike.errors import DataLossError, IllegalArgumentError
 from kafkalike.log.snapshots import Snapshot
 from kafkalike.model.config.storage_options import Address
 from kafkalike.model.structs import TopicPartition
-from kafkalike.spark.files.consume import Consumed, ends_of
-from kafkalike.spark.files.file_formats import FileSource, FileTarget, load, save
-from kafkalike.spark.partition_offsets import EARLIEST, LATEST, Offsets, plan_ranges
-from kafkalike.spark.reads.conditions import within
+from kafkalike.spark.files.consume import Consumed, FileSource, FileTarget, ends_of, load, save
+from kafkalike.spark.reads.conditions import EARLIEST, LATEST, Offsets, plan_ranges, within
 from kafkalike.spark.reads.frames import read
 from kafkalike.spark.record_columns import HEADERS
 from kafkalike.spark.writes.batch_write import Written, write

@@ -16,8 +16,7 @@ from kafkalike.model.config.dead_letter_config import DeadLetterSettings
 from kafkalike.spark.call_options import ReaderSchemaOptions
 from kafkalike.spark.dead_letter_frames import dead_letters, error_of
 from kafkalike.spark.sql.value_views import decoded_values
-from kafkalike.spark.typed.decode import from_topic
-from kafkalike.spark.typed.reader_schema import Part, open_with_registry
+from kafkalike.spark.typed.decode import Part, from_topic, open_with_registry
 from kafkalike.spark.typed.typed_views import Typed, typed_columns
 
 if TYPE_CHECKING:

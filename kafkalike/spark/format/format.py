@@ -1,8 +1,8 @@
-"""`format("kafkalike")` of Spark's readers and writers, and its registration."""
+"""`format("kafkalike")` of Spark's readers and writers: its registration, its sessions, and its batch reader."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar
 
@@ -18,16 +18,28 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from kafkalike.connect import check_spark_reaches, connect
 from kafkalike.errors import IllegalArgumentError, KafkaError
-from kafkalike.model.config.storage_options import SentOptions, StorageOptions, StorageOptionsLike, check_options
-from kafkalike.spark.format.error_text import hide_frames
-from kafkalike.spark.format.input_partitions import columns_of, schema_of
-from kafkalike.spark.format.source_options import SourceOptions, parse_options, warn_without_meaning
+from kafkalike.model.config.storage_options import (
+    Address,
+    SentOptions,
+    StorageOptions,
+    StorageOptionsLike,
+    check_options,
+)
+from kafkalike.model.structs import TopicPartition
+from kafkalike.spark.format.batch_plan import BATCH_TASKS, OffsetRun
+from kafkalike.spark.format.input_partitions import columns_of, parts, read_part, schema_of
+from kafkalike.spark.format.positions import EARLIEST, Everywhere, Position, Settled, names, resolve
+from kafkalike.spark.format.source_options import SourceOptions, check_batch, parse_options, warn_without_meaning
+from kafkalike.spark.format.source_topics import SourceTopics, report_loss, where_it_stands
 from kafkalike.spark.format.spark_refusals import explain_modes, explain_statements
+from kafkalike.spark.jvm.python_worker import PromptAnswer
 from kafkalike.spark.jvm.spark_connect import tasks_here
+from kafkalike.spark.jvm.spark_errors import hide_frames, hide_frames_of_rows
 
 if TYPE_CHECKING:
-    from kafkalike.spark.format.sink_options import SinkOptions
+    from kafkalike.spark.format.sink import SinkOptions
 
 
 FORMAT: Final = "kafkalike"
@@ -63,8 +75,6 @@ class KafkalikeSource(DataSource):
     @hide_frames
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one batch query."""
-        from kafkalike.spark.format.batch_reader import BatchReader
-
         return BatchReader(self._checked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -79,8 +89,7 @@ class KafkalikeSource(DataSource):
     @hide_frames
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """A writer of one batch query."""
-        from kafkalike.spark.format.sink import BatchWriter
-        from kafkalike.spark.format.sink_options import parse_batch
+        from kafkalike.spark.format.sink import BatchWriter, parse_batch
 
         return BatchWriter(self._near(parse_batch(self.options, self.storage)), schema, overwrite=overwrite)
 
@@ -92,8 +101,7 @@ class KafkalikeSource(DataSource):
             schema: the DataFrame's.
             overwrite: whether its output mode is complete; as with Kafka, each batch's result is added.
         """
-        from kafkalike.spark.format.sink import StreamSink
-        from kafkalike.spark.format.sink_options import parse_stream
+        from kafkalike.spark.format.sink import StreamSink, parse_stream
 
         return StreamSink(self._near(parse_stream(self.options, self.storage)), schema)
 
@@ -133,6 +141,51 @@ def register_format(
     spark.dataSource.register(source)
     explain_modes(FORMAT)
     explain_statements(FORMAT)
+
+
+def session(
+    app_name: str = "kafkalike",
+    master: str | None = None,
+    *,
+    bootstrap_servers: Address | None = None,
+    storage_options: Any = None,  # noqa: ANN401 - a dict of Spark's settings may be unpacked as `conf`
+    **conf: str,
+) -> SparkSession:
+    """Build a SparkSession with Delta and kafkalike's settings, or take the one that runs.
+
+    `spark.read.format("kafkalike")` and `spark.readStream.format("kafkalike")` work in it.
+
+    Args:
+        app_name: name shown by Spark.
+        master: where to run; `local[*]` when neither this nor `SPARK_MASTER` nor spark-submit says so.
+        bootstrap_servers: a cluster whose topics are to be read by `kafkalike.spark.read` or SQL: one in S3 adds
+            Hadoop's client for it to a JVM that starts now. It is fetched where it is missing (14 MB). None for the
+            environment variable `KAFKALIKE_BOOTSTRAP_SERVERS`. The formats, and all writes, do without. A root that is
+            named here is told to Hadoop at once, so that the session finds checkpoints in its bucket.
+        storage_options: who asks object stores in the formats; see `register_format`.
+        **conf: more settings; they win over kafkalike's own. Dotted names go in as `**{"spark.x.y": "z"}`.
+
+    Returns:
+        The session. Settings that only count when a JVM starts have no effect on one that runs already. Warnings of
+        its JVM go to standard error, less those that say nothing; name another file with
+        `-Dlog4j2.configurationFile=` in `spark.driver.extraJavaOptions`.
+
+    Raises:
+        KafkaConfigurationError: `bootstrap_servers` or `storage_options` are wrong, or the session that runs has no
+            client of Hadoop's for that root.
+        IllegalArgumentError: `storage_options` are no dict of texts.
+    """
+    from kafkalike.spark.jvm.spark_session import delta_session, tell_hadoop
+
+    check_storage(storage_options)
+    cluster = None if bootstrap_servers is None else connect(bootstrap_servers, storage_options, access="offline")
+    if cluster is not None:
+        check_spark_reaches(cluster)
+    made = delta_session(app_name, master, bootstrap_servers=bootstrap_servers, **conf)
+    register_format(made, storage_options)
+    if cluster is not None:
+        tell_hadoop(made, cluster)
+    return made
 
 
 def check_storage(storage_options: StorageOptionsLike | None) -> StorageOptions | None:
@@ -200,3 +253,79 @@ class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002
         """Raises."""
         self._raise()
+
+
+class BatchReader(DataSourceReader):
+    """Plans and reads one batch query.
+
+    It takes no conditions from Spark (`pushFilters`): Spark 4.2 keeps what they have left over and gives it to other
+    queries on the same DataFrame, see `docs/decisions/010`.
+
+    Args:
+        options: checked options.
+
+    Raises:
+        IllegalArgumentError: options that a batch cannot have.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        check_batch(options)
+        self._options = options
+        self._prompt = PromptAnswer()
+
+    @hide_frames
+    def partitions(self) -> list[InputPartition]:
+        """What each task reads: the offsets of the moment, each end exclusive.
+
+        Raises:
+            KafkaConnectionError: there is no cluster.
+            UnknownTopicOrPartitionError: a topic or partition that is named does not exist.
+            IllegalArgumentError: offsets that do not fit the partitions or each other.
+            NoOffsetForPartitionError: a group that has committed nothing, with `auto.offset.reset` none.
+            DataLossError: offsets that are not in the log, with `failOnDataLoss`.
+        """
+        topics = SourceTopics(self._options)
+        return parts(topics, self._options, batch_runs(topics, self._options), scale=BATCH_TASKS)
+
+    @hide_frames_of_rows
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The records of one input partition as Arrow batches, in offset order."""
+        return read_part(partition)
+
+
+def batch_runs(topics: SourceTopics, options: SourceOptions) -> list[OffsetRun]:
+    """Offsets of each partition, as of now. See `BatchReader.partitions`."""
+    found = topics.look()
+    topics.require(found)
+
+    def settled(position: Position) -> Settled:
+        return where_it_stands(
+            position, found, topics.cluster, topics.topic_ids(), group_id=options.group_id, otherwise=EARLIEST
+        )
+
+    starting = settled(options.starting or Everywhere(EARLIEST))
+    starts = resolve(starting, found, topics.log, ending=False, or_latest=options.or_latest)
+    ends = resolve(settled(options.ending), found, topics.log, ending=True)
+    _check_order(starts, ends)
+    runs = []
+    for tp in sorted(found):
+        log = topics.log(tp.topic)
+        live = range(log.log_start(tp.partition), log.log_end(tp.partition))
+        for what, at in (("start", starts[tp]), ("end", ends[tp])):
+            if not live.start <= at <= live.stop:
+                moved = log.info.log_starts.get(tp.partition)
+                why = f"; the log start was moved by {moved.reason}, run {moved.run}" if moved else ""
+                message = f"{names([tp])}: the {what} {at} is not in the log, which is [{live.start}, {live.stop}){why}"
+                report_loss("COULD_NOT_READ_OFFSET_RANGE", message, fail=options.fail_on_data_loss)
+        begin = min(max(starts[tp], live.start), live.stop)
+        runs.append(OffsetRun(tp, range(begin, max(begin, min(ends[tp], live.stop)))))
+    return runs
+
+
+def _check_order(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+    for tp in sorted(starts):
+        if starts[tp] > ends[tp]:
+            raise IllegalArgumentError(
+                f"RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET: {names([tp])}: the start {starts[tp]} is above the "
+                f"end {ends[tp]}"
+            )

@@ -1,17 +1,23 @@
-"""The state of a streaming query's planner: what to read next, and which records are lost. Pure.
+"""The state of a streaming query's planner, as pure rules: the range of the next micro-batch, lost records, and lag.
 
-A query is one value, which is replaced when a call of Spark's has come to its end. What is lost comes out as well;
-whoever asked makes errors or warnings of it before it goes on.
+The state is one value. It is replaced when a call from Spark has succeeded. The rules return lost records; the caller
+raises or logs them before it replaces the state.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
+from kafkalike.model.offsets import MARK
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.batch_plan import Offsets, rate_limited, waits
-from kafkalike.spark.format.positions import names
+from kafkalike.spark.format.positions import names, offsets_of
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,3 +307,34 @@ def _readable(
         losses.append(RecordLoss("START_OFFSET_RESET", message))
         begin_at = live.start
     return range(begin_at, max(begin_at, end)), losses
+
+
+def offsets_behind(source: Any) -> dict[str, float]:  # noqa: ANN401 - a dict, or Spark's SourceProgress
+    """How far a source of a streaming query is behind, in offsets of a partition.
+
+    Spark's Kafka source puts the same figures into its progress as strings; a Python source cannot, so they are worked
+    out of the offsets that are there.
+
+    Args:
+        source: an entry of `sources` of `StreamingQuery.lastProgress`.
+
+    Returns:
+        `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`; empty before the first batch.
+    """
+    ends = _offsets(source, "endOffset")
+    latest = _offsets(source, "latestOffset")
+    behind = [max(0, at - ends.get(tp, 0)) for tp, at in latest.items()]
+    if not ends or not behind:
+        return {}
+    return {
+        "minOffsetsBehindLatest": min(behind),
+        "maxOffsetsBehindLatest": max(behind),
+        "avgOffsetsBehindLatest": sum(behind) / len(behind),
+    }
+
+
+def _offsets(source: Any, name: str) -> dict[TopicPartition, int]:  # noqa: ANN401
+    given = source.get(name) if isinstance(source, Mapping) else getattr(source, name)
+    if isinstance(given, str):
+        given = json.loads(given)
+    return offsets_of({topic: by for topic, by in given.items() if topic != MARK}) if given else {}

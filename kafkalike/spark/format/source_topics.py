@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.connect import check_founded, connect
 from kafkalike.errors import DataLossError, NoOffsetForPartitionError, TopicDeletedError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.structs import TopicPartition
+from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.spark.format.positions import WORDS, AtOffsets, CommittedPosition, Position, Settled, names
 from kafkalike.spark.format.source_options import SourceOptions
 
@@ -156,6 +156,27 @@ def where_it_stands(
         )
     mark = otherwise if position.reset is None else WORDS[position.reset]
     return AtOffsets({**dict.fromkeys(missing, mark), **{tp: at.offset for tp, at in found.items()}})
+
+
+CLIENT: Final = "spark-stream"
+"""Client id under which a query's progress is committed."""
+
+
+def commit_progress(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str], clock: Clock
+) -> None:
+    """Commit offsets for a group that has no members.
+
+    Raises:
+        CommitFailedError: the group has members.
+        KafkaError: the offsets could not be written.
+    """
+    # Only here: most queries show no group.
+    from kafkalike.log.group.group_offsets import GroupOffsets, Membership
+
+    known = {tp: OffsetAndMetadata(at) for tp, at in offsets.items() if tp.topic in topic_ids}
+    membership = Membership(group_id=group_id, client_id=CLIENT)
+    GroupOffsets.of(cluster, clock).commit(membership, known, topic_ids)
 
 
 GONE: Final = (

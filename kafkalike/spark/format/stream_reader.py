@@ -31,7 +31,6 @@ from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.offsets import MARK
 from kafkalike.spark.format.batch_plan import OffsetRun
-from kafkalike.spark.format.error_text import hide_frames, hide_frames_of_rows
 from kafkalike.spark.format.input_partitions import OffsetPartition, parts, read_part
 from kafkalike.spark.format.option_values import MAX_LONG
 from kafkalike.spark.format.positions import (
@@ -55,10 +54,10 @@ from kafkalike.spark.format.query import (
     out_of_reach,
     ranges,
 )
-from kafkalike.spark.format.query_lag import commit_progress
 from kafkalike.spark.format.source_options import SourceOptions, check_stream
-from kafkalike.spark.format.source_topics import SourceTopics, report_loss, where_it_stands
+from kafkalike.spark.format.source_topics import SourceTopics, commit_progress, report_loss, where_it_stands
 from kafkalike.spark.jvm.python_worker import PromptAnswer
+from kafkalike.spark.jvm.spark_errors import hide_frames, hide_frames_of_rows
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

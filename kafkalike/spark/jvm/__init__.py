@@ -1,1 +1,1 @@
-"""Spark's side: sessions, jars, Python workers, checkpoints and errors of jobs; nothing here knows topics."""
+"""Spark's processes: sessions, jars, Python workers, Spark Connect, checkpoint folders, and the errors of jobs."""

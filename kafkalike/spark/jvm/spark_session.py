@@ -1,4 +1,4 @@
-"""SparkSessions in which every topic table is written and read as it should be, and whose Hadoop reaches the tables."""
+"""SparkSessions with kafkalike's settings, and the Hadoop settings to read topic tables in S3."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from kafkalike.connect import named_root
 from kafkalike.errors import KafkaConfigurationError
 from kafkalike.model.config.storage_options import Address
 from kafkalike.spark.jvm.jars import delta_jar_conf
-from kafkalike.spark.jvm.job_errors import SPARK_FAILURES
 from kafkalike.spark.jvm.spark_connect import REMOTE, REMOTE_VARIABLE, is_remote
+from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
 from kafkalike.storage.object_root import object_root
 from kafkalike.storage.parquet import ROW_GROUP_BYTES
 

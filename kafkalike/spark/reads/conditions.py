@@ -1,29 +1,35 @@
-"""Conditions on the rows of a topic's table: those above the log start, and those within offsets.
+"""Conditions on the rows of a topic's table: at or above the log start, and within a range of offsets.
 
-The offsets stand in an array that is looked up by partition, so a condition is as small for thousands of
-partitions as for one. With a comparison for each of 600 partitions, Spark's analyzer takes 8 seconds, and the code that
-Spark makes is too long for Java.
+Ranges are given as Spark's Kafka source takes offsets (`earliest`, `latest`, JSON).
+
+The offsets of a condition stand in an array that is indexed by partition, so a condition is as small for thousands of
+partitions as for one. With a comparison for each of 600 partitions, Spark's analyzer takes 8 seconds, and the generated
+code is too long for Java.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from kafkalike.connect import connect
+from kafkalike.errors import IllegalArgumentError, OffsetOutOfRangeError
 from kafkalike.maintenance.verify.untouched_log import check_readable
 from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.spark.format.format import with_storage
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.model.topic import TopicInfo
+
 
 MOST_SINGLE: Final = 16
 """Partitions that get a comparison each. Delta prunes their files one by one; of more, by the bounds of all."""
@@ -136,3 +142,85 @@ class _Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[bool]]:  # noqa: ARG002 - there is one
         check_readable(connect(self._root, self._storage, access="spark").log(self._topic))
         yield (True,)
+
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+MARKS: Final = {EARLIEST: -2, LATEST: -1}
+
+Offsets: TypeAlias = str | Mapping[int, int]
+"""`earliest`, `latest`, or an offset by partition, where -2 is earliest and -1 latest."""
+
+
+def parse_offsets(text: str, topic: str) -> Offsets:
+    """Offsets as Spark's Kafka source takes them.
+
+    Args:
+        text: `earliest`, `latest` or JSON such as `{"orders": {"0": 23, "1": -1}}`.
+        topic: the one topic that the JSON must name.
+
+    Raises:
+        IllegalArgumentError: it is none of these.
+    """
+    if text.strip().lower() in MARKS:
+        return text.strip().lower()
+    shape = f'earliest, latest or JSON like {{"{topic}": {{"0": 23, "1": -1}}}} is needed'
+    try:
+        given: Any = json.loads(text)
+    except ValueError as cause:
+        raise IllegalArgumentError(f"{shape}, not {text!r}: {cause}") from cause
+    if not isinstance(given, dict) or list(given) != [topic] or not isinstance(given[topic], dict):
+        raise IllegalArgumentError(f"{shape}, not {text!r}")
+    try:
+        return {int(partition): _offset(offset) for partition, offset in given[topic].items()}
+    except ValueError as cause:
+        raise IllegalArgumentError(f"{shape}: {cause}") from cause
+
+
+def _offset(given: object) -> int:
+    if type(given) is not int or given < min(MARKS.values()):
+        raise ValueError(f"{given!r} is no offset")
+    return given
+
+
+def plan_ranges(log: TopicLog, starting: Offsets, ending: Offsets) -> dict[int, range]:
+    """The offsets to read of each partition, fixed now: half-open, empty where there is nothing to read.
+
+    Args:
+        log: the topic, fresh.
+        starting: first offsets.
+        ending: offsets to stop before.
+
+    Raises:
+        IllegalArgumentError: offsets that do not name exactly the topic's partitions, that begin after they end, or,
+            as for Spark's Kafka source, a start at `latest` and an end at `earliest`.
+        OffsetOutOfRangeError: offsets that are not in the log.
+    """
+    name = log.info.name
+    for what, given, refused in (("starting", starting, LATEST), ("ending", ending, EARLIEST)):
+        if given == refused or (not isinstance(given, str) and MARKS[refused] in given.values()):
+            raise IllegalArgumentError(f"{what} offsets of a batch cannot be {refused} ({MARKS[refused]})")
+    live = {p: range(log.log_start(p), log.log_end(p)) for p in log.info.partitions}
+    starts = _resolve(name, starting, live)
+    ends = _resolve(name, ending, live)
+    outside = {p: at for at_by in (starts, ends) for p, at in at_by.items() if not live[p].start <= at <= live[p].stop}
+    if outside:
+        raise OffsetOutOfRangeError(
+            {f"{name}-{p}": at for p, at in outside.items()}, {f"{name}-{p}": live[p] for p in outside}
+        )
+    for p in live:
+        if starts[p] > ends[p]:
+            raise IllegalArgumentError(f"{name}-{p}: the start {starts[p]} is behind the end {ends[p]}")
+    return {p: range(starts[p], ends[p]) for p in live}
+
+
+def _resolve(topic: str, offsets: Offsets, live: Mapping[int, range]) -> dict[int, int]:
+    given = dict.fromkeys(live, MARKS[offsets]) if isinstance(offsets, str) else offsets
+    if set(given) != set(live):
+        raise IllegalArgumentError(f"{topic}: offsets name {_names(given)}; its partitions are {_names(live)}")
+    marks = {MARKS[EARLIEST]: "start", MARKS[LATEST]: "stop"}
+    return {p: getattr(live[p], marks[at]) if at in marks else at for p, at in given.items()}
+
+
+def _names(partitions: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(partitions))) or "none"

@@ -28,10 +28,10 @@ from kafkalike.model.names import check_topic_name
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.topic import TopicInfo
 from kafkalike.spark.call_options import AsOf
-from kafkalike.spark.format.batch_reader import batch_runs
+from kafkalike.spark.format.format import batch_runs
 from kafkalike.spark.format.source_options import parse_options
 from kafkalike.spark.format.source_topics import SourceTopics
-from kafkalike.spark.jvm.job_errors import SPARK_FAILURES
+from kafkalike.spark.jvm.spark_errors import SPARK_FAILURES
 from kafkalike.spark.jvm.spark_session import tell_hadoop
 from kafkalike.spark.reads.conditions import readable, soundness, within
 

@@ -16,7 +16,7 @@ from kafkalike.spark.call_options import ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.format.format import FORMAT, register_format
 from kafkalike.spark.jvm.spark_session import tell_hadoop
 from kafkalike.spark.reads.frames import log_of, refuse_reserved, topic_frame
-from kafkalike.spark.typed.reader_schema import FORMATS, open_with_registry, schema_of
+from kafkalike.spark.typed.decode import FORMATS, open_with_registry, schema_of
 from kafkalike.spark.typed.typed_views import PLAIN_KEYS, Typed, typed_columns
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from kafkalike.spark.format.format import with_storage
 from kafkalike.spark.reads.conditions import readable_sql, soundness
 from kafkalike.spark.reads.frames import topic_frame
 from kafkalike.spark.sql.cluster_tables import FORMAT, SCHEMAS, ClusterTables, offsets_then
-from kafkalike.spark.sql.range_functions import FUNCTIONS, range_functions
-from kafkalike.spark.sql_text import identifier, is_marked, literal, make_marked, quoted
+from kafkalike.spark.sql_text import FUNCTIONS, identifier, is_marked, literal, make_marked, quoted, range_functions
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

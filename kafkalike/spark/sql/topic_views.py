@@ -33,8 +33,7 @@ from kafkalike.spark.jvm.spark_session import tell_hadoop
 from kafkalike.spark.reads.frames import check_root, options_of, refuse_reserved
 from kafkalike.spark.sql.catalog_views import DatabaseViews, SessionViews, select_of
 from kafkalike.spark.sql.cluster_tables import FORMAT, SCHEMAS
-from kafkalike.spark.sql.range_functions import range_functions
-from kafkalike.spark.sql_text import literal, quoted
+from kafkalike.spark.sql_text import literal, quoted, range_functions
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster
@@ -84,7 +83,7 @@ def register_sql(
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
         database: a database of Spark's catalog, made when it is missing, for one cluster: each topic becomes a view
             there, and so do the functions `kafkalike_range`, `kafkalike_offsets` and `kafkalike_key` (see
-            `kafkalike.spark.sql.range_functions`). They stay when the session ends, other sessions with Delta see them,
+            `kafkalike.spark.sql_text`). They stay when the session ends, other sessions with Delta see them,
             and nobody can write to a topic through them. No temporary view is made.
         temporary: makes temporary views and functions of this session: the topics, unless a database has them, and the
             tables of `kafkalike.spark.sql.cluster_tables`, which are live: `kafkalike_topics`, `kafkalike_lag` and so

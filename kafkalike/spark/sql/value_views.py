@@ -16,8 +16,8 @@ from kafkalike.model.topic_sql import plain_name
 from kafkalike.spark.call_options import AsOf, ReaderSchemaOptions, SchemaChoice
 from kafkalike.spark.reads.frames import read
 from kafkalike.spark.sql_text import check_free, make_marked
-from kafkalike.spark.typed.reader_schema import FORMATS as TYPED
-from kafkalike.spark.typed.reader_schema import open_with_registry, schema_of
+from kafkalike.spark.typed.decode import FORMATS as TYPED
+from kafkalike.spark.typed.decode import open_with_registry, schema_of
 from kafkalike.spark.typed.typed_views import Typed, forget_view, make_view
 
 FORMATS: Final = ("json", "csv", "string", "binary")

@@ -1,30 +1,34 @@
 """`from_topic`: decode columns of bytes by the schemas that their ids name.
 
-A function over Arrow batches that Spark runs in its Python workers (decision 035).
+Decoding is a function over Arrow batches that Spark runs in its Python workers (decision 035). A topic's reader schema
+comes from a registry that tasks can query too.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-from kafkalike.errors import IllegalArgumentError, SerializationError
+from kafkalike.connect import connect
+from kafkalike.errors import IllegalArgumentError, SchemaRegistryError, SerializationError
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
+from kafkalike.model.schemas.schema import Schema, SchemaType
 from kafkalike.schemas.arrow.batch_decoder import DEPTH, BatchDecoder, reader_of
-from kafkalike.spark.call_options import ReaderSchemaOptions, SchemaChoice
-from kafkalike.spark.typed.arrow_udf import over_arrays, spark_type, to_storable
-from kafkalike.spark.typed.reader_schema import (
-    Part,
-    ReaderSchema,
-    open_with_registry,
-    reading_of,
-    schema_of,
-    subject_of,
-)
+from kafkalike.schemas.confluent_types import body_of, read_value
+from kafkalike.schemas.factory import OWN, SentSchemas, Where
+from kafkalike.spark.call_options import ReaderSchemaOptions, RegistryAddress, SchemaChoice
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+
 
 FOUND: Final = "found"
 WRONG: Final = "wrong"
@@ -160,3 +164,157 @@ def from_topic(
 def as_one_column(found: Column, decode: Decode) -> Column:
     """A value as one column: a record is a struct, anything else is itself."""
     return found if decode.is_record else found.getField(decode.columns.names[0])
+
+
+def over_arrays(work: Callable[[pa.Array], pa.Array], kind: DataType, name: str) -> Callable[[Column], Column]:
+    """A function of a column, which Spark runs on batches in its Python workers.
+
+    Args:
+        work: gets an array and gives one of the same length. It is pickled.
+        kind: the type of what it gives.
+        name: what plans show.
+    """
+
+    def function(batch: pa.Array) -> pa.Array:
+        return work(batch)
+
+    function.__name__ = name
+    # Its stub wants the kind of function, and it itself the annotations instead.
+    untyped: Any = arrow_udf
+    made: Callable[[Column], Column] = untyped(function, kind)
+    return made
+
+
+def spark_type(kind: pa.DataType) -> DataType:
+    """The Spark type of an Arrow type. Times of day and durations are microseconds as BIGINT: Delta has no type."""
+    return from_arrow_type(storable_type(kind))
+
+
+def storable_type(kind: pa.DataType) -> pa.DataType:
+    """An Arrow type without those that Delta cannot store."""
+    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(storable_type(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(storable_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, storable_type(kind.item_type))
+    return kind
+
+
+def to_storable(values: pa.Array) -> pa.Array:
+    """An array of a type of which Delta can store all; the same one where it is that already."""
+    kind = storable_type(values.type)
+    return values if kind == values.type else _cast(values, kind)
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if values.type == kind:
+        return values
+    if pa.types.is_struct(kind):
+        made = [_cast(values.field(nth), field.type) for nth, field in enumerate(kind)]
+        return pa.StructArray.from_arrays(made, fields=list(kind), mask=values.is_null())
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(
+            values.offsets, values.keys, _cast(values.items, kind.item_type), type=kind, mask=values.is_null()
+        )
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(
+            values.offsets, _cast(values.values, kind.value_type), type=kind, mask=values.is_null()
+        )
+    return values.cast(kind)
+
+
+Part = Literal["key", "value"]
+
+FORMATS: Final[Mapping[str, SchemaType]] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
+"""Formats of records with schemas, and the types of these."""
+
+NO_SUBJECT: Final = 40401
+
+
+def registry_place(cluster: Cluster, registry: RegistryAddress | None) -> Where:
+    """The registry of a cluster, or another one.
+
+    Args:
+        cluster: opened.
+        registry: None for the cluster's own; a URL, or the settings that `open_registry` takes.
+
+    Raises:
+        KafkaConfigurationError: it names no registry.
+    """
+    own = OWN + cluster.root
+    settings = {"url": own} if registry is None else {"url": registry} if isinstance(registry, str) else dict(registry)
+    is_own = settings.get("url") in {OWN, own}
+    if is_own:
+        settings["url"] = own
+    where = Where(tuple(sorted(settings.items())), cluster.store.tasks.sent_options() if is_own else None)
+    where.open()
+    return where
+
+
+def subject_of(topic: str, part: Part) -> str:
+    """The subject of a topic's keys or values, by Confluent's default."""
+    return f"{topic}-{part}"
+
+
+def schema_of(given: object, kind: str | None = None) -> Schema:
+    """A schema that a user gave: `kafkalike.schemas.Schema`, Confluent's, or with a format its text.
+
+    Raises:
+        IllegalArgumentError: it is none.
+    """
+    if isinstance(given, Schema):
+        return given
+    if isinstance(given, str) and kind is not None:
+        return Schema(FORMATS[kind], given)
+    try:
+        return read_value(body_of(given))
+    except TypeError:
+        raise IllegalArgumentError(f"a kafkalike.schemas.Schema is needed, not {given!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderSchema:
+    """How the keys or values of a topic are read."""
+
+    schema: Schema
+    """The reader's."""
+    id: int | None
+    """Its id, where it is the subject's latest."""
+    source: SentSchemas
+
+
+def reading_of(where: Where, subject: str, kind: str | None = None, schema: Schema | None = None) -> ReaderSchema:
+    """What reads the records of a subject.
+
+    Args:
+        where: the registry.
+        subject: the subject.
+        kind: one of `FORMATS` that the schema must be of; None for any.
+        schema: the reader's schema; None for the newest version of the subject.
+
+    Raises:
+        SchemaRegistryError: 40401, the subject has no schema.
+        IllegalArgumentError: its schemas are of another type.
+    """
+    number = None
+    if schema is None:
+        found = where.open().latest(subject)
+        if found is None:
+            raise SchemaRegistryError(404, NO_SUBJECT, f"Subject '{subject}' not found.")
+        schema, number = found.schema, found.id
+    if kind is not None and schema.type != FORMATS[kind]:
+        raise IllegalArgumentError(f"the schemas of {subject} are of type {schema.type}, not {FORMATS[kind]}")
+    return ReaderSchema(schema, number, SentSchemas.of(where, subject, [schema]))
+
+
+def open_with_registry(
+    bootstrap_servers: Address | None,
+    storage_options: StorageOptionsLike | None,
+    registry: RegistryAddress | None,
+) -> tuple[Cluster, Where]:
+    """The cluster and the registry that a user named."""
+    cluster = connect(bootstrap_servers, storage_options, access="spark")
+    return cluster, registry_place(cluster, registry)

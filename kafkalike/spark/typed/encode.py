@@ -23,8 +23,15 @@ from kafkalike.schemas.arrow.batch_encoder import BatchEncoder
 from kafkalike.schemas.arrow.derived_schema import derive_schema
 from kafkalike.schemas.factory import SentSchemas, Where
 from kafkalike.spark.call_options import RecordSchemas, SchemaChoice
-from kafkalike.spark.typed.arrow_udf import over_arrays
-from kafkalike.spark.typed.reader_schema import FORMATS, NO_SUBJECT, Part, open_with_registry, schema_of, subject_of
+from kafkalike.spark.typed.decode import (
+    FORMATS,
+    NO_SUBJECT,
+    Part,
+    open_with_registry,
+    over_arrays,
+    schema_of,
+    subject_of,
+)
 
 _RAISED: Final = re.compile(rf"^{re.escape(SerializationError.__module__)}\.SerializationError: (.*)$", re.MULTILINE)
 LATEST: Final = "latest"

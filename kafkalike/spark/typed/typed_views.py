@@ -26,9 +26,7 @@ from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas.arrow.batch_decoder import DEPTH
 from kafkalike.schemas.factory import Where
 from kafkalike.spark.sql_text import make_marked, quoted
-from kafkalike.spark.typed.arrow_udf import over_arrays, to_storable
-from kafkalike.spark.typed.decode import FOUND, WRONG, Decode
-from kafkalike.spark.typed.reader_schema import Part, reading_of, subject_of
+from kafkalike.spark.typed.decode import FOUND, WRONG, Decode, Part, over_arrays, reading_of, subject_of, to_storable
 
 RAW: Final = "_raw"
 RAW_KEY: Final = "_raw_key"

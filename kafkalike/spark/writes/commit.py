@@ -24,8 +24,7 @@ from kafkalike.model.concurrency import OnError
 from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.spark.writes.staged_files import MAX_TOPICS, TOO_MANY_TOPICS, StagingTarget, TaskResult, place_waiting
 from kafkalike.spark.writes.targets import open_logs, target_of
-from kafkalike.spark.writes.transactional_write import Together
-from kafkalike.spark.writes.write_ids import WHOLE, Naming
+from kafkalike.spark.writes.transactional_write import WHOLE, Naming, Together
 from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:

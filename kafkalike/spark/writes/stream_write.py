@@ -2,7 +2,7 @@
 
 A query's batches go through `foreachBatch`. Each batch is one table commit, or one transaction where it has several
 topics or moves the offsets of a group. It carries the query and the batch, so a batch that Spark runs again after a
-crash adds nothing; see `kafkalike.spark.writes.write_ids`.
+crash adds nothing; see `kafkalike.spark.writes.transactional_write`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from kafkalike.spark.jvm.spark_connect import check_same_root, is_remote
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, CheckpointFiles, StreamCheckpoint, checkpoint_at
 from kafkalike.spark.record_columns import sink_columns
 from kafkalike.spark.writes.batch_write import Written, produce, with_schemas
-from kafkalike.spark.writes.transactional_write import Together
-from kafkalike.spark.writes.write_ids import Naming, StreamVersion, app_id, next_txn
+from kafkalike.spark.writes.transactional_write import Naming, StreamVersion, Together, app_id, next_txn
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

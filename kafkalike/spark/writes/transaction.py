@@ -29,12 +29,10 @@ from kafkalike.model.transactions.group_claims import GroupClaim, joined_lives, 
 from kafkalike.spark.call_options import ProducerOptions
 from kafkalike.spark.jvm.spark_connect import check_same_root
 from kafkalike.spark.record_columns import sink_columns
-from kafkalike.spark.writes.batch_write import Written, ranges_of, with_partitioner
+from kafkalike.spark.writes.batch_write import Written, ranges_of, run_job, task_writing, with_partitioner
 from kafkalike.spark.writes.commit import found_again, open_targets, written_before
-from kafkalike.spark.writes.frame_append import run_job, task_writing
 from kafkalike.spark.writes.targets import target_of
-from kafkalike.spark.writes.transactional_write import Together
-from kafkalike.spark.writes.write_ids import Naming
+from kafkalike.spark.writes.transactional_write import Naming, Together
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

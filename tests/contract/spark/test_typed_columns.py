@@ -13,8 +13,7 @@ from kafkalike.model.schemas.schema import Schema
 from kafkalike.schemas import Registry
 from kafkalike.schemas import Schema as Shape
 from kafkalike.schemas.factory import SentSchemas, Where
-from kafkalike.spark.typed.decode import FOUND, WRONG, Decode
-from kafkalike.spark.typed.reader_schema import ReaderSchema
+from kafkalike.spark.typed.decode import FOUND, WRONG, Decode, ReaderSchema
 from kafkalike.spark.typed.typed_views import OneColumn, ValueColumns
 from tests.tools.avro_cases import avro
 

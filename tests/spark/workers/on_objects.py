@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import kafkalike.spark as ks
 from kafkalike.errors import KafkaError
-from kafkalike.spark.writes import frame_append as append_frame
+from kafkalike.spark.writes import batch_write as append_frame
 
 OPTIONS = "KAFKALIKE_TEST_STORAGE"
 ROWS = 3_000

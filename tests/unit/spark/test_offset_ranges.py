@@ -12,7 +12,7 @@ from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.positions import offsets_json
-from kafkalike.spark.partition_offsets import parse_offsets, plan_ranges
+from kafkalike.spark.reads.conditions import parse_offsets, plan_ranges
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ from pyspark.sql.types import StringType, StructType
 
 from kafkalike.errors import IllegalArgumentError, UnsafeStorageError, UnsupportedCodecError
 from kafkalike.model.record_batch import TxnId
-from kafkalike.spark.format.sink import BatchWriter
-from kafkalike.spark.format.sink_options import parse_batch, parse_stream
+from kafkalike.spark.format.sink import BatchWriter, parse_batch, parse_stream
 
 ROOT = {"kafka.bootstrap.servers": "/data/log", "topic": "t"}
 STREAM = {**ROOT, "checkpointLocation": "/c"}

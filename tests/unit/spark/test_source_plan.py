@@ -11,7 +11,7 @@ from kafkalike.model.segments import Segment, SegmentIndex
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.batch_plan import OffsetRun, grouped, rate_limited, split, waits
 from kafkalike.spark.format.positions import offsets_json, offsets_of
-from kafkalike.spark.format.query_lag import offsets_behind
+from kafkalike.spark.format.query import offsets_behind
 
 MAX_LONG = 2**63 - 1
 

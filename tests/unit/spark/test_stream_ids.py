@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kafkalike.errors import IllegalArgumentError
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.jvm.stream_checkpoint import BatchOffsets, parse_ends
-from kafkalike.spark.writes.write_ids import MAX_BATCH, StreamVersion, app_id, mismatch
+from kafkalike.spark.writes.transactional_write import MAX_BATCH, StreamVersion, app_id, mismatch
 
 BATCHES = st.integers(0, MAX_BATCH)
 SHORTS = st.integers(0, 65_535)
