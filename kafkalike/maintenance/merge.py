@@ -100,7 +100,7 @@ class _Round:
 
 
 @dataclass(slots=True)
-class _Written:
+class _MergedFiles:
     """What a round has read and written."""
 
     fenced: int
@@ -110,10 +110,10 @@ class _Written:
     """Runs that cannot be read, and why."""
 
 
-def _write(round_: _Round, budget: Deadline) -> Iterator[_Written]:
+def _write(round_: _Round, budget: Deadline) -> Iterator[_MergedFiles]:
     """Write the files of a round, which is short: it is not cut off; a `Work` of `tasks`."""
     del budget
-    written = _Written(round_.fenced)
+    written = _MergedFiles(round_.fenced)
     try:
         for run in round_.runs:
             try:
@@ -130,7 +130,7 @@ def _write(round_: _Round, budget: Deadline) -> Iterator[_Written]:
     yield written
 
 
-def _put_in_place(log: TopicLog, written: _Written, run_id: str) -> bool:
+def _put_in_place(log: TopicLog, written: _MergedFiles, run_id: str) -> bool:
     facts = {"segments": len(written.removes), "files": len(written.adds)}
     change = MaintenanceCommit(
         work="merge",

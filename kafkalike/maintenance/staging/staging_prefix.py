@@ -72,14 +72,14 @@ def clear(store: Storage) -> int:
     """
     try:
         staged = store.at(STAGING)
-        left = left_behind(staged.list(deep=True), store.coordination.now_ns() // 1_000_000)
+        left = abandoned_jobs(staged.list(deep=True), store.coordination.now_ns() // 1_000_000)
         staged.scheduler.beside([partial(staged.remove, name) for names in left for name in names])
     except OSError as cause:
         raise KafkaStorageError(f"{store.uri}/{STAGING}: {cause}") from cause
     return len(left)
 
 
-def left_behind(entries: Iterable[Entry], now_ms: int) -> list[list[str]]:
+def abandoned_jobs(entries: Iterable[Entry], now_ms: int) -> list[list[str]]:
     """The files of each job that nobody has added to for `IDLE_MS`.
 
     Args:

@@ -19,7 +19,7 @@ from kafkalike.log.runs import run_files as files
 from kafkalike.maintenance.staging import scratch
 from kafkalike.maintenance.staging.scratch import scratch_folder
 from kafkalike.maintenance.staging.staging_folder import clear_staging, staging_place
-from kafkalike.maintenance.staging.staging_prefix import IDLE_MS, Prefix, StagingFolder, left_behind
+from kafkalike.maintenance.staging.staging_prefix import IDLE_MS, Prefix, StagingFolder, abandoned_jobs
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
@@ -244,7 +244,7 @@ def test_a_job_is_left_behind_when_none_of_its_files_is_fresh() -> None:
         Entry("alive/1", 1, now - IDLE_MS),
     ]
 
-    assert left_behind(entries, now) == [["dead/0", "dead/1"]]
+    assert abandoned_jobs(entries, now) == [["dead/0", "dead/1"]]
 
 
 def test_a_topic_that_must_exist_is_named(cluster: Cluster) -> None:
