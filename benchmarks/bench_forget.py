@@ -20,7 +20,7 @@ import pyarrow as pa
 from kafkalike import ForgetOptions, ForgetReport, KafkaProducer, forget, fork, undo
 from kafkalike.connect import connect
 from kafkalike.maintenance.maintenance_run import maintain
-from kafkalike.maintenance.verify.certificate_check import check_certificate
+from kafkalike.maintenance.verify.certificate_file import check_certificate
 from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK
 

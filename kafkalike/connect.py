@@ -127,7 +127,7 @@ def _somewhere(bootstrap_servers: Address | None, storage_options: StorageOption
 
 
 def _add_root(root: str, options: StorageOptions | None, uri: str, rack: str | None, id: int | None) -> Broker:  # noqa: A002
-    from kafkalike.replication.cluster.add_brokers import grow
+    from kafkalike.replication.cluster.cluster_factory import grow
 
     return grow(root, uri, rack=rack, id=id, options=options)
 

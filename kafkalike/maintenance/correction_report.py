@@ -11,7 +11,7 @@ from kafkalike.model.maintenance.purge_certificate import Certificate
 from kafkalike.model.maintenance.record_removal import GroupPast, count
 
 if TYPE_CHECKING:
-    from kafkalike.maintenance.deletion_task import Removed
+    from kafkalike.maintenance.deletion import Removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.topic_lineage import Relatives, relatives_of
-from kafkalike.maintenance.certificate_file import CertificateFile, open_certificate_file, versions_of_run
 from kafkalike.maintenance.correction_report import ForgetReport, Parts
-from kafkalike.maintenance.deletion import Remover, ready_to_remove, remove_files, without_maintenance
-from kafkalike.maintenance.deletion_task import merged_keys
+from kafkalike.maintenance.deletion import Remover, merged_keys, ready_to_remove, remove_files, without_maintenance
 from kafkalike.maintenance.handles import check_in_sync, opened, tasks_of
-from kafkalike.maintenance.lineage_check import KeySelection, list_open_transactions, still_held, wait_for_open
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS
 from kafkalike.maintenance.vacuum import ORPHAN_MS, WAITING_MS
-from kafkalike.maintenance.verify.key_traces import untracked_files_with
+from kafkalike.maintenance.verify.certificate_file import CertificateFile, open_certificate_file, versions_of_run
+from kafkalike.maintenance.verify.key_traces import (
+    KeySelection,
+    list_open_transactions,
+    still_held,
+    untracked_files_with,
+    wait_for_open,
+)
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.maintenance_config import MaintenanceConfig
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike

@@ -1,23 +1,57 @@
-"""Fork: a new topic that begins with all records of another one; from then on they have nothing in common."""
+"""Fork and restore: new topics that start as copies of another topic, as it is or at an earlier version of its table.
+
+A copy has file names of its own: hard links on a disk, copies made by the storage in an object store; with several
+roots on each root, beside the existing replica. So the vacuum of each topic, and that of any other engine, removes only
+its own files and needs to ask about no other topic (decision 066).
+
+A topic is never restored in place. Offsets above the earlier version were already given out, and every consumer,
+checkpoint and copy that has seen them would take the next records for the ones it knows. The new topic has an id of its
+own, so offsets cannot be confused.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kafkalike.errors import IllegalArgumentError
-from kafkalike.log.cluster.topic_lineage import cut_at
+from kafkalike.delta.actions import Add, log_name, parse_commit
+from kafkalike.delta.table_change import maintenance_turn
+from kafkalike.delta.table_state import end_app, load_table
+from kafkalike.errors import (
+    IllegalArgumentError,
+    KafkaError,
+    KafkaStorageError,
+    LogCorruptError,
+    TopicDeletedError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from kafkalike.log.cluster.topic_lineage import COPY_APP, ORIGIN_APP, cut_at, origin_ids, origins_of
 from kafkalike.log.group.group_offsets import GroupOffsets
 from kafkalike.log.group.membership import Membership
+from kafkalike.log.topic.batch_payload import add_of
+from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.maintenance.handles import opened, past_ms
-from kafkalike.maintenance.restore import copy_topic
-from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, MaintenanceCommit, publish
+from kafkalike.model import faults
+from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
+from kafkalike.model.maintenance.compaction import CLEANER_APP, HOLES, cleaner_app
+from kafkalike.model.metadata_rows import LOG_START, LogStartsMoved, MetadataRow, Move, parse_row
 from kafkalike.model.names import check_group_id, check_topic_name
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
+from kafkalike.storage.port import Storage
+
+if TYPE_CHECKING:
+    from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.log.topic.topic_log import TopicLog
+    from kafkalike.model.topic import TopicInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +153,272 @@ def fork(
         shared=copied.shared,
         groups=tuple(wanted),
     )
+
+
+Work = Literal["restore", "fork"]
+"""What it is for; the reason that is noted at the log starts of the new topic, and in its history."""
+
+COPIED_BESIDE: Final = 32
+"""Files that are asked for side by side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedTopic:
+    """A topic that was made."""
+
+    info: TopicInfo
+    """The new topic."""
+    version: int
+    """Version of the other one's table whose records it has."""
+    files: int
+    shared: int
+    """How many of them take no room of their own."""
+
+
+def restore_as(cluster: Cluster, topic: str, version: int, new: str, run: str) -> TopicInfo:
+    """Make a new topic that holds what a topic held at an earlier version of its table, at the same offsets.
+
+    Files are shared by hard links where the disk allows it, else copied. Committed offsets are not taken over: they
+    belong to the other topic's id.
+
+    Args:
+        cluster: with the topic; the new one has its replicas on the same brokers.
+        topic: an existing topic.
+        version: a version of its table, as `kafkalike history` lists them.
+        new: name of the new topic; it gets the settings and partitions that `topic` has now.
+        run: id that is noted in the new topic's history.
+
+    Returns:
+        The new topic.
+
+    Raises:
+        IllegalArgumentError: `new` is `topic`, or there is no such version.
+        KafkaStorageError: files of that version are gone (vacuumed, or deleted with the topic meanwhile), or the disk
+            is full; nothing was made, unless topics may not be deleted: then the new one stays, empty.
+        KafkaTimeoutError: a maintenance run held `topic` for a minute, and nothing was made; or one held the new topic,
+            which was made and is empty.
+        TopicAlreadyExistsError, InvalidTopicError: see `create_topic`.
+        UnknownTopicOrPartitionError: there is no such topic.
+    """
+    return copy_topic(cluster, topic, new, run, version=version, work="restore").info
+
+
+def copy_topic(
+    cluster: Cluster,
+    topic: str,
+    new: str,
+    run: str,
+    *,
+    version: int | None = None,
+    at_ms: int | None = None,
+    work: Work,
+) -> CopiedTopic:
+    """The same for any version; see `restore_as`.
+
+    Args:
+        cluster: see there, and so for the next three.
+        topic: an existing topic.
+        new: name of the new one.
+        run: id that is noted.
+        version: None for the newest one.
+        at_ms: the log starts of this time are taken over, ms since the epoch; None: those of the version's time, or of
+            now for the newest one.
+        work: what it is for.
+    """
+    if new == topic:
+        at = "now" if version is None else f"version {version}"
+        raise IllegalArgumentError(
+            f"{topic!r} cannot be restored in place: offsets above {at} were given out, and giving them "
+            "to other records would mislead every consumer that has seen them; name another topic"
+        )
+    info = cluster.topic(topic)
+    # Its source would not know of the copy, and nobody who forgets a key there.
+    info.check_own()
+    files = cluster.files_of(info)
+    files.coordination.check_writable()
+    # What that version names and the newest one does not, the next maintenance run might remove.
+    with _no_vacuum(cluster, topic):
+        source = cluster.log(topic)
+        # As of now, also when what was deleted since the newest version is in it.
+        when_ms = at_ms if version is not None else cluster.clock.now_ms()
+        earlier = _table_at(files, info, source.version if version is None else version)
+        starts = log_starts_at(cluster.metadata.rows, info.topic_id, earlier.when_ms if when_ms is None else when_ms)
+        return _copied(cluster, source, earlier, starts, new=new, run=run, work=work)
+
+
+def _copied(
+    cluster: Cluster,
+    source: TopicLog,
+    earlier: _Earlier,
+    starts: Mapping[int, int],
+    *,
+    new: str,
+    run: str,
+    work: Work,
+) -> CopiedTopic:
+    info, files, version = source.info, source.files, earlier.version
+    topic = info.name
+    adds = earlier.adds
+    gone = [add.path for add in adds if not _is_there(files, add.path)]
+    if gone:
+        raise KafkaStorageError(
+            f"{topic!r}: version {version} cannot be restored: {len(gone)} of its files are gone, such as {gone[0]}"
+        )
+    within = {p: Move(start) for p, end in earlier.ends.items() if (start := min(starts.get(p, 0), end))}
+    # From the first moment on: what was deleted must not be seen again, wherever this is cut off.
+    begins = LogStartsMoved(moves=within, reason=work, run=run) if within else None
+    factor, assignments = _placed(cluster, info)
+    made = cluster.create_topic(
+        new, info.num_partitions, info.configs, begins=begins, replication_factor=factor, assignments=assignments
+    )
+    target = cluster.files_of(made)
+    facts = {"forked" if work == "fork" else "restored": f"{topic} version {version}", "files": len(adds)}
+    log = cluster.log(new)
+    if log.info.topic_id != made.topic_id:
+        raise TopicDeletedError(new, made.topic_id, log.info.topic_id)
+    origins = {f"{ORIGIN_APP}{topic_id}": version for topic_id in (info.table_id, *origin_ids(source))}
+    txns = {**earlier.holes, **{end_app(p): end for p, end in earlier.ends.items()}, **origins}
+    # Who finds the new topic may send to it at once: those records have the offsets of the files.
+    untouched = dict.fromkeys(made.partitions, 0)
+    change = MaintenanceCommit(work=work, adds=adds, fenced=log.fenced, ends=untouched, txns=txns, facts=facts)
+    shared = 0
+    # A linked file is as old as the first one: to a maintenance run it would look like what a dead writer has left.
+    with _no_vacuum(cluster, new):
+        try:
+            for origin in (source, *(cluster.log(one.name) for one in origins_of(cluster, source))):
+                _note_copy(origin, made, f"{topic} version {version}", version, run)
+        except (KafkaError, OSError) as cause:
+            # Nobody who forgets a key there would be told of the copy.
+            left = _unmade(cluster, made)
+            raise KafkaStorageError(f"{topic!r}: its table cannot be told of the copy, {left}: {cause}") from cause
+        try:
+            faults.point("copy.before_files")
+            for at in range(0, len(adds), COPIED_BESIDE):
+                part = [partial(files.copy, add.path, target, add.path) for add in adds[at : at + COPIED_BESIDE]]
+                shared += sum(map(bool, files.scheduler.beside(part)))
+        except OSError as cause:
+            left = _unmade(cluster, made)
+            raise KafkaStorageError(
+                f"{topic!r}: the files of version {version} cannot be taken over, {left}: {cause}"
+            ) from cause
+        # Also without a file: the notes say where the log ends, which holes are no loss, and what it is a copy of.
+        if publish(log, change, run) is None:
+            left = _unmade(cluster, made)
+            raise KafkaStorageError(
+                f"{topic!r}: a maintenance run has been at the files of version {version}, or somebody has sent to "
+                f"{new!r} already, {left}; try again"
+            )
+    return CopiedTopic(info=made, version=version, files=len(adds), shared=shared)
+
+
+def _placed(cluster: Cluster, info: TopicInfo) -> tuple[int, Mapping[int, Sequence[int]] | None]:
+    """Where the copy of a topic has its replicas: on the same brokers, as files are shared there.
+
+    Returns:
+        How many replicas, or -1; and their brokers by partition, unless these may be chosen.
+    """
+    brokers = cluster.replication.brokers()
+    if len(brokers) == 1:
+        return -1, None
+    placed = cluster.replication.replicas(info.name).replicas
+    if any(broker.draining for broker in brokers if broker.id in placed):
+        return len(placed), None
+    return -1, dict.fromkeys(info.partitions, placed)
+
+
+def _note_copy(source: TopicLog, made: TopicInfo, what: str, version: int, run: str) -> None:
+    """Note in a topic's table that there is a copy, before there is one.
+
+    A table that nobody may write to, such as one that a foreign writer has rewound, can be copied all the same.
+    """
+    change = MaintenanceCommit(
+        work="forked",
+        txns={f"{COPY_APP}{made.topic_id}": version},
+        facts={"into": made.name, "from": what},
+    )
+    with contextlib.suppress(LogCorruptError, UnsupportedVersionError):
+        publish(source, change, run)
+
+
+def _no_vacuum(cluster: Cluster, name: str) -> AbstractContextManager[None]:
+    """Keep maintenance runs away from a topic."""
+    return cluster.store.coordination.turn(maintenance_turn(name), Deadline(cluster.clock, COMMIT_TIMEOUT_MS))
+
+
+def _unmade(cluster: Cluster, made: TopicInfo) -> str:
+    try:
+        if cluster.topic(made.name).topic_id == made.topic_id:
+            log = cluster.log(made.name)
+            if any(log.log_end(p) > log.log_start(p) for p in made.partitions):
+                return f"and {made.name!r} is left with what was sent to it"
+            cluster.delete_topic(made.name)
+    except UnknownTopicOrPartitionError:
+        return "and the new topic was deleted"
+    except KafkaError as error:
+        return f"and {made.name!r} is left empty ({error})"
+    return "nothing was made"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Earlier:
+    """A table at an earlier version."""
+
+    version: int
+    adds: list[Add]
+    holes: dict[str, int]
+    """What says, in a topic that was ever compacted, up to where holes between its records are no loss."""
+    ends: dict[int, int]
+    """Log ends by partition that has any."""
+    when_ms: int
+
+
+def _table_at(files: Storage, info: TopicInfo, version: int) -> _Earlier:
+    """The table at a version: its files, what is noted with them, and its time."""
+    try:
+        earlier = load_table(files, segment_of, version)
+        commit = parse_commit(version, files.read(log_name(version)), files.uri)
+    except (LogCorruptError, OSError) as cause:
+        raise IllegalArgumentError(f"{files.uri} has no version {version} any more, or not yet: {cause}") from cause
+    apps = [CLEANER_APP, *(cleaner_app(p, HOLES) for p in info.partitions)]
+    notes = {app: earlier.txns[app] for app in apps if app in earlier.txns}
+    ends = {p: earlier.end(p) for p in info.partitions if earlier.end(p)}
+    adds = [add_of(s) for s in earlier.index]
+    return _Earlier(version=version, adds=adds, holes=notes, ends=ends, when_ms=commit.timestamp_ms)
+
+
+def _is_there(files: Storage, name: str) -> bool:
+    try:
+        files.size(name)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def log_starts_at(rows: Iterable[MetadataRow], topic_id: str, when_ms: int) -> dict[int, int]:
+    """Where the logs of a topic's partitions began at a time, as far as the metadata still say it.
+
+    The first move after that time says where the log began before it, so moves that maintenance has removed since are
+    only missed where others of that partition were removed after `when_ms`; then the log begins later than it did:
+    what was deleted meanwhile does not come back.
+
+    Args:
+        rows: of `__cluster_metadata`, in `seq` order.
+        topic_id: the topic.
+        when_ms: the time, ms since the epoch.
+
+    Returns:
+        First offset by partition; partitions that began at 0 may be missing.
+    """
+    starts: dict[int, int] = {}
+    moved_later: set[int] = set()
+    for row in rows:
+        if row.kind != LOG_START or row.topic_id != topic_id:
+            continue
+        said = parse_row(row)
+        for partition, move in said.moves.items() if isinstance(said, LogStartsMoved) else ():
+            if row.time_ms <= when_ms:
+                starts[partition] = max(starts.get(partition, 0), move.offset)
+            elif partition not in moved_later:
+                moved_later.add(partition)
+                starts[partition] = max(starts.get(partition, 0), move.before or 0)
+    return starts

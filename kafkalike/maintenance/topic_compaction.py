@@ -1,26 +1,37 @@
-"""Topic compaction: takes shadowed records out of a topic's partitions; each key keeps its last value.
+"""Topic compaction: remove shadowed records from a topic's partitions; each key keeps its last value.
 
-`compaction_task` finds what goes and writes the files with what stays, wherever `tasks` runs it; this process makes the
-table versions, one after another.
+A pass over one partition reads twice and commits nothing. The first reading finds the last offset of each key in the
+dirty part, from the columns `key` and `offset` alone. The second decides file by file which records stay (in the dirty
+part by their offsets) and rewrites only files that lose a record. Memory is bounded: when the keys of the dirty part
+exceed the buffer, the pass ends there and the next run continues. A pass is a value that can be sent to another machine
+(`file_tasks`). This process makes the table versions, one after another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from kafkalike.errors import CorruptRecordError, KafkaTimeoutError
-from kafkalike.maintenance.compaction_task import Cleaning, Looked, clean
-from kafkalike.maintenance.file_rewrite import Replacement
+from kafkalike.log.topic.segment_rows import read_segment
+from kafkalike.maintenance.file_rewrite import Mask, Replacement, check_apart, groups, losing, replaced
 from kafkalike.maintenance.file_tasks import IN_PROCESS, Tasks, where_possible
 from kafkalike.maintenance.maintenance_commit import MaintenanceCommit, publish, publish_or_discard, still_live
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.maintenance.compaction import Cleaned, CompactionPlan, cleaner_app
+from kafkalike.model.segments import Segment
+from kafkalike.storage.parquet import open_parquet
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
     from kafkalike.storage.port import Storage
+
 
 _CHECKPOINT: Final = ("dirty", "horizon", "horizon_ms", "settled")
 
@@ -201,3 +212,256 @@ class _Applied:
             change = MaintenanceCommit(work="compaction", txns=txns, facts={"partition": plan.partition})
             publish(self._log, change, self._run_id)
         return done
+
+
+Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+CHUNK_ROWS: Final = 4_000_000
+CHUNK_BYTES: Final = 64 * 1024 * 1024
+"""Rows, and bytes of their keys and offsets, that are put to the known keys in one go: each time costs as much again as
+there are known ones."""
+
+_KEYS: Final = ("key", "offset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaning:
+    """A pass over one partition that is to be made."""
+
+    files: Storage
+    plan: CompactionPlan
+    start: int
+    """Offset from which on the partition is dirty."""
+    compression: str
+    """The topic's `compression.type`."""
+    buffer_bytes: int
+    """Memory for the keys of the dirty part."""
+    dry_run: bool = False
+    """Only count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """The end of a pass: what it has found."""
+
+    partition: int
+    end: int
+    """Offset up to which it looked at the dirty part."""
+    complete: bool
+    """False when the keys did not fit into the buffer."""
+    stopped: bool = False
+    """Time ran out before it was through: nothing of it counts as clean."""
+    records_before: int = 0
+    """Records of the clean and the dirty part."""
+    shadowed: int = 0
+    """Records that go because a later one has their key."""
+    tombstones: int = 0
+    """Tombstones that go."""
+    keyless: int = 0
+    """Records without key that go; Kafka's cleaner drops them too."""
+
+
+def clean(job: Cleaning, budget: Deadline) -> Iterator[Replacement | Looked]:
+    """Make a pass; a `Work` of `kafkalike.maintenance.handles`.
+
+    Args:
+        job: the pass.
+        budget: asked before each group of files; when it has run out the pass ends.
+
+    Yields:
+        Replacements in offset order, each of which may be committed by itself; last what was looked at.
+
+    Raises:
+        CorruptRecordError: a file cannot be read, or does not hold what the log says.
+        KafkaStorageError: the storage refused.
+    """
+    plan = job.plan
+    check_apart([*plan.clean, *plan.dirty])
+    latest = _latest(job)
+    looked_at = [*plan.clean, *(s for s in plan.dirty if s.start < latest.end)]
+    pass_ = _Pass(job, latest)
+    stopped = False
+    for group in groups(looked_at):
+        if budget.expired():
+            stopped = True
+            break
+        for run, masks in pass_.affected(group):
+            yield replaced(job.files, run, masks, job.compression, end=latest.end, dry_run=job.dry_run)
+    counts = pass_.counts
+    yield Looked(
+        partition=plan.partition,
+        end=latest.end,
+        complete=latest.complete and not stopped,
+        stopped=stopped,
+        records_before=counts["records"],
+        shadowed=counts["shadowed"],
+        tombstones=counts["tombstones"],
+        keyless=counts["keyless"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Latest:
+    """The last offset of each key of the dirty part."""
+
+    keys: pa.Array
+    offsets: Longs
+    """Sorted; the records of the dirty part that stay."""
+    end: int
+    """Offset up to which the dirty part was looked at."""
+    start: int
+    """Offset from which on it is dirty."""
+    complete: bool
+    keyless: Mapping[str, int]
+    """Records without key of each file that was read to its end."""
+
+
+def _latest(job: Cleaning) -> _Latest:
+    dirty, start = job.plan.dirty, job.start
+    known: pa.Table | None = None
+    keyless: Counter[str] = Counter()
+    end = start
+    complete = True
+    for chunk in _key_chunks(job.files, dirty, keyless):
+        end = int(chunk.column("offset")[-1].as_py()) + 1
+        fresh = _keyed_from(chunk, start)
+        known = _grouped(fresh if known is None else pa.concat_tables([known, fresh]))
+        if known.nbytes > job.buffer_bytes:
+            complete = end >= dirty[-1].stop
+            break
+    if dirty and complete:
+        end = dirty[-1].stop
+    keys, offsets = pa.array([], pa.binary()), np.array([], np.int64)
+    if known is not None:
+        keys, offsets = known.column("key").combine_chunks(), np.sort(known.column("offset").to_numpy())
+    return _Latest(keys, offsets, end, start, complete, keyless)
+
+
+def _keyed_from(chunk: pa.Table, start: int) -> pa.Table:
+    """The rows with a key at or above an offset."""
+    if not chunk.column("key").null_count and chunk.column("offset")[0].as_py() >= start:
+        return chunk
+    return chunk.filter(pc.and_(pc.is_valid(chunk["key"]), pc.greater_equal(chunk["offset"], start)))
+
+
+def _grouped(table: pa.Table) -> pa.Table:
+    grouped = table.group_by("key").aggregate([("offset", "max")])
+    return pa.Table.from_arrays([grouped.column("key"), grouped.column("offset_max")], schema=table.schema)
+
+
+def _key_chunks(files: Storage, segments: Sequence[Segment], keyless: Counter[str]) -> Iterator[pa.Table]:
+    """Keys and offsets of segments; counts records without key on the way."""
+    parts: list[pa.Table] = []
+    rows = size = 0
+    for segment in segments:
+        for table in read_segment(files, segment, _KEYS):
+            keyless[segment.path] += table.column("key").null_count
+            parts.append(table)
+            rows += table.num_rows
+            size += table.nbytes
+            if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+                yield pa.concat_tables(parts)
+                parts, rows, size = [], 0, 0
+    if parts:
+        yield pa.concat_tables(parts)
+
+
+_Masks = dict[str, Mask]
+
+
+class _Pass:
+    """The second reading: decides what stays, and writes it."""
+
+    def __init__(self, job: Cleaning, latest: _Latest) -> None:
+        self.counts: Counter[str] = Counter()
+        self._job = job
+        self._files = job.files
+        self._latest = latest
+
+    def affected(self, group: Sequence[Segment]) -> Iterator[tuple[list[Segment], _Masks]]:
+        """Runs of neighbouring segments that lose records, with the rows that stay of each of them."""
+        masks: _Masks = {s.path: self._dirty_mask(s) for s in group if self._is_dirty(s)}
+        masks |= self._masks([s for s in group if s.path not in masks])
+        for segment in group:
+            kept = masks[segment.path]
+            masks[segment.path] = kept & ~self._old_tombstones(segment, kept)
+            self.counts["records"] += segment.num_records
+        for run in losing(group, masks):
+            yield run, masks
+
+    def _is_dirty(self, segment: Segment) -> bool:
+        """Whether all of it is in the dirty part that was looked at."""
+        return segment.start >= self._latest.start and segment.stop <= self._latest.end
+
+    def _dirty_mask(self, segment: Segment) -> Mask:
+        """Which rows are the last ones of their keys. The first reading has seen that its offsets are in order."""
+        latest, rows = self._latest.offsets, segment.num_records
+        ends = np.searchsorted(latest, [segment.start, segment.stop])
+        stay = latest[ends[0] : ends[1]]
+        kept: Mask
+        if rows == segment.stop - segment.start:
+            kept = np.zeros(rows, np.bool_)
+            kept[stay - segment.start] = True
+        else:
+            kept = _among(pa.concat_tables(read_segment(self._files, segment, ("offset",)))[0].to_numpy(), stay)
+        keyless = self._latest.keyless[segment.path]
+        self.counts["keyless"] += keyless
+        self.counts["shadowed"] += rows - len(stay) - keyless
+        return kept
+
+    def _masks(self, segments: Sequence[Segment]) -> _Masks:
+        """The same for segments that are clean, or only dirty in part."""
+        if not segments:
+            return {}
+        tables = [pa.concat_tables(read_segment(self._files, s, _KEYS)) for s in segments]
+        mask = self._mask(pa.concat_tables(tables))
+        cuts = np.cumsum([s.num_records for s in segments])[:-1]
+        return {s.path: kept for s, kept in zip(segments, np.split(mask, cuts), strict=True)}
+
+    def _mask(self, table: pa.Table) -> Mask:
+        """Which rows no later record of the dirty part shadows."""
+        offsets = table.column("offset").to_numpy()
+        keyed = pc.is_valid(table.column("key")).to_numpy()
+        latest = self._latest
+        kept = np.ones(len(offsets), np.bool_)
+        below = offsets < latest.end
+        dirty = below & (offsets >= latest.start)
+        if dirty.any():
+            kept[dirty] = _among(offsets[dirty], latest.offsets)
+        clean_ = below & ~dirty & keyed
+        if clean_.any() and len(latest.keys):
+            shadowed = pc.is_in(table.column("key"), value_set=latest.keys).to_numpy()
+            kept[clean_] = ~shadowed[clean_]
+        kept[below & ~keyed] = False
+        keyless = int((below & ~keyed).sum())
+        self.counts["keyless"] += keyless
+        self.counts["shadowed"] += int((~kept).sum()) - keyless
+        return kept
+
+    def _old_tombstones(self, segment: Segment, kept: Mask) -> Mask:
+        """Which of the rows that are kept so far are tombstones whose time is over."""
+        none = np.zeros(len(kept), np.bool_)
+        below = self._job.plan.tombstones_below
+        if segment.start >= below or not self._has_nulls(segment):
+            return none
+        table = pa.concat_tables(read_segment(self._files, segment, ("offset", "value")))
+        old: Mask = pc.is_null(table.column("value")).to_numpy() & (table.column("offset").to_numpy() < below) & kept
+        self.counts["tombstones"] += int(old.sum())
+        return old
+
+    def _has_nulls(self, segment: Segment) -> bool:
+        """Whether the footer allows a value to be null."""
+        with open_parquet(self._files, segment.path) as file:
+            groups = [file.metadata.row_group(at) for at in range(file.metadata.num_row_groups)]
+            columns = [group.column(at) for group in groups for at in range(group.num_columns)]
+            found = [column.statistics for column in columns if column.path_in_schema == "value"]
+        return any(stats is None or not stats.has_null_count or stats.null_count for stats in found)
+
+
+def _among(values: Longs, ordered: Longs) -> Mask:
+    """Which values are in a sorted array."""
+    if not len(ordered):
+        return np.zeros(len(values), np.bool_)
+    at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    found: Mask = ordered[at] == values
+    return found

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from kafkalike.maintenance.file_rewrite import merge
 from kafkalike.maintenance.file_tasks import Tasks
 from kafkalike.maintenance.maintenance_commit import COMMIT_TIMEOUT_MS, dead_segments, delete_dead
 from kafkalike.maintenance.maintenance_report import FAILED, UNFINISHED, TopicReport
-from kafkalike.maintenance.merge import merge
 from kafkalike.maintenance.topic_compaction import Compacted, DuePass, checkpoints_of, compact
 from kafkalike.maintenance.vacuum import ORPHAN_MS, Delays, leftovers, log_reach_ms, vacuum
 from kafkalike.model import faults

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kafkalike.maintenance.staging.staging_folder import staging_folder
+from kafkalike.maintenance.staging_folder import staging_folder
 
 MANY = 500
 """Files that make the removal long."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kafkalike.admin.testing import ManualClock
-from kafkalike.maintenance.staging.staging_folder import clear_staging
-from kafkalike.maintenance.staging.staging_lease import (
+from kafkalike.maintenance.staging_folder import clear_staging
+from kafkalike.maintenance.staging_lease import (
     LEASE_MS,
     OWNER,
     RENEWAL_SECONDS,

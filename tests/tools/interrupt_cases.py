@@ -16,8 +16,8 @@ from kafkalike.delta.log_files import last_checkpoint
 from kafkalike.delta.snapshot import load_snapshot
 from kafkalike.errors import IllegalStateError, KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from kafkalike.log.topic.topic_log import TopicLog
+from kafkalike.maintenance.fork import restore_as
 from kafkalike.maintenance.maintenance_run import maintain
-from kafkalike.maintenance.restore import restore_as
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.structs import NewTopic, TopicPartition
 from kafkalike.model.transactions import transaction_protocol as protocol

@@ -9,7 +9,7 @@ from typing import Final
 import kafkalike
 from kafkalike import ForgetOptions
 from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError
-from kafkalike.maintenance.verify.certificate_check import check_certificate
+from kafkalike.maintenance.verify.certificate_file import check_certificate
 from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.model.maintenance.purge_certificate import parse_certificate
 from kafkalike.model.record_batch import RecordBatch

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kafkalike.log.cluster.cluster import Cluster
-from kafkalike.maintenance.staging.staging_folder import staging_place
-from kafkalike.maintenance.staging.staging_prefix import StagingFolder
+from kafkalike.maintenance.staging_folder import staging_place
+from kafkalike.maintenance.staging_prefix import StagingFolder
 from kafkalike.model.record_batch import Appended, TxnId
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
 from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, stage_topics

@@ -18,7 +18,7 @@ from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.metadata_rows import MetadataRow, topic_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
-from kafkalike.replication.cluster.voters import found_voter
+from kafkalike.replication.cluster.controller import found_voter
 from kafkalike.replication.tables.quorum_storage import QuorumStorage
 from kafkalike.replication.tables.voter_files import Voter
 from kafkalike.storage.local import LocalStorage

@@ -82,7 +82,7 @@ def history(
 
 
 def _restore(cluster: Cluster, topic: str, new: str | None, version: int | None) -> None:
-    from kafkalike.maintenance.restore import restore_as
+    from kafkalike.maintenance.fork import restore_as
 
     if new is None or version is None:
         raise click.UsageError("--restore-as and --table-version belong together")

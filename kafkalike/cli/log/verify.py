@@ -108,7 +108,7 @@ def verify(
     with _progress(cluster, names, verify_run.total_bytes) as advance:
         report = verify_run.verify(cluster, names, advance)
     if replicas:
-        from kafkalike.maintenance.verify.replica_repair import check_replicas
+        from kafkalike.maintenance.verify.repair import check_replicas
 
         report.findings += check_replicas(cluster, allowed)
     _print(report, as_json=as_json, strict=strict)
@@ -131,7 +131,7 @@ def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> Report:
     Raises:
         click.ClickException: it cannot be read, or the cluster has no tables.
     """
-    from kafkalike.maintenance.verify.certificate_check import check_certificate
+    from kafkalike.maintenance.verify.certificate_file import check_certificate
     from kafkalike.model.maintenance.purge_certificate import parse_certificate
 
     try:
@@ -230,7 +230,7 @@ def _whole_replicas(
     cluster: Cluster, allowed: Callable[[str], bool], *, execute: bool, say: Callable[[str], None]
 ) -> bool:
     """Before anything is given up: what one replica has damaged, another one may have whole."""
-    from kafkalike.maintenance.verify.replica_repair import repair_replicas
+    from kafkalike.maintenance.verify.repair import repair_replicas
 
     sound = True
     for line in repair_replicas(cluster, allowed, dry_run=not execute):

@@ -1,37 +1,49 @@
-"""Repair: makes a damaged table readable and writable again.
+"""Repair: make a damaged table readable and writable again, and replicas in sync identical.
 
-Only what is damaged is touched, and nothing of it is thrown away: it goes to `__damaged/<table>/<time>/`. An empty
-commit takes the place of a damaged or missing version, and a last commit makes everybody load the table again.
+A table repair touches only damaged files and moves them to `__damaged/<table>/<time>/` instead of deleting them. An
+empty commit takes the place of a damaged or missing version, and a last commit makes every client reload the table.
+
+Replicas in sync have the same versions and the same data files, byte by byte, up to the version that the leader has
+published. Versions beyond it were not acknowledged, and files at or below a replica's checkpoint are not compared.
+Files of a table never change, so a replica repair copies them from a sound replica, loses nothing, and runs beside
+other writers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from kafkalike.delta.actions import Add
+from kafkalike.delta.actions import Add, log_name
 from kafkalike.delta.commit_file import CommitFile, creation, topic_creation
 from kafkalike.delta.layout import CLUSTER_METADATA, CONTROL_SCHEMAS, CONTROL_TABLE_PROPERTIES, DAMAGED, delta_schema
 from kafkalike.delta.log_files import LAST_CHECKPOINT, LogFiles
+from kafkalike.delta.replica_files import is_whole
 from kafkalike.delta.row_files import ROWS, seq_segment
 from kafkalike.delta.table import Table
 from kafkalike.delta.table_change import Change
-from kafkalike.delta.table_state import REPAIR, TableState, end_app
-from kafkalike.errors import LogCorruptError
+from kafkalike.delta.table_state import REPAIR, TableState, end_app, load_table
+from kafkalike.errors import KafkaError, LogCorruptError
+from kafkalike.log.topic.segment_rows import read_segment
 from kafkalike.log.topic.topic_commits import WORK_KEY, segment_of
 from kafkalike.maintenance.verify.table_damage import DamagedTable, Flaw, LostRecords, control_flaws, find_flaws, run
+from kafkalike.maintenance.verify.verify_report import Finding
 from kafkalike.model.clock import Deadline
-from kafkalike.storage.parquet import open_parquet, put_parquet
+from kafkalike.storage.parquet import UNREADABLE, open_parquet, put_parquet
 
 if TYPE_CHECKING:
+    from kafkalike.delta.table_state import TableState
     from kafkalike.log.cluster.cluster import Cluster
+    from kafkalike.model.segments import Segment
     from kafkalike.model.topic import TopicInfo
+    from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
     from kafkalike.storage.port import Storage
 
 
@@ -217,3 +229,190 @@ class _Repair:
         stats = {"numRecords": 1, "minValues": {"seq": last}, "maxValues": {"seq": last}, "nullCount": {}}
         now = self.cluster.clock.now_ms()
         return [Add(path=name, partition=None, size=size, modification_ms=now, data_change=True, stats=stats)]
+
+
+Stores = Mapping[int, "Storage"]
+"""Replicas in sync that answer, by broker."""
+
+
+def repair_replicas(cluster: Cluster, allowed: Callable[[str], bool], *, dry_run: bool) -> Iterator[str]:
+    """Put files right that one replica in sync has damaged, or lacks, and another one has whole.
+
+    Args:
+        cluster: where; one of one root has nothing to compare.
+        allowed: names of topics and control tables to look at.
+        dry_run: only say what would be done.
+
+    Returns:
+        A sentence for each file.
+    """
+    from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
+
+    if not isinstance(cluster, ReplicatedCluster):
+        return
+    state = cluster.metadata.refresh()
+    for name in filter(allowed, cluster.replication.tables()):
+        info = state.topics.get(name)
+        replicas = cluster.store.replicas(name if info is None else info.location)
+        stores = {
+            replica.broker: replicas.store_of(replica)
+            for replica in replicas.in_sync()
+            if cluster.store.root_of(replica.broker).is_there()
+        }
+        if len(stores) < 2:  # noqa: PLR2004 - nobody else has it
+            continue
+        with contextlib.suppress(KafkaError, OSError):
+            for said in (*_versions(stores, dry_run=dry_run), *_data(stores, info is not None, dry_run=dry_run)):
+                yield f"replicas of {name}: {said}"
+
+
+def _versions(stores: Stores, *, dry_run: bool) -> Iterator[str]:
+    listed = {broker: LogFiles.listed(store) for broker, store in stores.items()}
+    for version in sorted({version for files in listed.values() for version in files.commits}):
+        # What does not count at one may be its own.
+        having = [broker for broker, files in listed.items() if version in files.commits]
+        found = {broker: stores[broker].look(log_name(version)) for broker in having}
+        damaged = [broker for broker, content in found.items() if content is not None and not is_whole(content)]
+        whole = next((content for content in found.values() if content is not None and is_whole(content)), None)
+        if whole is not None:
+            yield from _put(stores, damaged, log_name(version), whole, dry_run=dry_run)
+
+
+def _data(stores: Stores, is_topic: bool, *, dry_run: bool) -> Iterator[str]:  # noqa: FBT001
+    for segment in _state(list(stores.values()), is_topic).index:
+        found: dict[int, bytes | None] = {}
+        for broker, store in stores.items():
+            try:
+                found[broker] = store.read(segment.path)
+            except FileNotFoundError:
+                found[broker] = None
+        contents = set(found.values())
+        if len(contents) == 1:
+            continue
+        sound = [broker for broker, content in found.items() if content is not None]
+        sound = [broker for broker in sound if _is_sound(stores[broker], segment, is_topic)]
+        # Of several that can be read the one that most have: a bit may be another one where nothing looks at it.
+        kept = max((found[broker] for broker in sound), key=list(found.values()).count, default=None)
+        if kept is not None:
+            wrong = [broker for broker, content in found.items() if content != kept]
+            yield from _put(stores, wrong, segment.path, kept, dry_run=dry_run)
+
+
+def _state(stores: Sequence[Storage], is_topic: bool) -> TableState:  # noqa: FBT001
+    """The table, from the first replica whose log can be read; its leader comes first."""
+    for store in stores[:-1]:
+        with contextlib.suppress(KafkaError):
+            found = load_table(store, segment_of if is_topic else seq_segment)
+            if found.damage is None:
+                return found
+    return load_table(stores[-1], segment_of if is_topic else seq_segment)
+
+
+def _is_sound(store: Storage, segment: Segment, is_topic: bool) -> bool:  # noqa: FBT001
+    try:
+        if is_topic:
+            for _ in read_segment(store, segment):
+                pass
+        else:
+            with open_parquet(store, segment.path) as file:
+                file.read(use_threads=False)
+    except (KafkaError, *UNREADABLE):
+        return False
+    return True
+
+
+def _put(stores: Stores, wrong: Collection[int], path: str, content: bytes, *, dry_run: bool) -> Iterator[str]:
+    for broker in wrong:
+        if not dry_run:
+            store = stores[broker]
+            store.make_folder(path.rpartition("/")[0])
+            store.replace(path, content)
+            store.sync(path)
+        yield f"{path} of broker {broker} is damaged, or missing, and another replica has it"
+
+
+def check_replicas(
+    cluster: Cluster, wanted: Callable[[str], bool] = lambda _: True, progress: Callable[[int], None] = lambda _: None
+) -> Iterator[Finding]:
+    """Compare the replicas of tables, file by file.
+
+    Args:
+        cluster: where they are; one of one root has nothing to compare.
+        wanted: names of topics and control tables to look at.
+        progress: called with the bytes of each file after it was compared.
+    """
+    from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
+
+    if not isinstance(cluster, ReplicatedCluster):
+        return
+    state = cluster.metadata.refresh()
+    for name in cluster.replication.tables():
+        if wanted(name):
+            topic = name if name in state.topics else None
+            yield from _table(cluster, name, topic, progress)
+
+
+def _table(
+    cluster: ReplicatedCluster, name: str, topic: str | None, progress: Callable[[int], None]
+) -> Iterator[Finding]:
+    described = cluster.replication.replicas(name)
+    for broker in described.replicas:
+        if broker in described.offline:
+            yield Finding(
+                kind="replica-behind",
+                message=_said(name, f"broker {broker} gives no answer"),
+                topic=topic,
+                warning=True,
+            )
+        elif broker not in described.isr:
+            yield Finding(
+                kind="replica-behind", message=_said(name, f"broker {broker} is not in sync"), topic=topic, warning=True
+            )
+    if described.leader < 0:
+        yield Finding(kind="replica-differs", message=_said(name, "its leader gives no answer"), topic=topic)
+        return
+    info = cluster.metadata.state.topics.get(name)
+    replicas = cluster.store.replicas(name if info is None else info.location)
+    members = {replica.broker: replica for replica in replicas.in_sync() if replica.broker not in described.offline}
+    leader = replicas.store_of(members.pop(described.leader))
+    try:
+        logged = LogFiles.listed(leader)
+        published = max((*logged.commits, *logged.checkpoints), default=-1)
+        live = {segment.path for segment in load_table(leader, segment_of, published).index} if topic else set()
+        for _, replica in sorted(members.items()):
+            for message in _different(leader, replicas.store_of(replica), published, live, progress):
+                said = _said(name, f"broker {replica.broker}: {message}")
+                yield Finding(kind="replica-differs", message=said, topic=topic)
+    except (KafkaError, OSError) as error:
+        yield Finding(kind="replica-differs", message=_said(name, str(error)), topic=topic)
+
+
+def _said(name: str, what: str) -> str:
+    return f"replicas of {name}: {what}"
+
+
+def _different(
+    leader: Storage, other: Storage, published: int, live: Collection[str], progress: Callable[[int], None]
+) -> Iterator[str]:
+    mine, theirs = LogFiles.listed(leader), LogFiles.listed(other)
+    covered = max((version for version in theirs.checkpoints if version <= published), default=-1)
+    for version in mine.commits:
+        if version > published:
+            continue
+        here, there = leader.look(log_name(version)), other.look(log_name(version))
+        if here is None or (there is None and version <= covered):
+            # Cleaned up.
+            continue
+        if there is None:
+            yield f"{log_name(version)} is missing"
+        elif here != there and version > covered:
+            yield f"{log_name(version)} is not that of the leader"
+    for path in sorted(live):
+        try:
+            content = other.read(path)
+        except FileNotFoundError:
+            yield f"{path} is missing"
+            continue
+        if content != leader.read(path):
+            yield f"{path} is not that of the leader"
+        progress(len(content))

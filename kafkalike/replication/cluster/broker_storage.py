@@ -11,36 +11,24 @@ from __future__ import annotations
 import contextlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
 from kafkalike.delta.layout import BROKERS
-from kafkalike.errors import KafkaConnectionError, KafkaError, KafkaStorageError
+from kafkalike.errors import KafkaError
 from kafkalike.model.config.storage_options import SentOptions
-from kafkalike.model.groups.sessions import Leases
+from kafkalike.replication.cluster.broker_coordination import LONG, BucketRootCoordination, FolderRootCoordination
 from kafkalike.replication.cluster.root_sign import SIGN_SECONDS, Founding, check_sign, opened_root
-from kafkalike.storage.local import LOCKS, LocalStorage
-from kafkalike.storage.port import NOW, Coordination, Entry, Pace, Reach, Storage, TaskAccess
-from kafkalike.storage.table_lock import TableLock, try_lock
-from kafkalike.storage.timeouts import Handle, TimedCalls, TimedFile, calls_of
+from kafkalike.storage.local import LocalStorage
+from kafkalike.storage.port import NOW, Coordination, Entry, Pace, Storage, TaskAccess
+from kafkalike.storage.timeouts import TimedFile, calls_of
 
 if TYPE_CHECKING:
-    from kafkalike.model.clock import Deadline
     from kafkalike.storage.impatient_client import ImpatientClient
 
 T = TypeVar("T")
-
-OPEN_FILES: Final = "/proc/self/fd"
-"""Where Linux lists the descriptors of this process, by number."""
-
-FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-"""How a folder is opened."""
-
-LONG: Final = 3.0
-"""How many times as long as others a call may take that writes, or forces data to the disk."""
 
 ALIVE_SECONDS: Final = 2.0
 """How long a bucket that has answered is taken to be there."""
@@ -124,7 +112,7 @@ class FolderRoot(BrokerRoot):
         super().__init__(plain, founding)
         self._plain = plain
         self.calls = calls_of(plain.uri)
-        self.coordination = FolderRootCoordination(self)
+        self.coordination = FolderRootCoordination(plain, self.calls, founding, self.check)
 
     def call(self, work: Callable[[], T], times: float = 1.0) -> T:
         """Make a call of the root."""
@@ -446,176 +434,3 @@ class _BrokerTasks(TaskAccess):
     def hadoop_settings(self) -> Mapping[str, str]:
         """Return the settings for Hadoop's client."""
         return self._plain.tasks.hadoop_settings()
-
-
-class BucketRootCoordination(Coordination):
-    """The processes that use a bucket, which may give no answer when it is opened.
-
-    Args:
-        plain: that of the bucket.
-    """
-
-    def __init__(self, plain: Coordination) -> None:
-        self._plain = plain
-
-    @property
-    def reach(self) -> Reach:
-        """Return who else sees the root."""
-        return self._plain.reach
-
-    def check_writable(self, *, required: bool = True) -> None:
-        """Refuse a root that does not keep several writers apart."""
-        try:
-            self._plain.check_writable(required=required)
-        except KafkaConnectionError:
-            # It is tried out before the first write to it.
-            if required:
-                raise
-
-    def turn(
-        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
-    ) -> AbstractContextManager[None]:
-        """Queue behind other writers."""
-        return self._plain.turn(name, deadline, meanwhile)
-
-    def leases(self) -> Leases:
-        """Return the heartbeats of group members."""
-        return self._plain.leases()
-
-    def now_ns(self) -> int:
-        """Return the time by the root's clock."""
-        return self._plain.now_ns()
-
-
-class FolderRootCoordination(Coordination):
-    """The processes that use a folder that may hang.
-
-    Args:
-        root: makes its calls.
-    """
-
-    def __init__(self, root: FolderRoot) -> None:
-        self._root = root
-        self._plain = root.plain.coordination
-
-    @property
-    def reach(self) -> Reach:
-        """Return who else sees the root."""
-        return "machine"
-
-    def check_writable(self, *, required: bool = True) -> None:
-        """Refuse a root that does not keep several writers apart.
-
-        Raises:
-            KafkaConnectionError: it gives no answer.
-        """
-        try:
-            self._root.call(lambda: self._plain.check_writable(required=required), LONG)
-        except OSError as cause:
-            raise KafkaConnectionError(f"{self._root.plain.uri} gives no answer: {cause}") from cause
-
-    @contextlib.contextmanager
-    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
-        """Hold the lock of that name: by one call where nobody has it."""
-        lock, taken = try_lock(self._root.calls, name, self._open_locks), False
-        try:
-            try:
-                taken = self._root.founding.done and lock.take()
-                # Python leaves out a `finally` if an interrupt hits a `return` in its block.
-                if taken:
-                    yield
-            finally:
-                lock.release()
-        finally:
-            # An interrupt may have come before that.
-            lock.release()
-        if taken:
-            return
-        with self._queued(name, deadline, meanwhile):
-            yield
-
-    @contextlib.contextmanager
-    def _queued(self, name: str, deadline: Deadline, meanwhile: Callable[[], object]) -> Iterator[None]:
-        """Queue for the lock of that name, and hold it.
-
-        Its folder is held open meanwhile, so that no lock is ever made in another one that comes to stand in its place.
-        """
-        if not self._root.founding.done or not os.path.isdir(OPEN_FILES):  # noqa: PTH112
-            self._root.check()
-            with self._plain.turn(name, deadline, meanwhile):
-                yield
-            return
-        opened = Handle(self._root.calls, self._open_locks)
-        try:
-            try:
-                opened.take()
-                folder = f"{OPEN_FILES}/{opened.descriptor}"
-                called = f"{self._root.plain.uri}/{LOCKS}"
-                with TableLock(folder, name, called, self._root.calls.call).held(deadline, meanwhile):
-                    yield
-            finally:
-                opened.release()
-        finally:
-            # As above.
-            opened.release()
-
-    def _open_locks(self) -> int:
-        """Open the folder of locks, which is made if need be. Caller: a call of the root."""
-        self._root.check()
-        with opened_root(self._root.plain.uri) as root:
-            try:
-                return os.open(LOCKS, FOLDER, dir_fd=root)
-            except FileNotFoundError:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(LOCKS, 0o700, dir_fd=root)
-                return os.open(LOCKS, FOLDER, dir_fd=root)
-
-    def forget_turns(self, names: Iterable[str]) -> int:
-        """Remove what queues have left behind."""
-        wanted = list(names)
-        try:
-            return self._root.call(lambda: self._plain.forget_turns(wanted))
-        except OSError:
-            return 0
-
-    def leases(self) -> Leases:
-        """Return the heartbeats of group members."""
-        return TimedLeases(self._plain.leases(), self._root.calls)
-
-    def watch(self, folder: str, add: Callable[[str], object]) -> None:
-        """Name a folder that the kernel sees."""
-        with contextlib.suppress(OSError):
-            self._root.call(lambda: self._plain.watch(folder, add))
-
-
-class TimedLeases:
-    """Leases at a root that may hang. Thread-safe.
-
-    Args:
-        leases: there.
-        calls: the root's.
-    """
-
-    def __init__(self, leases: Leases, calls: TimedCalls) -> None:
-        self._leases = leases
-        self._calls = calls
-
-    def renew(self, group_id: str, member_id: str) -> None:
-        """Give a heartbeat."""
-        self._call(lambda: self._leases.renew(group_id, member_id))
-
-    def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
-        """Return when members gave their last heartbeat."""
-        wanted = list(member_ids)
-        return self._call(lambda: self._leases.read(group_id, wanted))
-
-    def drop(self, group_id: str, member_id: str) -> None:
-        """Forget a member."""
-        with contextlib.suppress(KafkaStorageError):
-            self._call(lambda: self._leases.drop(group_id, member_id))
-
-    def _call(self, work: Callable[[], T]) -> T:
-        try:
-            return self._calls.call(work)
-        except OSError as cause:
-            raise KafkaStorageError(f"heartbeats: {cause}") from cause

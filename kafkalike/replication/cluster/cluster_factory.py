@@ -1,20 +1,55 @@
-"""Cluster factory: open the cluster that several roots are part of, or are to become."""
+"""Cluster factory: open the cluster of several roots, and grow a cluster of one root into one that can have several.
+
+Clients of a cluster with one root write versions straight to it; clients of several roots ask the controller first. So
+`grow` fences the former before anything else: the metadata announce another format, which clients check before each
+write, and each table gets a seal, which every version planned earlier collides with. A client that finds the seal of a
+table reads the metadata again.
+
+Each step is idempotent and any client may run it: the next call finishes an interrupted one. The sign is written last,
+so a root with a sign has everything else.
+"""
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kafkalike.errors import KafkaConfigurationError
+from kafkalike.delta.actions import APPEND_KEY, log_name
+from kafkalike.delta.commit_file import creation, lines_of, writer_info
+from kafkalike.delta.layout import (
+    BROKERS,
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    CONTROL_SCHEMAS,
+    CONTROL_TABLE_PROPERTIES,
+    ROOT_FORMAT,
+    SCHEMAS,
+    SEVERAL_ROOTS,
+    delta_schema,
+)
+from kafkalike.delta.log_files import LogFiles
+from kafkalike.delta.replica_files import mark_replica
+from kafkalike.delta.snapshot import LogSnapshot, load_snapshot
+from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaStorageError
+from kafkalike.model import faults
+from kafkalike.model.brokers import ONLY_BROKER, Broker, first_replicas
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
+from kafkalike.replication.cluster.controller import found_voter
+from kafkalike.replication.cluster.epoch_marker import TRIES, configuration_in, seal_table
 from kafkalike.replication.cluster.format_storage import check_apart, check_unused, find_cluster
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.cluster.root_resolver import RootResolver, is_folder, real_name
-from kafkalike.replication.cluster.root_sign import Founding, Sign
+from kafkalike.replication.cluster.root_sign import Founding, Sign, sign_of
+from kafkalike.version import engine_info
 
 if TYPE_CHECKING:
     from kafkalike.model.config.server_config import ServerProperties
     from kafkalike.model.config.storage_options import StorageOptions
+    from kafkalike.model.replication.registration import Registration
     from kafkalike.storage.port import Storage
 
 
@@ -71,3 +106,158 @@ def reopened(roots: str, options: StorageOptions | None = None) -> Storage:
     # What was sent is all: a session token of this machine must not be added to a key of the other one.
     found = open_several(roots.split(","), storage_options=options, environ=None if options is None else {})
     return found.store if options is None else found.store.tasks.sendable(found.store)
+
+
+def grow(
+    root: str,
+    uri: str,
+    *,
+    rack: str | None = None,
+    id: int | None = None,  # noqa: A002
+    options: StorageOptions | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Broker:
+    """Give a cluster of one root another one. Its topics stay where they are, until they are assigned elsewhere.
+
+    Args:
+        root: the one that it has, which becomes broker 1.
+        uri: the new one.
+        rack: the new one's; None: what its `server.properties` says.
+        id: broker id of the new one; the next one when None.
+        options: storage options of both.
+        clock: time.
+
+    Raises:
+        KafkaConfigurationError: the new root cannot be a broker's, or the cluster has nothing yet.
+        KafkaConnectionError, KafkaStorageError: a root does not answer, or refuses; it is to be called again.
+        LogCorruptError: a table is damaged, and is to be repaired first.
+    """
+    places = RootResolver(options)
+    only, new = places.named(root), places.named(uri)
+    if only == new:
+        raise KafkaConfigurationError(f"{uri} is the root that the cluster has")
+    check_apart(new, [only])
+    check_unused(places, new)
+    store = places.open(only)
+    try:
+        places.open(new).coordination.check_writable()
+        _begin(only, store, clock)
+        _register(only, places, clock)
+        _sign(only, store)
+    except OSError as cause:
+        raise KafkaStorageError(
+            f"the cluster at {root} did not get another root, and is written by nobody until that is done: {cause}"
+        ) from cause
+    made = open_several([only], storage_options=options).replication.add_broker(new, rack=rack, id=id)
+    # So that the new one gets a copy of the metadata.
+    open_several([only], storage_options=options).replication.recover(voters=[ONLY_BROKER])
+    return made
+
+
+def _begin(root: str, store: Storage, clock: Clock) -> None:
+    """Keep clients of one root out, and let this root vote on the metadata."""
+    metadata = store.at(CLUSTER_METADATA)
+    if not LogFiles.listed(metadata).commits:
+        raise KafkaConfigurationError(
+            f"the cluster at {root} has nothing yet: name all roots, and it is made with them"
+        )
+    for _ in range(TRIES):
+        snapshot = _sound(metadata)
+        found = dict(snapshot.metadata())
+        if (found.get("configuration") or {}).get(ROOT_FORMAT) == SEVERAL_ROOTS:
+            break
+        found["configuration"] = {**(found.get("configuration") or {}), ROOT_FORMAT: SEVERAL_ROOTS}
+        info: dict[str, Any] = {
+            "timestamp": clock.now_ms(),
+            "operation": "SET TBLPROPERTIES",
+            "operationParameters": {},
+            "isBlindAppend": True,
+            "engineInfo": engine_info(),
+            **writer_info(),
+            "userMetadata": json.dumps({APPEND_KEY: uuid.uuid4().hex}),
+        }
+        content = lines_of(info, [{"metaData": found}])
+        if metadata.put_if_absent(log_name(snapshot.newest + 1), content, durable=True):
+            break
+    else:
+        raise OSError("others write the metadata all the time")
+    faults.point("growing.after_fence")
+    found_voter(store, ONLY_BROKER, {ONLY_BROKER: root}, (ONLY_BROKER,))
+
+
+def _sound(files: Storage) -> LogSnapshot:
+    snapshot = load_snapshot(files)
+    if snapshot.damage is not None:
+        raise snapshot.damage.refuse()
+    return snapshot
+
+
+def _register(root: str, places: RootResolver, clock: Clock) -> None:
+    """Seal the tables, and say that broker 1 has them."""
+    founding = Founding(done=False, voters=(ONLY_BROKER,), growing=True)
+    cluster = ReplicatedCluster({ONLY_BROKER: root}, founding, places=places, reopen=reopened, clock=clock)
+    state = cluster.metadata.refresh()
+    store = places.open(root)
+    tables = [info.location for info in state.topics.values()]
+    # Those that are not there are made: a client that has looked at the metadata before would make them without a seal.
+    tables += [CONSUMER_OFFSETS, SCHEMAS]
+    mirrors = {info.location for info in state.topics.values() if info.mirror is not None}
+    sealed: dict[str, Registration] = {}
+    for location in tables:
+        if location in state.replicas:
+            # Somebody was here before.
+            continue
+        files, registration = store.at(location), first_replicas(location, (ONLY_BROKER,)).registration
+        mark_replica(files, registration.leader)
+        if location in CONTROL_SCHEMAS and not LogFiles.listed(files).commits:
+            _make_control(files, location, clock)
+        # A mirror's log gets no version of its own; what it needs instead, its promotion brings.
+        sealed[location] = registration if location in mirrors else _seal(files, location, registration, clock)
+
+    def plan(known: ClusterState) -> Sequence[MetadataRow]:
+        now = clock.now_ms()
+        rows: list[MetadataRow] = []
+        if not known.last_broker:
+            first = Broker(id=ONLY_BROKER, uri=root, rack=places.rack_of(root))
+            rows.append(broker_row(known.seq + 1, now, first, "added"))
+        names = {info.location: (info.name, info.topic_id) for info in known.topics.values()}
+        for location in tables:
+            if location not in known.replicas:
+                name, topic_id = names.get(location, (location, ""))
+                table = first_replicas(location, (ONLY_BROKER,)).registered(sealed[location])
+                seq = known.seq + 1 + len(rows)
+                rows.append(replicas_row(seq, now, table, "has one replica", topic=name, topic_id=topic_id))
+        return rows
+
+    cluster.metadata.transact(plan)
+    faults.point("growing.before_sign")
+
+
+def _make_control(files: Storage, location: str, clock: Clock) -> None:
+    """Make an empty control table, unless somebody else is faster."""
+    schema = delta_schema(CONTROL_SCHEMAS[location])
+    table_id, now = str(uuid.uuid4()), clock.now_ms()
+    content = creation(table_id, schema, partition_by=[], properties=CONTROL_TABLE_PROPERTIES, time_ms=now)
+    files.make_folder("_delta_log")
+    files.put_if_absent(log_name(0), content, durable=True)
+
+
+def _seal(files: Storage, location: str, registration: Registration, clock: Clock) -> Registration:
+    """Put a version into a table that says who takes the next ones, and a checkpoint of it."""
+    known = configuration_in(files, location)
+    if known is not None:
+        # Of a source of several roots, as it was a mirror; or of a call that was cut off.
+        registration = registration._replace(epoch=known.epoch + 1)
+    seal_table(files, location, registration.configuration, clock, point="growing.after_seal")
+    return registration
+
+
+def _sign(root: str, store: Storage) -> None:
+    sign = Sign(uuid.uuid4().hex, ONLY_BROKER, {ONLY_BROKER: root}, (ONLY_BROKER,))
+    store.put_if_absent(BROKERS, sign.content(), durable=True)
+    try:
+        said = sign_of(store)
+    except ValueError as cause:
+        raise OSError(str(cause)) from cause
+    if said is None or said.broker != ONLY_BROKER:
+        raise KafkaConnectionError(f"{root} is another broker's root")

@@ -31,14 +31,13 @@ from kafkalike.model.clock import Clock
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions
 from kafkalike.model.groups.sessions import Leases
 from kafkalike.model.replication.registration import Replica
+from kafkalike.replication.cluster.broker_coordination import SeveralLeases
 from kafkalike.replication.cluster.broker_storage import BrokerStorage
+from kafkalike.replication.cluster.controller import Voters
 from kafkalike.replication.cluster.mirror_store import MirrorStore, mirror_at
-from kafkalike.replication.cluster.several_leases import SeveralLeases
-from kafkalike.replication.cluster.voters import Voters
 from kafkalike.replication.tables.chain_storage import ChainStorage
-from kafkalike.replication.tables.replica_registry import TableController
-from kafkalike.replication.tables.replicated_files import replicated_files
-from kafkalike.replication.tables.table_replicas import TableReplicas
+from kafkalike.replication.tables.replica_logs import TableController
+from kafkalike.replication.tables.table_replicas import TableReplicas, replicated_files
 from kafkalike.storage.port import NOW, Coordination, Entry, Pace, Reach, Scheduler, Storage, TaskAccess
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from kafkalike.delta.log_files import LogFiles
 from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, KafkaError, LogCorruptError
 from kafkalike.log.cluster.topic_folders import check_not_enclosed
 from kafkalike.model import faults
+from kafkalike.replication.cluster.controller import found_voter
 from kafkalike.replication.cluster.root_resolver import RootResolver, exists, real_name
 from kafkalike.replication.cluster.root_sign import Sign
-from kafkalike.replication.cluster.voters import found_voter
 from kafkalike.replication.tables.voter_files import QUORUM
 from kafkalike.storage.port import Storage
 

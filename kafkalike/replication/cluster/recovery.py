@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kafkalike.model.brokers import ReplicatedTable
     from kafkalike.model.cluster_state import ClusterState
     from kafkalike.model.metadata_rows import MetadataRow
-    from kafkalike.replication.cluster.broker_context import BrokerContext
+    from kafkalike.replication.cluster.replica_manager import BrokerContext
     from kafkalike.replication.tables.quorum_storage import QuorumStorage
     from kafkalike.storage.port import Storage
 

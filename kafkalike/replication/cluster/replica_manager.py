@@ -1,15 +1,21 @@
-"""ReplicaManager: replicas of one table: let in, taken out, another leader, an unclean election."""
+"""Replica manager: add and remove replicas of a table, move its leadership, and hold unclean elections.
+
+Like Kafka, a replica that was reassigned loses its data files. Its log of versions stays, because it fences writers
+that have been asleep since the replica was in the chain.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.commit_file import CommitFile
-from kafkalike.delta.layout import CONSUMER_OFFSETS, TRANSACTIONS, is_folder_of
+from kafkalike.delta.layout import CONSUMER_OFFSETS, TRANSACTIONS, is_folder_of, location_in
 from kafkalike.delta.replica_files import VersionFile
 from kafkalike.delta.table_state import FENCE
 from kafkalike.errors import (
@@ -18,7 +24,14 @@ from kafkalike.errors import (
     KafkaError,
     KafkaStorageError,
 )
+from kafkalike.log.cluster.server_defaults import ServerDefaults
+from kafkalike.model.brokers import REPLICAS, ReplicatedTable
+from kafkalike.model.clock import Clock
+from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.config.server_config import ServerProperties
+from kafkalike.model.metadata_rows import MetadataRow, parse_row
 from kafkalike.model.replication import isr_changes
+from kafkalike.model.replication.isr_changes import giving_up
 from kafkalike.model.replication.registration import (
     FellBehindError,
     NoReplicaLeftError,
@@ -29,12 +42,15 @@ from kafkalike.model.replication.registration import (
 )
 from kafkalike.model.replication.replica_effects import End
 from kafkalike.model.replication.replica_protocol import Seen, appending
-from kafkalike.replication.cluster.cluster_storage import replica_in
+from kafkalike.replication.cluster.cluster_storage import ClusterStorage, replica_in
+from kafkalike.replication.cluster.controller import MetadataController, StaleReadControlLog
 from kafkalike.replication.cluster.epoch_marker import configuration_in
+from kafkalike.replication.cluster.root_resolver import RootResolver
 
 if TYPE_CHECKING:
     from kafkalike.model.brokers import ReplicatedTable
-    from kafkalike.replication.cluster.broker_context import BrokerContext
+    from kafkalike.storage.port import Storage
+
 
 T = TypeVar("T")
 
@@ -290,3 +306,150 @@ class ReplicaManager:
                 files = self._replicas.store_of(replica)
                 known = configuration_in(files, self._location)
                 yield _End(-1 if known is None else known.epoch, self._roots.do(End(replica)), replica)
+
+
+DELAY: Final = "kafkalike.replaced.file.delay.ms"
+"""For how long queries that began before may read the files."""
+
+
+class _Former(NamedTuple):
+    location: str
+    replica: Replica
+    folder: Storage
+    """Where it is."""
+
+
+class FormerReplicas:
+    """What replicas have left at roots that are not assigned to their tables any more, or under another name.
+
+    Args:
+        cluster: whose.
+    """
+
+    def __init__(self, cluster: BrokerContext) -> None:
+        self._cluster = cluster
+
+    def clear(self) -> int:
+        """Remove their data files, a while after the table's replicas were changed last.
+
+        Returns:
+            How many replicas had some.
+
+        Raises:
+            KafkaStorageError, OSError: a root refused, or gave no answer, or the controller gave none: the first such
+                error. What could be done was done.
+        """
+        count, failed = 0, list[KafkaError | OSError]()
+        for former in list(self._found(failed)):
+            try:
+                count += self._emptied(former)
+            except (KafkaError, OSError) as cause:
+                failed.append(cause)
+        if failed:
+            raise failed[0]
+        return count
+
+    def _found(self, failed: list[KafkaError | OSError]) -> Iterator[_Former]:
+        state = self._cluster.metadata.refresh_strictly()
+        changed = self._changed()
+        due = {table.location: table for table in state.replicas.values() if self._is_due(table, changed)}
+        for broker in sorted(state.brokers) if due else ():
+            try:
+                root = self._cluster.store.root_of(broker)
+                folders = root.folders() if root.is_there() else ()
+            except (KafkaError, OSError) as cause:
+                failed.append(cause)
+                continue
+            for folder in folders:
+                table = due.get(location_in(folder)) or due.get(folder)
+                if table is not None:
+                    replica = replica_in(folder, table.location, broker)
+                    if not _is_kept(table, replica):
+                        yield _Former(table.location, replica, root.at(folder))
+
+    def _changed(self) -> Mapping[str, int]:
+        """When the replicas of tables were changed last, ms, by location."""
+        found: dict[str, int] = {}
+        for row in self._cluster.metadata.rows:
+            if row.kind == REPLICAS and isinstance(said := parse_row(row), ReplicatedTable):
+                found[said.location] = row.time_ms
+        return found
+
+    def _is_due(self, table: ReplicatedTable, changed: Mapping[str, int]) -> bool:
+        settings = self._cluster.settings(self._cluster.metadata.state, table.location)
+        if settings is None:
+            settings = self._cluster.server.effective({})
+        return self._cluster.clock.now_ms() - changed.get(table.location, 0) >= int(settings[DELAY])
+
+    def _emptied(self, former: _Former) -> bool:
+        location, replica, folder = former
+        files = [entry.name for entry in folder.list(deep=True)]
+        table = self._cluster.metadata.refresh_strictly().replicas.get(location)
+        if not files or table is None or _is_kept(table, replica):
+            # Perhaps somebody has let it in meanwhile, or is to.
+            return False
+        self._check_known(former, table)
+        if all(member.broker != replica.broker for member in table.registration.chain):
+            # Whatever its name: whoever is about to let it in, or to choose it, goes by what is registered.
+            roots = self._cluster.store.replicas(location).roots
+            try:
+                if roots.carry_out(giving_up(replica.broker)) is None:
+                    return False
+            except ReplicaError:
+                return False
+        _remove(folder, files)
+        return True
+
+    def _check_known(self, former: _Former, table: ReplicatedTable) -> None:
+        """Refuse what may be newer than all that the metadata know, as after a recovery that lost some of them.
+
+        Raises:
+            KafkaStorageError: it is.
+        """
+        try:
+            said = configuration_in(former.folder, former.location)
+        except (KafkaError, FileNotFoundError):
+            # No log is there that can be read, and none is newer.
+            return
+        if said is not None and said.epoch > table.registration.epoch:
+            raise KafkaStorageError(
+                f"{former.folder.uri} is of epoch {said.epoch}, and the metadata know of none above "
+                f"{table.registration.epoch}: its files stay; see whether {former.location} lacks any record"
+            )
+
+
+def _is_kept(table: ReplicatedTable, replica: Replica) -> bool:
+    """Whether a replica is written, or its broker is to come back, or to be chosen where nobody else is left."""
+    return replica in table.registration.chain or (replica.broker in table.assigned and replica.broker not in table.isr)
+
+
+def _remove(folder: Storage, files: Sequence[str]) -> None:
+    folder.scheduler.beside([partial(folder.remove, name) for name in files])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerContext:
+    """A cluster of several roots."""
+
+    root: str
+    """What it is called."""
+    store: ClusterStorage
+    places: RootResolver
+    """Opens roots."""
+    metadata: StaleReadControlLog[ClusterState, MetadataRow]
+    defaults: ServerDefaults
+    clock: Clock
+    usable: Callable[[ClusterState], dict[int, str | None]]
+    """Racks of the brokers that answer and may get new replicas, by id."""
+    controller_of: Callable[[str], MetadataController]
+    """What is registered of the table in a folder."""
+
+    @property
+    def server(self) -> ServerProperties:
+        """Cluster-wide defaults, as of the last look at the metadata."""
+        return self.defaults.in_force()
+
+    def settings(self, state: ClusterState, location: str) -> Mapping[str, str] | None:
+        """The settings in effect of the topic whose table lies in a folder; None for a control table."""
+        info = next((info for info in state.topics.values() if info.location == location), None)
+        return None if info is None else self.server.effective(info.configs)

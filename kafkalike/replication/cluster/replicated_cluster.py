@@ -28,19 +28,23 @@ from kafkalike.model.cluster_state import ClusterState
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.metadata_rows import MetadataRow, broker_row
-from kafkalike.replication.cluster.broker_context import BrokerContext
 from kafkalike.replication.cluster.broker_storage import BrokerStorage
 from kafkalike.replication.cluster.brokers import Brokers
 from kafkalike.replication.cluster.cluster_storage import ClusterStorage
-from kafkalike.replication.cluster.controller import MetadataController, Place, StaleReadControlLog
+from kafkalike.replication.cluster.controller import (
+    MetadataController,
+    Place,
+    StaleReadControlLog,
+    first_voters,
+    metadata_root,
+)
 from kafkalike.replication.cluster.epoch_marker import configuration_in, seal_table
 from kafkalike.replication.cluster.format_storage import find_cluster, found_cluster
 from kafkalike.replication.cluster.mirror_store import mirror_at, mirrors_broker
-from kafkalike.replication.cluster.placement import Placement
+from kafkalike.replication.cluster.replica_manager import BrokerContext
 from kafkalike.replication.cluster.root_resolver import RootResolver, is_folder
 from kafkalike.replication.cluster.root_sign import Founding, Sign
-from kafkalike.replication.cluster.topic_tables import ReplicatedTopicTables
-from kafkalike.replication.cluster.voters import first_voters, metadata_root
+from kafkalike.replication.cluster.topic_tables import Placement, ReplicatedTopicTables
 from kafkalike.storage.timeouts import calls_of
 
 if TYPE_CHECKING:

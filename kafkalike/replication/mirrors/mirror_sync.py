@@ -30,15 +30,17 @@ from kafkalike.model.config.topic_config import TopicConfig
 from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.model.mirror_offsets import OffsetsDue, SyncedTopic, offsets_due
 from kafkalike.replication.mirrors.data_file_copy import DataFiles
-from kafkalike.replication.mirrors.mirror_manifest import (
+from kafkalike.replication.mirrors.roll_forward import (
     MirrorManifest,
     TopicPart,
     as_seen,
     decision,
     differs,
+    find_lost,
+    finish,
+    finish_all,
     pass_name,
 )
-from kafkalike.replication.mirrors.roll_forward import find_lost, finish, finish_all
 from kafkalike.replication.mirrors.source_reader import (
     CutTooOldError,
     MirrorCreator,

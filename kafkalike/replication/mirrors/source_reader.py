@@ -18,8 +18,7 @@ from kafkalike.errors import KafkaError, LogCorruptError, MirrorError, TopicAlre
 from kafkalike.model import faults
 from kafkalike.model.mirror import AT_ONCE, Mirrored, Phase, Step, next_step
 from kafkalike.replication.mirrors.data_file_copy import DataFiles, MissingSourceFileError
-from kafkalike.replication.mirrors.mirror_manifest import TopicPart, checkpoint_file
-from kafkalike.replication.mirrors.roll_forward import diverged, has_version
+from kafkalike.replication.mirrors.roll_forward import TopicPart, checkpoint_file, diverged, has_version
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.cluster import Cluster

@@ -23,8 +23,7 @@ from kafkalike.model.effects import run
 from kafkalike.model.replication import replica_effects as effects
 from kafkalike.model.replication.registration import Replica, UnreachableError, View
 from kafkalike.replication.tables.data_file_copier import DataFileCopier, txns_of
-from kafkalike.replication.tables.replica_logs import ReplicaLogs
-from kafkalike.replication.tables.replica_registry import Controller
+from kafkalike.replication.tables.replica_logs import Controller, ReplicaLogs
 from kafkalike.storage.parquet import UNREADABLE
 from kafkalike.storage.port import NotStoredError, Storage
 

@@ -30,7 +30,7 @@ from kafkalike.model.replication.registration import (
 from kafkalike.model.replication.replica_effects import AHEAD
 from kafkalike.model.replication.replica_protocol import Seen, StaleError, following, looking_up, mending, opening
 from kafkalike.replication.tables.protocol_runner import ProtocolRunner
-from kafkalike.replication.tables.replica_registry import ReplicaRegistry
+from kafkalike.replication.tables.replica_logs import ReplicaRegistry
 from kafkalike.storage.port import NOW, NotStoredError, Pace
 
 TRIES: Final = 5

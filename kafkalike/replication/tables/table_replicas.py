@@ -1,12 +1,16 @@
-"""TableReplicas: a table with replicas as one process has it: who has it, what is published, and the next version.
+"""Table replicas: a table with replicas as one process sees it: registration, published versions, next version.
 
-All that decides is in `kafkalike.model.replication`. A version costs one put at each member.
+All decisions are made by `kafkalike.model.replication`. A version costs one put at each replica in sync.
+
+`ReplicaWriter` keeps files outside the table's log, such as staged records of transactions, at each replica. A
+committed decision names these files, so they must be at every replica in sync of the table that holds the decision.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from typing import Final, TypeVar
 
 from kafkalike.delta.actions import log_name
 from kafkalike.delta.replica_files import VersionFile
@@ -23,8 +27,9 @@ from kafkalike.model.replication.registration import (
 from kafkalike.model.replication.replica_protocol import Seen, appending
 from kafkalike.replication.tables.protocol_runner import FIRST_WAIT_SECONDS, Landing, ProtocolRunner
 from kafkalike.replication.tables.published_log import PublishedLog
-from kafkalike.replication.tables.replica_registry import ReplicaRegistry, TableController
-from kafkalike.storage.port import NotStoredError, Storage
+from kafkalike.replication.tables.replica_logs import ReplicaRegistry, TableController
+from kafkalike.storage.failover import FailoverStorage, FailoverWriter
+from kafkalike.storage.port import Coordination, NotStoredError, Storage
 
 
 class TableReplicas(ReplicaRegistry):
@@ -170,3 +175,81 @@ class TableReplicas(ReplicaRegistry):
         except (NoReplicaLeftError, KafkaError, OSError):
             return False
         return True
+
+
+T = TypeVar("T")
+
+WAIT_SECONDS: Final = 0.05
+"""Wait before a replica that gave no answer is asked again."""
+
+
+class ReplicaWriter(FailoverWriter):
+    """Writes to the folder of each replica in sync; one that gives no answer for too long is taken out.
+
+    Args:
+        table: whose replicas.
+        folder_of: a replica → the folder at its root.
+        is_there: whether a replica's root answers.
+        clock: waiting.
+    """
+
+    def __init__(
+        self,
+        table: TableReplicas,
+        folder_of: Callable[[Replica], Storage],
+        is_there: Callable[[Replica], bool],
+        clock: Clock,
+    ) -> None:
+        self._table = table
+        self._folder_of = folder_of
+        self._is_there = is_there
+        self._clock = clock
+
+    def at(self, folder: str) -> ReplicaWriter:
+        """Return the writer of the same folder below each of them."""
+        return ReplicaWriter(
+            self._table, lambda replica: self._folder_of(replica).at(folder), self._is_there, self._clock
+        )
+
+    def write(self, write: Callable[[Storage], T]) -> T | None:
+        """Write to all in sync.
+
+        Raises:
+            OSError: nobody else is in sync, or nobody can say so.
+        """
+        answers: dict[Replica, T] = {}
+        while True:
+            left = [replica for replica in self._table.in_sync() if replica not in answers]
+            if not left:
+                return next(iter(answers.values()), None)
+            try:
+                answers[left[0]] = write(self._folder_of(left[0]))
+            except OSError:
+                if self._is_there(left[0]):
+                    raise
+                self._table.published.report(left[0])
+                self._clock.sleep(WAIT_SECONDS)
+
+
+def replicated_files(
+    table: TableReplicas,
+    folder_of: Callable[[Replica], Storage],
+    is_there: Callable[[Replica], bool],
+    clock: Clock,
+    coordination: Coordination,
+) -> FailoverStorage:
+    """Return the files of a folder that each replica in sync of a table has at its root.
+
+    Args:
+        table: whose replicas.
+        folder_of: a replica → the folder at its root.
+        is_there: whether a replica's root answers.
+        clock: waiting.
+        coordination: the cluster's.
+    """
+    return FailoverStorage(
+        lambda: [folder_of(replica) for replica in table.in_sync()],
+        writer=ReplicaWriter(table, folder_of, is_there, clock),
+        coordination=coordination,
+        uri=table.uri,
+    )

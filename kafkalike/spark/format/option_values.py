@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.maintenance.staging.staging_lease import DriverProcess
+from kafkalike.maintenance.staging_lease import DriverProcess
 from kafkalike.model.config.properties import nearest
 
 _log = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from pyspark.sql.types import StringType, StructType
 
 from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, UnsupportedCodecError
-from kafkalike.maintenance.staging.staging_folder import JobPlace, job_place
-from kafkalike.maintenance.staging.staging_lease import DriverProcess
+from kafkalike.maintenance.staging_folder import JobPlace, job_place
+from kafkalike.maintenance.staging_lease import DriverProcess
 from kafkalike.model import faults
 from kafkalike.model.config.storage_options import SentOptions
 from kafkalike.model.config.topic_config import CODECS

@@ -30,9 +30,8 @@ from kafkalike.errors.java_errors import innermost
 from kafkalike.log.runs.run_files import Numbering, WrittenSegment
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
 from kafkalike.log.runs.run_payload import Job, Writing, in_threads, write_anew
-from kafkalike.maintenance.staging.scratch import scratch_folder
-from kafkalike.maintenance.staging.staging_folder import staging_place
-from kafkalike.maintenance.staging.staging_prefix import StagingFolder
+from kafkalike.maintenance.staging_folder import scratch_folder, staging_place
+from kafkalike.maintenance.staging_prefix import StagingFolder
 from kafkalike.model.config.server_config import MAX_PARTITIONS
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name

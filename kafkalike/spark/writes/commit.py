@@ -17,7 +17,7 @@ from kafkalike.errors import IllegalArgumentError, OutOfOrderSequenceNumberError
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
 from kafkalike.log.runs.run_payload import StagedPayload, Writing, in_threads, raise_told
 from kafkalike.log.topic.column_rules import WAITING
-from kafkalike.maintenance.staging.staging_folder import clear_staging
+from kafkalike.maintenance.staging_folder import clear_staging
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.concurrency import OnError

@@ -17,7 +17,7 @@ from kafkalike.errors import IllegalArgumentError, InvalidTopicError, KafkaError
 from kafkalike.log.runs.run_files import RunFile, read_runs
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
 from kafkalike.log.topic.column_rules import WAITING, ColumnRouter, Rules
-from kafkalike.maintenance.staging.staging_prefix import StagingFolder
+from kafkalike.maintenance.staging_prefix import StagingFolder
 from kafkalike.model import faults
 from kafkalike.model.names import check_topic_name
 from kafkalike.storage.port import Storage

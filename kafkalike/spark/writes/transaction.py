@@ -19,7 +19,7 @@ from kafkalike.connect import connect
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, TransactionAbortableError
 from kafkalike.log.group.group_offsets import DEFAULT_METADATA_BYTES, check_position, given_ids
 from kafkalike.log.topic.record_rules import not_in_order
-from kafkalike.maintenance.staging.staging_folder import staging_place
+from kafkalike.maintenance.staging_folder import staging_place
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_group_id, check_topic_name

@@ -16,8 +16,8 @@ from kafkalike.delta.commit_file import lines_of
 from kafkalike.delta.layout import CLUSTER_METADATA, ROOT_FORMAT
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.log.cluster.cluster import Cluster
+from kafkalike.maintenance.fork import restore_as
 from kafkalike.maintenance.maintenance_run import maintain
-from kafkalike.maintenance.restore import restore_as
 from kafkalike.maintenance.verify.verify import known_topics, verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.group_state import OFFSET, GroupRow

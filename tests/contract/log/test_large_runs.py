@@ -19,7 +19,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.runs.large_runs import footer_checksum, placeholders, renumber
 from kafkalike.log.runs.run_manifest import LargeRun, RunManifest, dump_manifest, load_manifest, move_runs
 from kafkalike.log.runs.run_payload import DecidedRuns, StagedPayload
-from kafkalike.maintenance.staging.staging_lease import HeldFolder
+from kafkalike.maintenance.staging_lease import HeldFolder
 from kafkalike.model.record_batch import Appended
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
 from kafkalike.spark.writes.staged_files import TaskResult, stage_topics

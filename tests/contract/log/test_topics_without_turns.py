@@ -27,8 +27,8 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.cluster.root_tables import RootTables
 from kafkalike.log.cluster.topic_changes import TopicTables
+from kafkalike.maintenance.fork import restore_as
 from kafkalike.maintenance.maintenance_run import maintain
-from kafkalike.maintenance.restore import restore_as
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.brokers import ReplicatedTable
 from kafkalike.model.clock import SYSTEM_CLOCK

@@ -16,7 +16,7 @@ from kafkalike.log.topic.topic_log import TopicLog
 from kafkalike.maintenance import forget as forgetting
 from kafkalike.maintenance.deletion import without_maintenance
 from kafkalike.maintenance.vacuum import ORPHAN_MS
-from kafkalike.maintenance.verify.certificate_check import check_certificate
+from kafkalike.maintenance.verify.certificate_file import check_certificate
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.maintenance.purge_certificate import Certificate, parse_certificate
 from kafkalike.model.record_batch import RecordBatch

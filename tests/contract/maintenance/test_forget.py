@@ -25,11 +25,10 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from kafkalike.maintenance.certificate_file import CertificateFile
 from kafkalike.maintenance.deletion import Remover
+from kafkalike.maintenance.file_rewrite import merge
 from kafkalike.maintenance.maintenance_commit import publish_or_discard
-from kafkalike.maintenance.merge import merge
-from kafkalike.maintenance.verify.certificate_check import check_certificate
+from kafkalike.maintenance.verify.certificate_file import CertificateFile, check_certificate
 from kafkalike.maintenance.verify.key_traces import keys_left
 from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline

@@ -8,8 +8,8 @@ import pytest
 from kafkalike.cli import main
 from kafkalike.errors import IllegalArgumentError, KafkaStorageError
 from kafkalike.log.topic.topic_log import TopicLog
+from kafkalike.maintenance.fork import restore_as
 from kafkalike.maintenance.maintenance_report import BUSY
-from kafkalike.maintenance.restore import restore_as
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.storage.local import LocalStorage
 from kafkalike.storage.port import Storage

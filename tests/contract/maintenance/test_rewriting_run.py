@@ -15,7 +15,7 @@ from kafkalike.maintenance.control_maintenance import MOVES_KEPT
 from kafkalike.maintenance.maintenance_commit import MaintenanceCommit, publish
 from kafkalike.maintenance.maintenance_report import DONE, FAILED, GONE, NOTHING, UNFINISHED
 from kafkalike.maintenance.maintenance_run import maintain
-from kafkalike.maintenance.staging.staging_folder import staging_folder
+from kafkalike.maintenance.staging_folder import staging_folder
 from kafkalike.maintenance.topic_compaction import checkpoints_of
 from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
@@ -301,7 +301,7 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
 ) -> None:
     """Each run goes on where the one before stopped, in the middle of a file too; memory stays bounded."""
     monkeypatch.setattr("kafkalike.log.topic.segment_rows.WHOLE_ROWS", read_at_a_time)
-    monkeypatch.setattr("kafkalike.maintenance.compaction_task.CHUNK_ROWS", 100)
+    monkeypatch.setattr("kafkalike.maintenance.topic_compaction.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(4):
         log.append(keyed(*((f"key-{n % 200}", f"{turn}") for n in range(300)), at_ms=NOW + 10 * turn))
@@ -321,7 +321,7 @@ def test_keys_that_do_not_fit_into_the_buffer_take_several_runs(
 
 def test_keys_that_stand_in_many_chunks_are_one(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here 600 records are looked at a hundred at a time."""
-    monkeypatch.setattr("kafkalike.maintenance.compaction_task.CHUNK_ROWS", 100)
+    monkeypatch.setattr("kafkalike.maintenance.topic_compaction.CHUNK_ROWS", 100)
     log = topic(root, "t", 1, EAGER)
     for turn in range(3):
         log.append(keyed(*((f"key-{n % 150}", f"{turn}-{n}") for n in range(300)), at_ms=NOW + 10 * turn))

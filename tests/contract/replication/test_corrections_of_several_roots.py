@@ -10,7 +10,7 @@ import pytest
 
 from kafkalike import ForgetOptions, forget, fork, undo
 from kafkalike.errors import BrokerNotAvailableError, KafkaStorageError
-from kafkalike.maintenance.verify.certificate_check import check_certificate
+from kafkalike.maintenance.verify.certificate_file import check_certificate
 from kafkalike.maintenance.verify.key_traces import _Search
 from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.maintenance.verify.verify import verify

@@ -20,8 +20,8 @@ from kafkalike.delta.layout import CLUSTER_METADATA
 from kafkalike.delta.replica_files import seal
 from kafkalike.errors import KafkaStorageError
 from kafkalike.maintenance.maintenance_run import maintain
-from kafkalike.maintenance.verify.certificate_check import check_certificate
-from kafkalike.maintenance.verify.replica_repair import check_replicas
+from kafkalike.maintenance.verify.certificate_file import check_certificate
+from kafkalike.maintenance.verify.repair import check_replicas
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.config.server_config import ServerProperties
@@ -30,8 +30,8 @@ from kafkalike.model.replication.registration import Configuration, Registration
 from kafkalike.model.replication.replica_protocol import sealing
 from kafkalike.replication.cluster.cluster_factory import open_several
 from kafkalike.replication.cluster.controller import MetadataController
+from kafkalike.replication.cluster.replica_manager import FormerReplicas
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
-from kafkalike.replication.cluster.retired_replicas import FormerReplicas
 from kafkalike.storage.local import LocalStorage
 from tests.tools.away import away, back
 from tests.tools.consumer import texts
@@ -191,7 +191,7 @@ def test_a_run_that_ends_after_the_name_was_given_up_is_gone_on_with(
     roots: list[Path], cluster: ReplicatedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assign(cluster, 1, 2)
-    monkeypatch.setattr("kafkalike.replication.cluster.retired_replicas._remove", lambda *_: 1 / 0)
+    monkeypatch.setattr("kafkalike.replication.cluster.replica_manager._remove", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cluster.replication.clear_former()
     monkeypatch.undo()

@@ -211,7 +211,7 @@ def test_columns_are_refused_exactly_when_one_of_their_records_is(
 
 
 def test_a_job_of_spark_has_the_ids_that_are_registered_when_it_begins(tmp_path: Any) -> None:
-    from kafkalike.maintenance.staging.staging_lease import HeldFolder
+    from kafkalike.maintenance.staging_lease import HeldFolder
     from tests.tools.clusters import on_disk
 
     cluster = on_disk(str(tmp_path / "c"))
@@ -232,7 +232,7 @@ def test_a_job_of_spark_has_the_ids_that_are_registered_when_it_begins(tmp_path:
 
 def test_a_job_of_spark_may_create_a_topic_whose_schema_is_registered(tmp_path: Path) -> None:
     """Where topics check schemas by default, those that do not exist yet are no exception."""
-    from kafkalike.maintenance.staging.staging_lease import HeldFolder
+    from kafkalike.maintenance.staging_lease import HeldFolder
     from tests.tools.clusters import on_disk
 
     root = tmp_path / "c"

@@ -16,10 +16,9 @@ import pytest
 from kafkalike.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.runs import run_files as files
-from kafkalike.maintenance.staging import scratch
-from kafkalike.maintenance.staging.scratch import scratch_folder
-from kafkalike.maintenance.staging.staging_folder import clear_staging, staging_place
-from kafkalike.maintenance.staging.staging_prefix import IDLE_MS, Prefix, StagingFolder, abandoned_jobs
+from kafkalike.maintenance import staging_folder as scratch
+from kafkalike.maintenance.staging_folder import clear_staging, scratch_folder, staging_place
+from kafkalike.maintenance.staging_prefix import IDLE_MS, Prefix, StagingFolder, abandoned_jobs
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.spark.writes.commit import StagedCommit, commit_results

@@ -20,7 +20,7 @@ from kafkalike.errors import (
 )
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.log.dead_letter_topic import ensure
-from kafkalike.maintenance.staging.staging_lease import HeldFolder
+from kafkalike.maintenance.staging_lease import HeldFolder
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.spark.writes.commit import StagedCommit, commit_results
 from kafkalike.spark.writes.staged_files import StagingTarget, TaskResult, stage_topics

@@ -7,7 +7,7 @@ from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.forget import forget
 from kafkalike.maintenance.fork import fork
 from kafkalike.maintenance.undo import undo
-from kafkalike.maintenance.verify.certificate_check import check_certificate
+from kafkalike.maintenance.verify.certificate_file import check_certificate
 from kafkalike.maintenance.verify.topic_history import topic_history
 from tests.processes.workers import sweep
 

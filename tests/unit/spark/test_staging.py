@@ -9,7 +9,7 @@ from kafkalike.log.runs.run_files import Numbering
 from kafkalike.log.runs.run_manifest import StagedRun
 from kafkalike.log.runs.run_payload import write_anew
 from kafkalike.log.topic.column_rules import Rules
-from kafkalike.maintenance.staging.staging_lease import HeldFolder
+from kafkalike.maintenance.staging_lease import HeldFolder
 from kafkalike.spark.writes.staged_files import KnownTopic, StagingTarget, stage_topics
 
 RULES = Rules(num_partitions=1, first_turn=0, max_bytes=1000, min_time_ms=0, max_time_ms=10, now_ms=5, compacted=False)

@@ -1,1 +1,0 @@
-"""Staging: places where Spark writes lie before their commit, and who may delete them."""

@@ -1,0 +1,265 @@
+"""Broker coordination: locks, heartbeats and clocks at the roots of brokers, whose calls may time out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from kafkalike.errors import KafkaConnectionError, KafkaStorageError
+from kafkalike.model.groups.sessions import Leases
+from kafkalike.replication.cluster.root_sign import Founding, opened_root
+from kafkalike.storage.local import LOCKS, LocalStorage
+from kafkalike.storage.port import Coordination, Reach
+from kafkalike.storage.table_lock import TableLock, try_lock
+from kafkalike.storage.timeouts import Handle, TimedCalls
+
+if TYPE_CHECKING:
+    from kafkalike.model.clock import Deadline
+
+T = TypeVar("T")
+
+OPEN_FILES: Final = "/proc/self/fd"
+"""Where Linux lists the descriptors of this process, by number."""
+
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+"""How a folder is opened."""
+
+LONG: Final = 3.0
+"""How many times as long as others a call may take that writes, or forces data to the disk."""
+
+MOST_LEASES: Final = 3
+"""Roots that get a heartbeat: any one of them that both see is enough."""
+
+
+class BucketRootCoordination(Coordination):
+    """The processes that use a bucket, which may give no answer when it is opened.
+
+    Args:
+        plain: that of the bucket.
+    """
+
+    def __init__(self, plain: Coordination) -> None:
+        self._plain = plain
+
+    @property
+    def reach(self) -> Reach:
+        """Return who else sees the root."""
+        return self._plain.reach
+
+    def check_writable(self, *, required: bool = True) -> None:
+        """Refuse a root that does not keep several writers apart."""
+        try:
+            self._plain.check_writable(required=required)
+        except KafkaConnectionError:
+            # It is tried out before the first write to it.
+            if required:
+                raise
+
+    def turn(
+        self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Queue behind other writers."""
+        return self._plain.turn(name, deadline, meanwhile)
+
+    def leases(self) -> Leases:
+        """Return the heartbeats of group members."""
+        return self._plain.leases()
+
+    def now_ns(self) -> int:
+        """Return the time by the root's clock."""
+        return self._plain.now_ns()
+
+
+class FolderRootCoordination(Coordination):
+    """The processes that use a folder that may hang.
+
+    Args:
+        plain: the folder without timeouts.
+        calls: makes its calls.
+        founding: of its cluster.
+        check: raises `OSError` unless the folder is a root of the cluster.
+    """
+
+    def __init__(self, plain: LocalStorage, calls: TimedCalls, founding: Founding, check: Callable[[], object]) -> None:
+        self._uri = plain.uri
+        self._plain = plain.coordination
+        self._calls = calls
+        self._founding = founding
+        self._check = check
+
+    @property
+    def reach(self) -> Reach:
+        """Return who else sees the root."""
+        return "machine"
+
+    def check_writable(self, *, required: bool = True) -> None:
+        """Refuse a root that does not keep several writers apart.
+
+        Raises:
+            KafkaConnectionError: it gives no answer.
+        """
+        try:
+            self._calls.call(lambda: self._plain.check_writable(required=required), LONG)
+        except OSError as cause:
+            raise KafkaConnectionError(f"{self._uri} gives no answer: {cause}") from cause
+
+    @contextlib.contextmanager
+    def turn(self, name: str, deadline: Deadline, meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
+        """Hold the lock of that name: by one call where nobody has it."""
+        lock, taken = try_lock(self._calls, name, self._open_locks), False
+        try:
+            try:
+                taken = self._founding.done and lock.take()
+                # Python leaves out a `finally` if an interrupt hits a `return` in its block.
+                if taken:
+                    yield
+            finally:
+                lock.release()
+        finally:
+            # An interrupt may have come before that.
+            lock.release()
+        if taken:
+            return
+        with self._queued(name, deadline, meanwhile):
+            yield
+
+    @contextlib.contextmanager
+    def _queued(self, name: str, deadline: Deadline, meanwhile: Callable[[], object]) -> Iterator[None]:
+        """Queue for the lock of that name, and hold it.
+
+        Its folder is held open meanwhile, so that no lock is ever made in another one that comes to stand in its place.
+        """
+        if not self._founding.done or not os.path.isdir(OPEN_FILES):  # noqa: PTH112
+            self._check()
+            with self._plain.turn(name, deadline, meanwhile):
+                yield
+            return
+        opened = Handle(self._calls, self._open_locks)
+        try:
+            try:
+                opened.take()
+                folder = f"{OPEN_FILES}/{opened.descriptor}"
+                called = f"{self._uri}/{LOCKS}"
+                with TableLock(folder, name, called, self._calls.call).held(deadline, meanwhile):
+                    yield
+            finally:
+                opened.release()
+        finally:
+            # As above.
+            opened.release()
+
+    def _open_locks(self) -> int:
+        """Open the folder of locks, which is made if need be. Caller: a call of the root."""
+        self._check()
+        with opened_root(self._uri) as root:
+            try:
+                return os.open(LOCKS, FOLDER, dir_fd=root)
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(LOCKS, 0o700, dir_fd=root)
+                return os.open(LOCKS, FOLDER, dir_fd=root)
+
+    def forget_turns(self, names: Iterable[str]) -> int:
+        """Remove what queues have left behind."""
+        wanted = list(names)
+        try:
+            return self._calls.call(lambda: self._plain.forget_turns(wanted))
+        except OSError:
+            return 0
+
+    def leases(self) -> Leases:
+        """Return the heartbeats of group members."""
+        return TimedLeases(self._plain.leases(), self._calls)
+
+    def watch(self, folder: str, add: Callable[[str], object]) -> None:
+        """Name a folder that the kernel sees."""
+        with contextlib.suppress(OSError):
+            self._calls.call(lambda: self._plain.watch(folder, add))
+
+
+class TimedLeases:
+    """Leases at a root that may hang. Thread-safe.
+
+    Args:
+        leases: there.
+        calls: the root's.
+    """
+
+    def __init__(self, leases: Leases, calls: TimedCalls) -> None:
+        self._leases = leases
+        self._calls = calls
+
+    def renew(self, group_id: str, member_id: str) -> None:
+        """Give a heartbeat."""
+        self._call(lambda: self._leases.renew(group_id, member_id))
+
+    def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
+        """Return when members gave their last heartbeat."""
+        wanted = list(member_ids)
+        return self._call(lambda: self._leases.read(group_id, wanted))
+
+    def drop(self, group_id: str, member_id: str) -> None:
+        """Forget a member."""
+        with contextlib.suppress(KafkaStorageError):
+            self._call(lambda: self._leases.drop(group_id, member_id))
+
+    def _call(self, work: Callable[[], T]) -> T:
+        try:
+            return self._calls.call(work)
+        except OSError as cause:
+            raise KafkaStorageError(f"heartbeats: {cause}") from cause
+
+
+class SeveralLeases:
+    """Heartbeats of group members at several roots: the latest that any of them has counts. Thread-safe.
+
+    Args:
+        alive: the brokers whose roots answer, in order.
+        leases_at: a broker id → the heartbeats at its root.
+    """
+
+    def __init__(self, alive: Callable[[], Sequence[int]], leases_at: Callable[[int], Leases]) -> None:
+        self._alive = alive
+        self._leases_at = leases_at
+        self._leases: dict[int, Leases] = {}
+
+    def _asked(self) -> list[Leases]:
+        found = []
+        for broker in self._alive()[:MOST_LEASES]:
+            if broker not in self._leases:
+                self._leases[broker] = self._leases_at(broker)
+            found.append(self._leases[broker])
+        if not found:
+            raise KafkaStorageError("no root answers")
+        return found
+
+    def renew(self, group_id: str, member_id: str) -> None:
+        """Give a heartbeat."""
+        failed: KafkaStorageError | None = None
+        done = False
+        for leases in self._asked():
+            try:
+                leases.renew(group_id, member_id)
+                done = True
+            except KafkaStorageError as cause:
+                failed = cause
+        if failed is not None and not done:
+            raise failed
+
+    def read(self, group_id: str, member_ids: Iterable[str]) -> Mapping[str, int]:
+        """When members gave their last heartbeat."""
+        wanted = list(member_ids)
+        latest: dict[str, int] = {}
+        for leases in self._asked():
+            for member, seen in leases.read(group_id, wanted).items():
+                latest[member] = max(seen, latest.get(member, 0))
+        return latest
+
+    def drop(self, group_id: str, member_id: str) -> None:
+        """Forget a member."""
+        with contextlib.suppress(KafkaStorageError):
+            for leases in self._asked():
+                leases.drop(group_id, member_id)
