@@ -20,16 +20,17 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def parse_avro(schema: Schema, referenced: Mapping[str, Schema], *, strict: bool = True) -> AvroType:
-    """The type that a schema describes.
+    """Return the type that an Avro schema describes.
 
     Args:
         schema: an Avro schema.
-        referenced: what it uses, each behind those that it uses itself (`SchemaSource.referenced`).
-        strict: whether defaults are checked too, as for a schema that is new; one that was registered by others
-            is to be read although its defaults are wrong.
+        referenced: the schemas that it references, each after the schemas that it references itself
+            (`SchemaSource.referenced`).
+        strict: also check defaults, as for a new schema. A schema registered elsewhere must be readable despite wrong
+            defaults.
 
     Raises:
-        InvalidSchemaError: it breaks a rule of Avro's.
+        InvalidSchemaError: the schema breaks a rule of Avro's specification.
     """
     if schema.type != "AVRO":
         raise InvalidSchemaError(f"the schema is of type {schema.type}, not AVRO")
@@ -42,17 +43,17 @@ def parse_avro(schema: Schema, referenced: Mapping[str, Schema], *, strict: bool
 
 
 def load_avro(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """The JSON of an Avro schema's text, where a primitive's bare name is allowed as in Confluent's clients."""
+    """Parse the text of an Avro schema; the bare name of a primitive is allowed, as in Confluent's clients."""
     bare = text.strip()
     return bare if bare in PRIMITIVES else load_json(text)
 
 
 def to_json(described: AvroType, defined: set[str]) -> Any:  # noqa: ANN401 - any JSON value
-    """A type as JSON that needs no other schema: each named type is written out where it comes first.
+    """Return a type as self-contained JSON: each named type is defined at its first use.
 
     Args:
         described: the type.
-        defined: names that were written out; those of the type are added.
+        defined: names already defined; names of this type are added.
     """
     if described.kind == "union":
         return [to_json(branch, defined) for branch in described.branches]
@@ -167,7 +168,7 @@ class _Parser:
             has_default = "default" in item
             if has_default and self._strict and not default_fits(found, item["default"]):
                 raise InvalidSchemaError(
-                    f"the default of {record}.{name} is no {found.label}: {_short(item['default'])}"
+                    f"the default of {record}.{name} is not a valid {found.label}: {_short(item['default'])}"
                 )
             made[name] = AvroField(
                 name, found, tuple(_strings(item, "aliases")), has_default, item.get("default"), item
@@ -198,7 +199,7 @@ def _logical(value: dict[str, Any]) -> str | None:
 def _strings(value: dict[str, Any], key: str) -> list[str]:
     found = value.get(key) or []
     if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise InvalidSchemaError(f"{key!r} is no list of names: {_short(found)}")
+        raise InvalidSchemaError(f"{key!r} is not a list of names: {_short(found)}")
     return found
 
 
@@ -228,45 +229,45 @@ class AvroField:
     aliases: tuple[str, ...] = ()
     has_default: bool = False
     default: Any = None
-    """The JSON value, where there is one."""
+    """The default as JSON, meaningful only if `has_default` is set."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """The JSON object of the field."""
+    """The JSON object that defines the field."""
 
 
 @dataclass(slots=True, eq=False)
 class AvroType:
-    """A type. A recursive record is one object that is found again below itself."""
+    """An Avro type. A recursive record is a single object that is reachable from itself."""
 
     kind: str
-    """A primitive's name, `array`, `map`, `union`, `record`, `enum` or `fixed`; an `error` is a record."""
+    """Name of a primitive, or `array`, `map`, `union`, `record`, `enum` or `fixed`; an `error` is a `record`."""
     name: str = ""
-    """Full name of a named type, with its namespace."""
+    """Full name of a named type, including its namespace."""
     aliases: frozenset[str] = frozenset()
-    """Full names."""
+    """Full names of the aliases."""
     fields: list[AvroField] = field(default_factory=list)
     items: AvroType | None = None
-    """What an array or a map holds."""
+    """Type of the items of an array or the values of a map."""
     branches: list[AvroType] = field(default_factory=list)
     symbols: tuple[str, ...] = ()
     default: str | None = None
-    """What an enum reads for a symbol that it does not have."""
+    """Symbol that an enum reads in place of an unknown symbol."""
     size: int = 0
-    """Bytes of a fixed."""
+    """Size of a fixed, in bytes."""
     logical: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """The JSON object, for precision and scale and what else stands there."""
+    """The JSON object that defines the type, with precision, scale and other attributes."""
 
     @property
     def label(self) -> str:
-        """The type in words."""
+        """Kind and name of the type, for messages."""
         return f"{self.kind} {self.name}" if self.name else self.kind
 
 
 def default_fits(wanted: AvroType, value: Any) -> bool:  # noqa: ANN401, PLR0911 - any JSON value; a return for each kind
-    """Whether a JSON value can be the default of a field.
+    """Return True if a JSON value can be the default of a field.
 
     Args:
-        wanted: the field's type; of a union any branch may fit, as in Avro 1.12.
+        wanted: the field's type. For a union, the default may fit any branch, as in Avro 1.12.
         value: the JSON value.
     """
     kind = wanted.kind
@@ -308,5 +309,5 @@ def _is_bytes(value: str) -> bool:
 
 
 def _is_number_word(value: str) -> bool:
-    """NaN and the infinities, which JSON can only say as words."""
+    """Return True for NaN and the infinities, which JSON can only express as strings."""
     return value in {"NaN", "Infinity", "-Infinity"} and not math.isfinite(float(value))

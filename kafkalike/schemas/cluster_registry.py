@@ -1,4 +1,4 @@
-"""Registry: the schemas of a cluster, without a service, under the methods of Confluent's client."""
+"""The registry of a cluster, used without a service, with the methods of Confluent's client."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from kafkalike.schemas.service.registry_service import RegistryService
 
 
 class Registry(RegistryClient):
-    """A cluster's own registry. Thread-safe; several processes may have one each.
+    """The schema registry of a cluster. Thread-safe; several processes may each open it.
 
-    Schemas stand in the table `__schemas` of the root. A change is one version of that table, and the check whether a
-    schema is compatible stands inside it: of two that exclude each other one is refused.
+    Schemas are stored in the table `__schemas` of the root. A change is one version of that table, and the
+    compatibility check is part of the change: of two incompatible schemas that are registered at once, one is rejected.
 
     Args:
-        bootstrap_servers: a root, a URI, an opened cluster; None for the environment's; see `connect`.
-        storage_options: of an object store; see `connect`.
-        timeout_ms: how long a change tries to get past others.
-        clock: time of the rows.
+        bootstrap_servers: a root, a URI or an opened cluster; None for the environment's; see `connect`.
+        storage_options: options of an object store; see `connect`.
+        timeout_ms: how long a change is retried after conflicts with other writers; None for no limit.
+        clock: source of the rows' timestamps.
 
     Raises:
         KafkaConfigurationError, UnsafeStorageError, KafkaConnectionError: see `connect`.
@@ -48,26 +48,26 @@ class Registry(RegistryClient):
         super().__init__(service, {"url": f"kafkalike:{self.cluster.root}"})
         self._repository = service.repository
 
-    # Without the way through JSON: a reader asks these for each record.
+    # Overrides that avoid the detour through JSON, because readers call them for each record.
 
     def schema_by_id(self, id: int) -> Schema:  # noqa: A002
-        """The schema that an id has for ever."""
+        """Return the schema of an id; the table is refreshed only for an unknown id."""
         found = self._repository.known.schema(id) or self._repository.now.schema(id)
         if found is None:
             raise refusals.no_schema(id)
         return found
 
     def latest(self, subject: str) -> Registered | None:
-        """The newest version of a subject that is not deleted, fresh."""
+        """Refresh the table and return the newest undeleted version of a subject."""
         return self._repository.now.latest(check_subject(subject))
 
     def ids_of(self, subject: str) -> Sequence[int]:
-        """Ids of all versions of a subject that are not deleted, fresh, oldest first."""
+        """Refresh the table and return the ids of all undeleted versions of a subject, oldest first."""
         known = self._repository.now.subject(check_subject(subject))
         return [known.versions[version].id for version in known.live]
 
     def referenced(self, schema: Schema) -> Mapping[str, Schema]:
-        """Schemas that a schema uses, and those that these use in turn, by the names of the references."""
+        """Return the schemas that a schema references, directly or indirectly, by reference name."""
         if not schema.references:
             return {}
         try:
@@ -78,25 +78,26 @@ class Registry(RegistryClient):
     # --- moving in and out -----------------------------------------------------------------------
 
     def export_records(self, prefix: str = "") -> Iterator[str]:
-        """What is in force as lines of Confluent's topic `_schemas`: a record's key, a tab and its value.
+        """Return the current state as records of Confluent's topic `_schemas`, one line each: key, tab, value.
 
         Args:
-            prefix: only subjects whose names begin so, and what they refer to; all settings without one.
+            prefix: export only subjects with this prefix, and the schemas that they reference; empty exports all
+                subjects and settings.
         """
         return written_records(self._repository.now, prefix)
 
     def import_records(self, lines: Iterable[str], *, dry_run: bool = False) -> Imported:
-        """Take over what such lines leave in force, under its ids and versions: all of it in one change, or nothing.
+        """Import the final state of exported records, keeping ids and versions, in one atomic change.
 
         Args:
-            lines: of `export_records`, or of `kafka-console-consumer --topic _schemas --from-beginning --property
-                print.key=true`.
-            dry_run: only find out what it would come to.
+            lines: output of `export_records`, or of `kafka-console-consumer --topic _schemas --from-beginning
+                --property print.key=true`.
+            dry_run: return the result without writing.
 
         Raises:
-            SchemaRegistryError: a line cannot be read; an id or version belongs to another schema here; a mode is
-                against it. Nothing was written.
-            UnknownOutcomeError: it may have been written; call it again, which does it once.
+            SchemaRegistryError: a line is invalid, an id or version is taken by another schema, or a mode forbids the
+                import. Nothing was written.
+            UnknownOutcomeError: the import may have been written; retrying is safe.
         """
         contents, checks = read_records(lines), remembered(CHECKS)
 

@@ -1,6 +1,6 @@
-"""Confluent's types: what a registry's client takes and gives, under the names of `confluent_kafka.schema_registry`.
+"""Arguments and results of registry clients, named as in `confluent_kafka.schema_registry`.
 
-Code that was written for these classes finds the same attributes here. Clients take either.
+Code written for Confluent's classes finds the same attributes here. Clients accept both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafkalike.model.schemas.schema import Schema as SchemaValue
 
 @dataclass(frozen=True, slots=True)
 class SchemaReference:
-    """That a schema uses a registered one."""
+    """A reference of a schema to a version of a subject."""
 
     name: str
     subject: str
@@ -25,25 +25,25 @@ class SchemaReference:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema that need not be registered."""
+    """A schema, registered or not."""
 
     schema_str: str
     schema_type: str = "AVRO"
     """`AVRO`, `PROTOBUF` or `JSON`."""
     references: Sequence[SchemaReference] = field(default=(), hash=False)
     metadata: None = None
-    """Not kept here; None."""
+    """Not supported; always None."""
     rule_set: None = None
-    """Not kept here; None."""
+    """Not supported; always None."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The body of a request."""
+        """Return the schema as the body of a request."""
         return body_of(self)
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema with its id and, where it is known, its subject and version."""
+    """A schema with its id and, if known, its subject and version."""
 
     schema_id: int | None
     guid: str | None
@@ -62,24 +62,24 @@ class SchemaVersion:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """What is set for a subject, or for all."""
+    """Settings of a subject, or the global settings."""
 
     compatibility: str | None = None
-    """A level to set."""
+    """The compatibility level to set."""
     compatibility_level: str | None = None
-    """The level that is set."""
+    """The compatibility level in effect."""
     normalize: bool | None = None
-    """Whether schemas are normalized though nobody asks for it."""
+    """True if schemas are normalized even if the request does not ask for it."""
 
 
 def body_of(schema: object) -> dict[str, Any]:
-    """A schema as the body of a request.
+    """Return a schema as the body of a request.
 
     Args:
-        schema: this module's, Confluent's, or a schema of `kafkalike.model.schemas.schema`.
+        schema: a schema of this module, of Confluent's, or of `kafkalike.model.schemas.schema`.
 
     Raises:
-        TypeError: it is none of them.
+        TypeError: another object was given.
     """
     if isinstance(schema, SchemaValue):
         return written(schema)
@@ -97,7 +97,7 @@ def body_of(schema: object) -> dict[str, Any]:
 
 
 def written(schema: SchemaValue) -> dict[str, Any]:
-    """A schema as JSON, as the service writes it: the type of an Avro schema goes without saying."""
+    """Return a schema as the service's JSON, which omits the type AVRO."""
     said: dict[str, Any] = {"schema": schema.text}
     if schema.type != "AVRO":
         said["schemaType"] = schema.type
@@ -107,10 +107,10 @@ def written(schema: SchemaValue) -> dict[str, Any]:
 
 
 def read_value(answer: Mapping[str, Any]) -> SchemaValue:
-    """The schema of an answer.
+    """Return the schema of an answer.
 
     Raises:
-        SchemaRegistryError: it is not a registry's answer.
+        SchemaRegistryError: the answer does not come from a registry.
     """
     try:
         return SchemaValue(
@@ -123,7 +123,7 @@ def read_value(answer: Mapping[str, Any]) -> SchemaValue:
 
 
 def read_schema(answer: Mapping[str, Any]) -> Schema:
-    """The same in Confluent's shape."""
+    """Return the schema of an answer with Confluent's attributes."""
     value = read_value(answer)
     return Schema(
         value.text, value.type, tuple(SchemaReference(r.name, r.subject, r.version) for r in value.references)
@@ -131,13 +131,13 @@ def read_schema(answer: Mapping[str, Any]) -> Schema:
 
 
 def read_registered(answer: Mapping[str, Any]) -> RegisteredSchema:
-    """A schema with its id, of an answer."""
+    """Return the schema of an answer with its id and version."""
     schema = read_schema(answer)
     return RegisteredSchema(answer.get("id"), answer.get("guid"), answer.get("subject"), answer.get("version"), schema)
 
 
 def read_version(answer: Mapping[str, Any]) -> Registered:
-    """A version of a subject, of an answer."""
+    """Return a version of a subject from an answer."""
     try:
         return Registered(
             answer["subject"], answer["version"], answer["id"], read_value(answer), bool(answer.get("deleted"))
@@ -147,5 +147,5 @@ def read_version(answer: Mapping[str, Any]) -> Registered:
 
 
 def not_understood(answer: object) -> SchemaRegistryError:
-    """The error for an answer that no registry gives."""
-    return SchemaRegistryError(502, -1, f"what answers is not a schema registry: {str(answer)[:200]}")
+    """Return the error for an answer that does not come from a registry."""
+    return SchemaRegistryError(502, -1, f"the answer does not come from a schema registry: {str(answer)[:200]}")

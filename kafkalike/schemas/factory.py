@@ -24,19 +24,19 @@ def open_registry(
     *,
     storage_options: StorageOptionsLike | None = None,
 ) -> RegistryClient:
-    """The registry that a setting names.
+    """Open the registry that a setting names.
 
     Args:
-        url: `kafkalike:` for the one of `bootstrap_servers`; `kafkalike:` and a root for that root's, or the root
-            alone; `http://` or `https://` for a service. Or a mapping with `url` and, for a service, Confluent's names:
-            `basic.auth.user.info` (`user:password`), `bearer.auth.token`, `ssl.ca.location`,
-            `ssl.certificate.location`, `ssl.key.location`, `timeout` (seconds), `max.retries`. They may begin with
-            `schema.registry.`.
+        url: `kafkalike:` for the registry of `bootstrap_servers`; a root, with or without the prefix `kafkalike:`, for
+            the registry of that root; `http://` or `https://` for a service. Or a mapping with `url` and, for a
+            service, Confluent's settings `basic.auth.user.info` (`user:password`), `bearer.auth.token`,
+            `ssl.ca.location`, `ssl.certificate.location`, `ssl.key.location`, `timeout` (seconds), `max.retries`, each
+            with or without the prefix `schema.registry.`.
         bootstrap_servers: an opened cluster or a root, for `kafkalike:`.
-        storage_options: of that root, where it is an object store.
+        storage_options: options of that root if it is in an object store.
 
     Raises:
-        KafkaConfigurationError: a setting is unknown or has no meaning; a package is missing.
+        KafkaConfigurationError: a setting is unknown or invalid for this registry, or a package is missing.
     """
     settings = {"url": url} if isinstance(url, str) else {_name(key): value for key, value in url.items()}
     address = settings.pop("url", None)
@@ -47,7 +47,9 @@ def open_registry(
         return _remote(address, settings)
     if settings:
         named = ", ".join(sorted(settings))
-        raise KafkaConfigurationError(f"{named}: of a registry that is a service, and {address} is none")
+        raise KafkaConfigurationError(
+            f"{named}: only valid for a registry service at http:// or https://, and schema.registry.url is {address}"
+        )
     from kafkalike.schemas.cluster_registry import Registry
 
     root = address.removeprefix(OWN)
@@ -97,7 +99,7 @@ def _source(known: str) -> Callable[[object], dict[str, Any]]:
 
 def _timeout(value: object) -> dict[str, Any]:
     seconds = float(str(value))
-    # Sockets take no more; zero would not wait at all.
+    # Sockets accept no larger timeout, and zero would not wait at all.
     if not 0 < seconds <= threading.TIMEOUT_MAX:
         raise ValueError(value)
     return {"timeout_s": seconds}
@@ -125,24 +127,24 @@ _TAKEN: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A registry that any process can open. What says who asks is in no text of it.
+    """The address of a registry that any process can open. Credentials are excluded from its repr.
 
-    May be pickled as part of a function for tasks, which Spark keeps out of plans and logs; see `SentOptions`.
+    It may be pickled as part of a function for tasks, which Spark keeps out of plans and logs; see `SentOptions`.
     """
 
     settings: tuple[tuple[str, str], ...] = field(repr=False)
-    """What `open_registry` takes, `url` among it; a registry of a cluster's own is named with its root."""
+    """Settings of `open_registry`, including `url`; for a cluster's own registry the URL contains its root."""
     storage: SentOptions | None = None
 
     def open(self) -> RegistryClient:
-        """The registry: opened once in a process."""
+        """Return the registry, opened once per process."""
         return _opened(self)
 
     def id_of(self, subject: str, schema: Schema, *, register: bool) -> int:
-        """The id of a schema, which becomes the next version of a subject if it is none yet and may be registered.
+        """Return the id of a schema; if `register` is set, register an unknown schema as the subject's next version.
 
         Raises:
-            SchemaRegistryError: it is refused, or not there.
+            SchemaRegistryError: the schema is rejected, or is not registered.
         """
         if register:
             return self.open().register_schema(subject, schema)
@@ -157,12 +159,12 @@ def _opened(where: Where) -> RegistryClient:
 
 
 class SentSchemas:
-    """A `SchemaSource` that knows some schemas, and asks a registry for the others.
+    """A `SchemaSource` with preloaded schemas that looks up other schemas in a registry.
 
     Args:
         where: the registry.
         known: schemas by id.
-        used: what schemas refer to, by schema.
+        used: for each schema the schemas that it references.
     """
 
     def __init__(self, where: Where, known: Mapping[int, Schema], used: Mapping[Schema, Mapping[str, Schema]]) -> None:
@@ -172,10 +174,10 @@ class SentSchemas:
 
     @classmethod
     def of(cls, where: Where, subject: str, more: Sequence[Schema] = ()) -> SentSchemas:
-        """With all schemas of a subject, and of some others what they refer to.
+        """Load all schemas of a subject, and the references of these and of `more`.
 
         Raises:
-            SchemaRegistryError: a reference leads nowhere.
+            SchemaRegistryError: a reference is not registered.
         """
         source = where.open()
         known = {number: source.schema_by_id(number) for number in source.ids_of(subject)}
@@ -183,14 +185,14 @@ class SentSchemas:
         return cls(where, known, used)
 
     def schema_by_id(self, id: int) -> Schema:  # noqa: A002 - Confluent's word
-        """See `SchemaSource`."""
+        """Return the schema of an id; look it up if it was not preloaded."""
         found = self._known.get(id)
         if found is None:
             found = self._known[id] = self._where.open().schema_by_id(id)
         return found
 
     def referenced(self, schema: Schema) -> Mapping[str, Schema]:
-        """See `SchemaSource`."""
+        """Return the schemas that a schema references; look them up if they were not preloaded."""
         if not schema.references:
             return {}
         found = self._used.get(schema)
@@ -199,9 +201,9 @@ class SentSchemas:
         return found
 
     def latest(self, subject: str) -> Registered | None:
-        """See `SchemaSource`."""
+        """Return the newest undeleted version of a subject from the registry."""
         return self._where.open().latest(subject)
 
     def ids_of(self, subject: str) -> Sequence[int]:
-        """See `SchemaSource`."""
+        """Return the ids of all undeleted versions of a subject from the registry."""
         return self._where.open().ids_of(subject)

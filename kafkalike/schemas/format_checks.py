@@ -1,7 +1,7 @@
 """The registry's checks of Avro, Protobuf and JSON Schema: validity, compatibility and normal form.
 
-Normal form leaves out what no reader sees. Avro: the order of keys that are not Avro's own; the others have an order
-anyway. JSON Schema: the order of keys. Protobuf: comments, white space, the order of imports.
+The normal form removes differences that no reader sees. Avro: the order of keys that Avro does not define; its own keys
+have a fixed order already. JSON Schema: the order of keys. Protobuf: comments, white space and the order of imports.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kafkalike.schemas.optional_imports import require_module
 
 
 def normalized(schema: Schema) -> Schema:
-    """The normal form of a schema; the references in the order of their names.
+    """Return the normal form of a schema, with references sorted by name.
 
     Raises:
-        ValueError, RecursionError: it cannot be read.
+        ValueError, RecursionError: the schema cannot be parsed.
         KafkaConfigurationError: a package is missing.
     """
     if schema.type == "AVRO":
@@ -67,8 +67,8 @@ def _check(schema: Schema, resolve: Resolve) -> None:
         require_module("kafkalike.schemas.proto.proto_files", "Protobuf schemas").build_file(schema, resolve(schema))
     else:
         _check_json(parsed_json(schema.text))
-    # What a JSON Schema refers to is looked for when it is compared, and what is nested too deeply to be compared
-    # could have no other version after it.
+    # Only a comparison resolves the references of a JSON Schema. A schema nested too deeply to be compared could never
+    # have a next version.
     _problems(schema, schema, resolve)
 
 
@@ -76,7 +76,7 @@ def _check_json(value: Any) -> None:  # noqa: ANN401 - any JSON
     if not isinstance(value, (dict, bool)):
         raise refusals.invalid_schema("a JSON Schema is an object, true or false")
     validators = require_module("jsonschema.validators", "JSON schemas")
-    # The library takes texts for granted that are none, such as a `$schema` that is a number.
+    # The library assumes the right types, so a `$schema` that is a number makes it raise errors of any class.
     with foreign_errors(_not_json_schema):
         try:
             validators.validator_for(value, default=validators.Draft7Validator).check_schema(value)
@@ -85,8 +85,8 @@ def _check_json(value: Any) -> None:  # noqa: ANN401 - any JSON
 
 
 def _not_json_schema(cause: Exception) -> KafkaError:
-    return refusals.invalid_schema(f"it is no JSON Schema: {type(cause).__name__}: {cause}")
+    return refusals.invalid_schema(f"it is not a JSON Schema: {type(cause).__name__}: {cause}")
 
 
 CHECKS: Final = Checks(check=_check, normalized=normalized, problems=_problems)
-"""For all clusters: modules are loaded when a schema of their type comes."""
+"""Checks of all clusters. Modules are imported when a schema of their type is first checked."""

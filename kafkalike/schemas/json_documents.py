@@ -1,7 +1,7 @@
-"""JSON Schemas with the documents that they use: what each `$ref` leads to.
+"""JSON Schemas with the documents that they reference, and the resolution of `$ref`.
 
-Everything that follows references asks here, so that a writer's check, the columns of a view and the comparison of two
-schemas mean the same by `$id`, an anchor, a pointer and the name of a registered reference.
+The check of a writer's values, the columns of a view and the comparison of two schemas all resolve references here, so
+an `$id`, an anchor, a pointer and a reference name mean the same in each.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from kafkalike.schemas.limits import load_json
 JsonSchema = Any
 """True, False or an object."""
 Resolver = Any
-"""`referencing`'s, which knows the base of the references in one schema."""
+"""A resolver of `referencing`, which knows the base URI of one schema."""
 
 _IGNORES_SIBLINGS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
-"""Dialects in which nothing counts beside a `$ref`."""
+"""Dialects that ignore the keywords beside a `$ref`."""
 
 
 def valid_json_schema() -> AbstractContextManager[None]:
-    """Return a context that raises what the libraries find wrong with a schema as `InvalidSchemaError`.
+    """Return a context that raises any error about a schema as `InvalidSchemaError`.
 
     The libraries assume the right types, so an `$id` that is a number makes them raise errors of any class.
     """
-    return foreign_errors(lambda cause: InvalidSchemaError(f"it is no JSON Schema: {type(cause).__name__}: {cause}"))
+    return foreign_errors(lambda cause: InvalidSchemaError(f"it is not a JSON Schema: {type(cause).__name__}: {cause}"))
 
 
 class JsonReferences:
@@ -43,10 +43,10 @@ class JsonReferences:
 
     Args:
         document: the schema.
-        used: the schemas that it refers to, by the names of its references.
+        used: the schemas that it references, by reference name.
 
     Attributes:
-        registry: what `jsonschema` resolves references with.
+        registry: resolves references for `jsonschema`.
     """
 
     def __init__(self, document: JsonSchema, used: Mapping[str, JsonSchema]) -> None:
@@ -61,29 +61,29 @@ class JsonReferences:
         registry: Registry[Any] = Registry(retrieve=self._named)  # type: ignore[call-arg]
         self.registry = registry.with_resources(self._used.items())
         root = self._specification.create_resource(without_dialect(document))
-        # Under no name, as the library would count an `$id` that is relative twice.
+        # With an empty name, because the library would apply a relative `$id` twice.
         self.resolver: Resolver = self.registry.with_resource("", root).resolver(self._base)
 
     def inside(self, resolver: Resolver, schema: JsonSchema) -> Resolver:
-        """The resolver of a schema, for the one around it: an `$id` changes the base."""
+        """Return the resolver of a nested schema; an `$id` changes the base URI."""
         if not isinstance(schema, dict):
             return resolver
         return resolver.in_subresource(self._specification.create_resource(schema))
 
     def at(self, name: str) -> Resolver:
-        """The resolver of a used schema."""
+        """Return the resolver of a referenced schema."""
         found = self.resolver.lookup(name)
         return self._arrived(found.resolver, found.contents)
 
     def follow(self, resolver: Resolver, reference: object) -> tuple[JsonSchema, Resolver]:
-        """Return the schema that a `$ref` leads to, and its resolver.
+        """Return the schema that a `$ref` refers to, and its resolver.
 
         Raises:
-            InvalidSchemaError: it leads nowhere.
+            InvalidSchemaError: the reference cannot be resolved.
         """
         if not isinstance(reference, str):
-            raise InvalidSchemaError(f"the $ref {reference!r} is no text")
-        # A pointer may lead through what is no schema at all.
+            raise InvalidSchemaError(f"the $ref {reference!r} is not a string")
+        # A pointer may pass through any JSON, so any error is possible.
         with foreign_errors(lambda cause: InvalidSchemaError(f"the $ref {reference!r} leads nowhere: {cause}")):
             try:
                 found = resolver.lookup(reference)
@@ -94,7 +94,7 @@ class JsonReferences:
         return found.contents, self._arrived(found.resolver, found.contents)
 
     def _arrived(self, resolver: Resolver, schema: JsonSchema) -> Resolver:
-        """The resolver of a schema that was looked up, which counts the `$id` of it already if that is relative."""
+        """Return the resolver of a schema after a lookup, which applies the schema's `$id` only if that is relative."""
         name = self._specification.create_resource(schema).id() if isinstance(schema, dict) else None
         return self.inside(resolver, schema) if name and urlsplit(name).scheme else resolver
 
@@ -105,7 +105,7 @@ class JsonReferences:
         return Resource.from_contents(other, DRAFT7)
 
     def _named(self, uri: str) -> Resource[Any]:
-        """A used schema whose name was read relative to the `$id` of the schema that refers to it."""
+        """Return a referenced schema whose name was resolved against the `$id` of the referencing schema."""
         bases = {self._base, *(resource.id() or "" for resource in self._used.values())}
         for name, resource in self._used.items():
             if any(urljoin(base, name) == uri for base in bases):
@@ -114,13 +114,13 @@ class JsonReferences:
 
 
 def dialect_of(document: JsonSchema) -> str | None:
-    """The dialect that a document names."""
+    """Return the dialect that a document names, or None."""
     said = document.get("$schema") if isinstance(document, dict) else None
     return said if isinstance(said, str) else None
 
 
 def without_dialect(document: JsonSchema) -> JsonSchema:
-    """A schema that does not say its dialect: one that does, `jsonschema` checks by that dialect's own class."""
+    """Return a schema without `$schema`; otherwise `jsonschema` would validate it with another validator class."""
     if dialect_of(document) is None:
         return document
     return {name: part for name, part in document.items() if name != "$schema"}
@@ -152,18 +152,18 @@ _SHAPES: tuple[tuple[type | tuple[type, ...], tuple[str, ...]], ...] = (
     (str, ("$ref", "pattern")),
     ((str, list), ("type",)),
 )
-"""What keywords hold; a `$ref` may lead to what no metaschema has looked at."""
+"""Types that keywords must have. A `$ref` may lead to JSON that no metaschema has validated."""
 
 
 class DocumentReferences:
-    """Where the schemas of a document, and of those that it uses, stand.
+    """The base URIs of all schemas in a document and in the documents that it references.
 
     Args:
         schema: a JSON Schema.
-        referenced: what it uses, by the names of the references.
+        referenced: the schemas that it references, by reference name.
 
     Raises:
-        InvalidSchemaError: one of them is no JSON Schema.
+        InvalidSchemaError: one of the documents is not a JSON Schema.
     """
 
     def __init__(self, schema: Schema, referenced: Mapping[str, Schema]) -> None:
@@ -172,16 +172,16 @@ class DocumentReferences:
         with valid_json_schema():
             self._references = JsonReferences(self.root, used)
             self._resolvers: dict[int, Resolver] = {}
-            """Of schemas, which know the `$id`s around them."""
+            """Resolvers by the identity of the schema."""
             for name, document in used.items():
                 self._enter(document, self._references.at(name))
             self._enter(self.root, self._references.resolver)
 
     def resolve(self, schema: JsonSchema) -> JsonSchema:
-        """What a schema says, behind its `$ref` and those that follow.
+        """Follow the `$ref` of a schema, and all further ones, to a schema without `$ref`.
 
         Raises:
-            InvalidSchemaError: a `$ref` leads nowhere, or in a circle.
+            InvalidSchemaError: a `$ref` cannot be resolved, or is circular.
         """
         seen: set[int] = set()
         _check_shape(schema)
@@ -196,7 +196,7 @@ class DocumentReferences:
         return schema
 
     def _enter(self, schema: JsonSchema, resolver: Resolver) -> None:
-        """Note the resolvers of a schema and of those inside it."""
+        """Record the resolvers of a schema and all nested schemas."""
         if not isinstance(schema, dict):
             return
         self._resolvers[id(schema)] = resolver
@@ -205,7 +205,7 @@ class DocumentReferences:
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[JsonSchema]:
-    """The schemas that stand directly inside one."""
+    """Yield the schemas directly inside a schema."""
     for keyword in _SUBSCHEMAS:
         if isinstance(schema.get(keyword), dict):
             yield from schema[keyword].values()
@@ -227,10 +227,10 @@ def _check_shape(schema: JsonSchema) -> None:
 
 
 def load_json_schema(schema: Schema) -> JsonSchema:
-    """The JSON of a schema's text.
+    """Parse the text of a JSON Schema.
 
     Raises:
-        InvalidSchemaError: it is no JSON, or neither an object nor a boolean.
+        InvalidSchemaError: the text is not JSON, or neither an object nor a boolean.
     """
     if schema.type != "JSON":
         raise InvalidSchemaError(f"the schema is of type {schema.type}, not JSON")

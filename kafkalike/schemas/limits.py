@@ -1,4 +1,4 @@
-"""Limits of what a schema or a record may ask of memory and time, and JSON text that is parsed within them."""
+"""Limits on the memory and time that a schema or a record can demand, and a JSON parser within these limits."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from typing import Any, Final
 from kafkalike.errors import InvalidSchemaError
 
 MAX_SCHEMA_BYTES: Final = 1 << 20
-"""Length of a schema's text, 1 MiB: more than Kafka's default for a record, which Confluent's registry stores it in."""
+"""Maximum size of a schema, 1 MiB: Kafka's default limit for a record, in which Confluent's registry stores it, is
+lower.
+"""
 MAX_SCHEMA_DEPTH: Final = 200
-"""Levels of braces and brackets in a schema's text; parsers work by recursion."""
+"""Maximum nesting of braces and brackets in a schema, because parsers are recursive."""
 MAX_TYPE_DEPTH: Final = 200
-"""Types in each other: records, arrays, maps and unions, where they are nested by their names too."""
+"""Maximum nesting of records, arrays, maps and unions, including types nested by name."""
 MAX_VALUE_DEPTH: Final = 400
-"""Records, arrays, maps and unions in each other in one value, where the schema is recursive. fastavro works by
-recursion in C and kills the process when its stack ends, at about 8,000 levels on Linux and earlier in a thread."""
+"""Maximum nesting of records, arrays, maps and unions in a value of a recursive schema. fastavro recurses in C and
+kills the process on a stack overflow, at about 8,000 levels on Linux and earlier in a thread.
+"""
 MAX_EMPTY_ITEMS: Final = 100_000
-"""Items that one record may claim without having bytes for them, such as an array of a million nulls in four bytes."""
+"""Maximum items without bytes in one record: an array of a million nulls takes four bytes."""
 MAX_DECIMAL_BYTES: Final = 4_096
-"""Bytes of one Avro decimal, 9,860 digits. Python makes digits of them in a time that grows with their square: of a
-megabyte in minutes."""
+"""Maximum size of an Avro decimal, 9,860 digits. Python converts it to digits in quadratic time: minutes for a
+megabyte.
+"""
 MAX_COMPARISONS: Final = 20_000
-"""Pairs of JSON Schemas that one check of compatibility looks at."""
+"""Maximum pairs of JSON Schemas that one compatibility check compares."""
 
 MAX_REFERENCES_FOLLOWED: Final = 1_000_000
-"""References, and parts that nothing else has looked at, that a JSON Schema has one value checked by."""
+"""Maximum references and `unevaluated…` keywords that a JSON Schema validator follows for one value."""
 
 
 @contextmanager
 def no_deeper_than_the_stack() -> Iterator[None]:
-    """Work by recursion along a schema; types can be nested by their names, deeper than the schema's text is.
+    """Run recursive work on a schema; types nested by name can be nested deeper than the schema's text.
 
     Raises:
-        InvalidSchemaError: Python's stack ended.
+        InvalidSchemaError: Python's recursion limit was reached.
     """
     try:
         yield
@@ -44,16 +48,16 @@ def no_deeper_than_the_stack() -> Iterator[None]:
 
 
 def load_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """The value of a JSON text.
+    """Parse JSON.
 
     Raises:
-        InvalidSchemaError: it is no JSON, too long or too deep.
+        InvalidSchemaError: the text is not valid JSON, too long, or nested too deeply.
     """
     check_length(text)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as cause:
-        raise InvalidSchemaError(f"the schema is no JSON: {type(cause).__name__}: {cause}") from cause
+        raise InvalidSchemaError(f"the schema is not valid JSON: {type(cause).__name__}: {cause}") from cause
     level, depth = [value], 0
     while level:
         if depth > MAX_SCHEMA_DEPTH:
@@ -69,10 +73,10 @@ def load_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def check_length(text: str) -> None:
-    """Refuse a text that is too long.
+    """Raise an error if a schema is too long.
 
     Raises:
-        InvalidSchemaError: it is longer than `MAX_SCHEMA_BYTES`.
+        InvalidSchemaError: the text is longer than `MAX_SCHEMA_BYTES`.
     """
     if len(text) > MAX_SCHEMA_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_SCHEMA_BYTES:
         raise InvalidSchemaError(f"the schema is longer than {MAX_SCHEMA_BYTES:,} bytes")

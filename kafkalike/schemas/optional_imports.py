@@ -1,4 +1,4 @@
-"""Optional imports: packages that only records with schemas need."""
+"""Optional imports: packages that only records with schemas and services need."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from kafkalike.errors import KafkaConfigurationError
 
 
 def require_module(module: str, use: str, extra: str = "schemas") -> Any:  # noqa: ANN401 - a module
-    """A module of a package that is not installed with kafkalike alone.
+    """Import a module from a package that is not a required dependency.
 
     Args:
-        module: its name.
-        use: what it is needed for; begins the sentence of the error.
-        extra: the extra that brings it.
+        module: name of the module.
+        use: plural noun for the feature that needs it, the subject of the error message.
+        extra: the extra of kafkalike that installs the package.
 
     Raises:
-        KafkaConfigurationError: it is not there; says what to install.
+        KafkaConfigurationError: the package is missing; the message names the `pip` command.
     """
     try:
         return import_module(module)

@@ -1,6 +1,6 @@
 """`RegistryClient`: the methods of `confluent_kafka.schema_registry.SchemaRegistryClient`, over any transport.
 
-Confluent's serializers, and code that was written for its client, run on it unchanged.
+Confluent's serializers and code written for its client work with it unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kafkalike.schemas.schema_source import (
 
 
 class SettingsClient(Asking):
-    """See `RegistryClient`."""
+    """Compatibility, configuration and modes of `RegistryClient`."""
 
     def test_compatibility(
         self,
@@ -41,7 +41,7 @@ class SettingsClient(Asking):
         normalize: bool = False,  # noqa: FBT001, FBT002
         verbose: bool = False,  # noqa: FBT001, FBT002
     ) -> bool:
-        """Whether the subject's level allows a schema beside one version."""
+        """Return True if the subject's level allows a schema together with one version."""
         del verbose
         return not self.problems(subject_name, schema, version, normalize=normalize)
 
@@ -52,58 +52,58 @@ class SettingsClient(Asking):
         normalize: bool = False,  # noqa: FBT001, FBT002
         verbose: bool = False,  # noqa: FBT001, FBT002
     ) -> bool:
-        """Whether the subject's level allows a schema as its next version."""
+        """Return True if the subject's level allows a schema as its next version."""
         del verbose
         return not self.problems(subject_name, schema, None, normalize=normalize)
 
     def problems(
         self, subject_name: str, schema: object, version: int | str | None = None, *, normalize: bool = False
     ) -> list[str]:
-        """What stands against a schema as the next version of a subject; empty when nothing does.
+        """Return the reasons why a schema cannot be the next version of a subject; empty if it can.
 
         Args:
             subject_name: the subject.
             schema: the schema.
-            version: compare with this one; None for all that the subject's level says.
-            normalize: bring it to its normal form before.
+            version: the version to compare with; None for all versions that the subject's level covers.
+            normalize: normalize the schema first.
         """
         path = ["compatibility", "subjects", subject_name, "versions", *([] if version is None else [str(version)])]
         answer = self._transport.ask("POST", path, query_of(normalize=normalize, verbose=True), body_of(schema))
         return [] if answer["is_compatible"] else list(answer.get("messages") or ["it is not compatible"])
 
     def set_compatibility(self, subject_name: str | None = None, level: str | None = None) -> dict[str, Any]:
-        """Set the level of a subject, or of all that have none."""
+        """Set the compatibility level of a subject, or the global level."""
         if level is None:
             raise ValueError("level must be set")
         return dict(self._transport.ask("PUT", at("config", subject_name), None, {"compatibility": str(level).upper()}))
 
     def get_compatibility(self, subject_name: str | None = None) -> str:
-        """The level of a subject, or of all.
+        """Return the compatibility level of a subject, or the global level.
 
         Raises:
-            SchemaRegistryError: a subject has none of its own; 40408.
+            SchemaRegistryError: the subject has no level of its own; `error_code` is 40408.
         """
         return str(self._transport.ask("GET", at("config", subject_name))["compatibilityLevel"])
 
     def set_config(self, subject_name: str | None = None, config: object = None) -> dict[str, Any]:
-        """Set what a configuration says, of this package or of Confluent's."""
+        """Apply a configuration of this package or of Confluent's."""
         if config is None:
             raise ValueError("config must be set")
         return dict(self._transport.ask("PUT", at("config", subject_name), None, _config_body(config)))
 
     def get_config(self, subject_name: str | None = None) -> ServerConfig:
-        """What is set for a subject, or for all."""
+        """Return the settings of a subject, or the global settings."""
         return _config(self._transport.ask("GET", at("config", subject_name)))
 
     def delete_config(self, subject_name: str | None = None) -> ServerConfig:
-        """Forget what is set; returns it."""
+        """Remove the settings of a subject, or the global settings, and return them."""
         return _config(self._transport.ask("DELETE", at("config", subject_name)))
 
     def get_mode(self, subject_name: str) -> str:
-        """The mode of a subject.
+        """Return the mode of a subject.
 
         Raises:
-            SchemaRegistryError: it has none of its own; 40409.
+            SchemaRegistryError: the subject has no mode of its own; `error_code` is 40409.
         """
         return str(self._transport.ask("GET", at("mode", subject_name))["mode"])
 
@@ -113,15 +113,15 @@ class SettingsClient(Asking):
         return str(self._transport.ask("PUT", path, {"force": query_flag(force)}, {"mode": mode})["mode"])
 
     def delete_mode(self, subject_name: str | None) -> str:
-        """Forget the mode of a subject; returns it."""
+        """Remove the mode of a subject and return it."""
         return str(self._transport.ask("DELETE", at("mode", subject_name))["mode"])
 
     def get_global_mode(self) -> str:
-        """The mode of all that have none of their own."""
+        """Return the mode of all subjects without a mode of their own."""
         return str(self._transport.ask("GET", ("mode",))["mode"])
 
     def update_global_mode(self, mode: str, force: bool = False) -> str:  # noqa: FBT001, FBT002
-        """Set it; see `update_mode`."""
+        """Set the mode of all subjects without a mode of their own; see `update_mode`."""
         return self.update_mode(None, mode, force)
 
 
@@ -139,19 +139,19 @@ def _config(answer: Mapping[str, Any]) -> ServerConfig:
 
 
 class _NoCache:
-    """What Confluent's serializers look into when a user says which id they must take."""
+    """Stands in for the cache of Confluent's client, which its serializers query if the user sets `use.schema.id`."""
 
     def get_registered_by_subject_id(self, subject: str, schema_id: int) -> None:
-        """Nothing: they ask the client then."""
+        """Return None, so that the serializer asks the client."""
         del subject, schema_id
 
 
 class RegistryClient(SettingsClient, SourceClient):
-    """A client of a registry. Thread-safe.
+    """A client of a schema registry. Thread-safe.
 
     Args:
-        transport: where requests go.
-        conf: what `config` gives.
+        transport: sends the requests.
+        conf: the settings that `config` returns.
     """
 
     def __init__(self, transport: Transport, conf: Mapping[str, Any]) -> None:
@@ -167,25 +167,25 @@ class RegistryClient(SettingsClient, SourceClient):
         self.close()
 
     def close(self) -> None:
-        """Let go of what the client holds."""
+        """Release the client's resources."""
 
     def config(self) -> dict[str, Any]:
-        """What it was made with."""
+        """Return the client's settings."""
         return self._conf
 
     # --- schemas ---------------------------------------------------------------------------------
 
     def register_schema(self, subject_name: str, schema: object, normalize_schemas: bool = False) -> int:  # noqa: FBT001, FBT002
-        """Make a schema a version of a subject, unless it is one; returns its id.
+        """Register a schema as the next version of a subject, unless it already is a version; return its id.
 
         Args:
             subject_name: such as `orders-value`.
-            schema: a `Schema`, of this package or of Confluent's.
-            normalize_schemas: take schemas for the same that differ only in what no reader sees.
+            schema: a `Schema` of this package or of Confluent's.
+            normalize_schemas: treat schemas as equal if no reader can tell them apart.
 
         Raises:
-            SchemaRegistryError: it is refused: 409 incompatible, 42201 invalid, 42205 not in this mode.
-            UnknownOutcomeError: it may have been registered; call it again, which does it once.
+            SchemaRegistryError: 409 incompatible, 42201 invalid, 42205 not allowed in this mode.
+            UnknownOutcomeError: the schema may have been registered; retrying is safe.
         """
         made = self.register_schema_full_response(subject_name, schema, normalize_schemas)
         assert made.schema_id is not None
@@ -197,11 +197,11 @@ class RegistryClient(SettingsClient, SourceClient):
         schema: object,
         normalize_schemas: bool = False,  # noqa: FBT001, FBT002
     ) -> RegisteredSchema:
-        """The same; returns the version too."""
+        """Register a schema as `register_schema` does; return its id, GUID and version."""
         query = {"normalize": query_flag(normalize_schemas)}
         body = body_of(schema)
         answer = self._transport.ask("POST", ("subjects", subject_name, "versions"), query, body)
-        # Older registries answer with the id alone.
+        # Older registries return only the id.
         return read_registered({**body, "subject": subject_name, **answer})
 
     def get_schema(
@@ -211,16 +211,16 @@ class RegistryClient(SettingsClient, SourceClient):
         fmt: str | None = None,
         reference_format: str | None = None,
     ) -> Schema:
-        """The schema of an id.
+        """Return the schema of an id.
 
         Args:
-            schema_id: from a record, say.
-            subject_name: where to look first; for registries with contexts.
-            fmt: `serialized`: a Protobuf schema as its descriptor in Base64.
-            reference_format: of registries that put references into the schema.
+            schema_id: the id, for example from a record.
+            subject_name: the subject to look in first, for registries with contexts.
+            fmt: `serialized` returns a Protobuf schema as a Base64 descriptor.
+            reference_format: for registries that inline references into the schema.
 
         Raises:
-            SchemaRegistryError: 40403.
+            SchemaRegistryError: the id is unknown; `error_code` is 40403.
         """
         known = self._by_id.get((schema_id, fmt))
         if known is not None:
@@ -231,11 +231,11 @@ class RegistryClient(SettingsClient, SourceClient):
         return schema
 
     def get_schema_by_guid(self, guid: str, fmt: str | None = None) -> Schema:
-        """The schema of a GUID."""
+        """Return the schema of a GUID."""
         return read_schema(self._transport.ask("GET", ("schemas", "guids", guid), query_of(format=fmt)))
 
     def get_schema_types(self) -> list[str]:
-        """Types of schemas that are understood."""
+        """Return the schema types that the registry supports."""
         return list(self._transport.ask("GET", ("schemas", "types")))
 
     def get_subjects_by_schema_id(
@@ -246,7 +246,7 @@ class RegistryClient(SettingsClient, SourceClient):
         offset: int = 0,
         limit: int = -1,
     ) -> list[str]:
-        """Subjects that have a schema."""
+        """Return the subjects that have a version with this schema."""
         query = query_of(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
         return list(self._transport.ask("GET", ("schemas", "ids", str(schema_id), "subjects"), query))
 
@@ -258,7 +258,7 @@ class RegistryClient(SettingsClient, SourceClient):
         offset: int = 0,
         limit: int = -1,
     ) -> list[SchemaVersion]:
-        """Versions that have a schema."""
+        """Return the versions with this schema, in all subjects."""
         query = query_of(subject=subject_name, deleted=deleted, offset=offset, limit=limit)
         found = self._transport.ask("GET", ("schemas", "ids", str(schema_id), "versions"), query)
         return [SchemaVersion(one["subject"], one["version"]) for one in found]
@@ -271,10 +271,10 @@ class RegistryClient(SettingsClient, SourceClient):
         fmt: str | None = None,
         deleted: bool = False,  # noqa: FBT001, FBT002
     ) -> RegisteredSchema:
-        """The version of a subject that a schema is.
+        """Return the version of a subject with this schema.
 
         Raises:
-            SchemaRegistryError: 40401, 40403.
+            SchemaRegistryError: the subject (40401) or the schema (40403) is unknown.
         """
         query = query_of(normalize=normalize_schemas, deleted=deleted, format=fmt)
         return read_registered(self._transport.ask("POST", ("subjects", subject_name), query, body_of(schema)))
@@ -289,7 +289,7 @@ class RegistryClient(SettingsClient, SourceClient):
         offset: int = 0,
         limit: int = -1,
     ) -> list[str]:
-        """Names of subjects, in order."""
+        """Return the names of subjects, sorted."""
         query = query_of(subjectPrefix=subject_prefix, deleted=deleted, deletedOnly=deleted_only)
         return list(self._transport.ask("GET", ("subjects",), {**query, **query_of(offset=offset, limit=limit)}))
 
@@ -301,7 +301,7 @@ class RegistryClient(SettingsClient, SourceClient):
         offset: int = 0,
         limit: int = -1,
     ) -> list[int]:
-        """Numbers of a subject's versions, in order."""
+        """Return the version numbers of a subject, ascending."""
         query = query_of(deleted=deleted, deletedOnly=deleted_only, offset=offset, limit=limit)
         return list(self._transport.ask("GET", ("subjects", subject_name, "versions"), query))
 
@@ -312,12 +312,12 @@ class RegistryClient(SettingsClient, SourceClient):
         deleted: bool = False,  # noqa: FBT001, FBT002
         fmt: str | None = None,
     ) -> RegisteredSchema:
-        """A version of a subject; a number or `latest`."""
+        """Return a version of a subject, by number or `latest`."""
         path = ("subjects", subject_name, "versions", str(version))
         return read_registered(self._transport.ask("GET", path, query_of(deleted=deleted, format=fmt)))
 
     def get_latest_version(self, subject_name: str, fmt: str | None = None) -> RegisteredSchema:
-        """The newest version of a subject, fresh."""
+        """Return the newest version of a subject without caching."""
         return self.get_version(subject_name, fmt=fmt)
 
     def get_latest_with_metadata(
@@ -327,19 +327,23 @@ class RegistryClient(SettingsClient, SourceClient):
         deleted: bool = False,  # noqa: FBT001, FBT002
         fmt: str | None = None,
     ) -> RegisteredSchema:
-        """The newest version of a subject whose schema has metadata; an embedded registry keeps none."""
+        """Return the newest version of a subject with the given metadata. A cluster's own registry stores none."""
         query = query_of(deleted=deleted, format=fmt, key=",".join(metadata), value=",".join(metadata.values()))
         return read_registered(self._transport.ask("GET", ("subjects", subject_name, "metadata"), query))
 
     def get_referenced_by(
         self, subject_name: str, version: int | str = "latest", offset: int = 0, limit: int = -1
     ) -> list[int]:
-        """Ids of schemas that refer to a version."""
+        """Return the ids of schemas that reference a version."""
         path = ("subjects", subject_name, "versions", str(version), "referencedby")
         return list(self._transport.ask("GET", path, query_of(offset=offset, limit=limit)))
 
     def delete_subject(self, subject_name: str, permanent: bool = False) -> list[int]:  # noqa: FBT001, FBT002
-        """Delete all versions of a subject: softly, or then for good; returns their numbers.
+        """Delete all versions of a subject and return their numbers.
+
+        Args:
+            subject_name: the subject.
+            permanent: remove versions that were soft-deleted before.
 
         Raises:
             SchemaRegistryError: 40401, 40404, 40405, 42205, 42206.
@@ -347,7 +351,12 @@ class RegistryClient(SettingsClient, SourceClient):
         return list(self._transport.ask("DELETE", ("subjects", subject_name), {"permanent": query_flag(permanent)}))
 
     def delete_version(self, subject_name: str, version: int | str, permanent: bool = False) -> int:  # noqa: FBT001, FBT002
-        """Delete a version: softly, or then for good; returns its number.
+        """Delete a version of a subject and return its number.
+
+        Args:
+            subject_name: the subject.
+            version: the version's number or `latest`.
+            permanent: remove a version that was soft-deleted before.
 
         Raises:
             SchemaRegistryError: 40401, 40402, 40406, 40407, 42205, 42206.
@@ -356,30 +365,30 @@ class RegistryClient(SettingsClient, SourceClient):
         return int(self._transport.ask("DELETE", path, {"permanent": query_flag(permanent)}))
 
     def get_contexts(self, offset: int = 0, limit: int = -1) -> list[str]:
-        """Contexts; an embedded registry has the default one alone."""
+        """Return the contexts; a cluster's own registry has only the default context."""
         return list(self._transport.ask("GET", ("contexts",), query_of(offset=offset, limit=limit)))
 
     def get_associations_by_resource_name(
         self, resource_name: str, resource_namespace: str, *args: object, **kwargs: object
     ) -> list[Any]:
-        """Subjects that are tied to a topic by name: none, so that strategies fall back to the topic's name."""
+        """Return an empty list: associations with topics are not supported, and strategies use the topic's name."""
         del resource_name, resource_namespace, args, kwargs
         return []
 
     def create_association(self, request: object) -> Any:  # noqa: ANN401 - it has no answer
-        """Tie a subject to a topic: refused, 42205, as nothing is kept of it."""
+        """Raise `SchemaRegistryError` 42205, because associations are not supported."""
         del request
         raise refusals.no_associations()
 
     def delete_associations(self, resource_id: str, *args: object, **kwargs: object) -> None:
-        """Untie subjects from a topic: refused, as there are none."""
+        """Raise `SchemaRegistryError` 42205, because associations are not supported."""
         del resource_id, args, kwargs
         raise refusals.no_associations()
 
     def clear_latest_caches(self) -> None:
-        """Nothing is kept of what is latest."""
+        """Do nothing: the latest versions are not cached."""
 
     def clear_caches(self) -> None:
-        """Forget schemas that were looked up."""
+        """Drop all cached schemas of this client."""
         super().clear_caches()
         self._by_id.clear()

@@ -1,4 +1,4 @@
-"""RemoteRegistry: a registry that is a service, Confluent's or one that speaks its REST interface, over HTTP."""
+"""RemoteRegistry: a client of a schema registry over HTTP, Confluent's or any with its REST interface."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ from kafkalike.schemas.registry_client import RegistryClient
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
 ENCODING: Final = "gzip"
-"""The one encoding of answers that is asked for, and taken."""
+"""The only content encoding that is requested and accepted."""
 
 MAX_ANSWER: Final = 64 * 1024 * 1024
-"""Bytes of an answer: what answers more is no registry, and must not fill the memory."""
+"""Maximum bytes of an answer. A larger one does not come from a registry and must not fill the memory."""
 
 RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
-"""Status codes after which the same request may succeed, where it does no harm twice."""
+"""Status codes after which a request may succeed; idempotent requests are retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Access:
-    """Where a registry is, and who asks. It is never shown."""
+    """URLs and credentials of a registry. It has no repr, so credentials do not leak."""
 
     urls: tuple[str, ...]
-    """Tried one after the other."""
+    """URLs, tried in turn."""
     user: str | None = None
     password: str = ""
     token: str | None = None
     """Bearer token."""
     ca_file: str | None = None
-    """Certificates that are trusted instead of the system's."""
+    """File of trusted certificates that replaces the system's."""
     certificate: tuple[str, str | None] | None = None
-    """The client's own, and its key."""
+    """Files of the client's certificate and of its key."""
     timeout_s: float = 30.0
-    """For connecting, and for each part of an answer; a whole answer has twice as long."""
+    """Seconds for connecting and for each part of an answer; a whole answer may take twice as long."""
     retries: int = 3
 
 
 def access_to(url: str, **given: Any) -> Access:  # noqa: ANN401 - as the fields are
-    """Where a registry is, with what its URL says of the user.
+    """Return the access to a registry, with the credentials of its URL.
 
     Args:
-        url: one or several with commas between; `https://user:password@host:8081`.
-        given: fields of `Access`; they count before the URL.
+        url: one or more URLs, separated by commas, such as `https://user:password@host:8081`.
+        given: fields of `Access`; they override the URL.
 
     Raises:
-        KafkaConfigurationError: a URL is none, or two ways to say who asks are given.
+        KafkaConfigurationError: a URL is invalid, or both a user and a token are given.
     """
     urls, user, password = [], given.pop("user", None), given.pop("password", "")
     for one in url.split(","):
@@ -83,13 +83,13 @@ def access_to(url: str, **given: Any) -> Access:  # noqa: ANN401 - as the fields
 
 
 class RemoteRegistry(RegistryClient):
-    """A client of a registry that is a service. Thread-safe.
+    """A client of a registry service. Thread-safe.
 
     Args:
-        access: where it is; or its URL.
+        access: the URL, or the URLs with credentials.
 
     Raises:
-        KafkaConfigurationError: the URL is none; the package httpx is missing; a certificate cannot be read.
+        KafkaConfigurationError: the URL is invalid, the package httpx is missing, or a certificate cannot be read.
     """
 
     def __init__(self, access: Access | str) -> None:
@@ -98,12 +98,12 @@ class RemoteRegistry(RegistryClient):
         super().__init__(self._http, {"url": ",".join(known.urls)})
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close all connections of the client."""
         self._http.close()
 
 
 class HttpDoor:
-    """Sends requests. Thread-safe."""
+    """Sends requests to a registry with retries and a total timeout. Thread-safe."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -139,18 +139,18 @@ class HttpDoor:
         return {"verify": context}
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close all connections of the session."""
         self._session.close()
 
     def ask(self, method: str, path: Sequence[str], query: Mapping[str, str] | None = None, body: object = None) -> Any:  # noqa: ANN401 - any JSON
-        """Send a request, and again where that does no harm.
+        """Send a request; retry it if that is safe.
 
         Raises:
-            SchemaRegistryError: the registry says no, or what answers is none.
-            KafkaConnectionError: nothing answers.
-            UnknownRegistryOutcomeError: no answer came to a deletion or a setting, which may have been done.
+            SchemaRegistryError: the registry rejects the request, or the answer does not come from a registry.
+            KafkaConnectionError: no answer arrived.
+            UnknownRegistryOutcomeError: no answer arrived to a deletion or a setting, which may have been applied.
         """
-        # A schema that is registered twice is registered once.
+        # POST is idempotent here: registering the same schema twice has the effect of once.
         harmless = method in {"GET", "POST"}
         where = "/".join(quote(part, safe="") for part in path)
         for attempt in range(self._access.retries + 1):
@@ -166,7 +166,9 @@ class HttpDoor:
                 if not harmless:
                     raise UnknownRegistryOutcomeError(f"{method} {where} at {url}", repr(cause)) from cause
                 if last:
-                    raise KafkaConnectionError(f"the registry at {url} gives no whole answer: {cause!r}") from cause
+                    raise KafkaConnectionError(
+                        f"the registry at {url} sent no complete answer in {self._access.retries + 1} tries: {cause!r}"
+                    ) from cause
             else:
                 if not (harmless and status in RETRIED) or last:
                     return _understood(status, content)
@@ -175,10 +177,11 @@ class HttpDoor:
         raise AssertionError
 
     def _in_time(self, method: str, url: str, query: Mapping[str, str] | None, body: object) -> tuple[int, bytes]:
-        """What `_sent` gives, or a timeout.
+        """Return the result of `_sent`, or raise a timeout.
 
-        httpx has a timeout for each part of an answer alone: a server that sends byte by byte holds a caller for as
-        long as it likes. So another thread reads, and is left alone when the time is up; its connection is closed.
+        httpx limits only the time for each part of an answer, so a server that sends byte by byte could hold the caller
+        for any time. The request therefore runs in another thread, which is abandoned after the timeout; its connection
+        is closed.
         """
         session = self._session
         told: queue.SimpleQueue[tuple[int, bytes] | BaseException] = queue.SimpleQueue()
@@ -187,9 +190,9 @@ class HttpDoor:
             try:
                 told.put(self._sent(session, method, url, query, body))
             except RuntimeError as cause:
-                # Another thread's time was up in between; nothing was sent.
+                # Another thread timed out and closed the session; nothing was sent.
                 told.put(self._httpx.ConnectError(str(cause)) if session.is_closed else cause)
-            except BaseException as cause:  # noqa: BLE001 - it is raised by who waits
+            except BaseException as cause:  # noqa: BLE001 - raised in the waiting thread
                 told.put(cause)
 
         threading.Thread(target=work, name="kafkalike-registry", daemon=True).start()
@@ -199,7 +202,7 @@ class HttpDoor:
             if self._session is session:
                 self._session = self._opened()
             session.close()
-            raise self._httpx.ReadTimeout(f"no whole answer in {2 * self._access.timeout_s:g} s") from None
+            raise self._httpx.ReadTimeout(f"no complete answer in {2 * self._access.timeout_s:g} s") from None
         if isinstance(found, BaseException):
             raise found
         return found
@@ -215,7 +218,7 @@ class HttpDoor:
         content = None if body is None else json.dumps(body).encode()
         headers = {} if content is None else {"Content-Type": CONTENT_TYPE}
         found = bytearray()
-        # Never to another host: the request carries the password.
+        # Redirects could send the password to another host.
         with session.stream(
             method, url, params=dict(query or {}), content=content, headers=headers, follow_redirects=False
         ) as answer:
@@ -229,10 +232,10 @@ class HttpDoor:
     def _inflate(self, encoding: str) -> Callable[[bytes, int], bytes]:
         """Return a function that decodes the next bytes of an answer, up to a number of bytes.
 
-        httpx decodes whole chunks before anybody can count: of a gzip in a gzip, a kilobyte is a gigabyte.
+        httpx decodes whole chunks before the size can be checked, and a kilobyte of nested gzip can hold a gigabyte.
 
         Raises:
-            SchemaRegistryError: the answer has an encoding that was not asked for.
+            SchemaRegistryError: the answer has an encoding that was not requested.
         """
         words = [word for word in encoding.lower().replace(" ", "").split(",") if word not in {"", "identity"}]
         if not words:

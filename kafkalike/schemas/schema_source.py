@@ -14,48 +14,48 @@ from kafkalike.schemas.confluent_types import read_value, read_version, written
 
 
 class SchemaSource(Protocol):
-    """Where schemas are looked up. Thread-safe."""
+    """Looks up schemas. Thread-safe."""
 
     def schema_by_id(self, id: int) -> Schema:  # noqa: A002 - Confluent's word
-        """The schema that has an id. It never changes, so it is asked for once.
+        """Return the schema of an id. It never changes, so implementations may cache it.
 
         Raises:
-            SchemaRegistryError: there is none; its `error_code` is 40403.
+            SchemaRegistryError: the id is unknown; `error_code` is 40403.
         """
         ...
 
     def latest(self, subject: str) -> Registered | None:
-        """The newest version of a subject that is not deleted, fresh; None where there is none."""
+        """Return the newest undeleted version of a subject without caching; None if it has none."""
         ...
 
     def ids_of(self, subject: str) -> Sequence[int]:
-        """Ids of all versions of a subject that are not deleted, fresh, oldest version first."""
+        """Return the ids of all undeleted versions of a subject without caching, oldest version first."""
         ...
 
     def referenced(self, schema: Schema) -> Mapping[str, Schema]:
-        """Schemas that a schema uses, and those that these use in turn, by the names of the references.
+        """Return the schemas that a schema references, directly or indirectly, by reference name.
 
-        A schema stands behind those that it uses itself, so that a parser may take them in this order.
+        Each schema follows the schemas that it references itself, so a parser can read them in this order.
 
         Raises:
-            SchemaRegistryError: one is not registered; 40402.
+            SchemaRegistryError: a reference is not registered; `error_code` is 40402.
         """
         ...
 
 
 class Transport(Protocol):
-    """Takes requests of Confluent's REST interface."""
+    """Sends requests of Confluent's REST interface."""
 
     def ask(self, method: str, path: Sequence[str], query: Mapping[str, str] | None = None, body: object = None) -> Any:  # noqa: ANN401 - any JSON
-        """The JSON of the answer; see `RegistryService.ask`."""
+        """Return the JSON of the answer; see `RegistryService.ask`."""
         ...
 
 
 class Asking:
-    """What asks a registry.
+    """Base of the registry clients.
 
     Args:
-        transport: where requests go.
+        transport: sends the requests.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -63,12 +63,12 @@ class Asking:
 
 
 def query_flag(value: bool) -> str:  # noqa: FBT001
-    """A truth value in a query."""
+    """Return a boolean as it is written in a query."""
     return "true" if value else "false"
 
 
 def query_of(**given: str | float | bool | None) -> dict[str, str]:
-    """A query without what is None."""
+    """Return the query parameters that are not None."""
     return {
         name: query_flag(value) if isinstance(value, bool) else str(value)
         for name, value in given.items()
@@ -77,18 +77,18 @@ def query_of(**given: str | float | bool | None) -> dict[str, str]:
 
 
 def at(kind: str, subject: str | None) -> tuple[str, ...]:
-    """The path of a setting, of a subject or of all."""
+    """Return the path of a subject's setting, or of the global one if `subject` is None."""
     return (kind,) if subject is None else (kind, subject)
 
 
 NOT_FOUND: Final = 404
 
 CACHED_SCHEMAS: Final = 1_000
-"""Schemas that a client keeps, each as it came: they never change."""
+"""Maximum schemas in each cache of a client. Schemas never change, so entries do not expire."""
 
 
 class SourceClient(Asking):
-    """See `RegistryClient`."""
+    """Schema lookups of `RegistryClient`, with caches."""
 
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport)
@@ -96,12 +96,12 @@ class SourceClient(Asking):
         self._versions: LruCache[tuple[str, int], Schema] = LruCache(CACHED_SCHEMAS)
 
     def clear_caches(self) -> None:
-        """Forget schemas that were looked up."""
+        """Drop all cached schemas of this client."""
         self._values.clear()
         self._versions.clear()
 
     def schema_by_id(self, id: int) -> Schema:  # noqa: A002
-        """The schema that an id has for ever."""
+        """Return the schema of an id, from the cache if possible."""
         known = self._values.get(id)
         if known is None:
             known = read_value(self._transport.ask("GET", ("schemas", "ids", str(id))))
@@ -109,11 +109,11 @@ class SourceClient(Asking):
         return known
 
     def schema_by_guid(self, guid: str) -> Schema:
-        """The schema that a GUID has for ever."""
+        """Return the schema of a GUID."""
         return read_value(self._transport.ask("GET", ("schemas", "guids", guid)))
 
     def latest(self, subject: str) -> Registered | None:
-        """The newest version of a subject that is not deleted, fresh."""
+        """Return the newest undeleted version of a subject without caching."""
         try:
             return read_version(self._transport.ask("GET", ("subjects", subject, "versions", "latest")))
         except SchemaRegistryError as error:
@@ -122,25 +122,25 @@ class SourceClient(Asking):
             return None
 
     def register_first(self, subject: str, schema: Schema) -> bool:
-        """Make a schema the first version of a subject, unless it has one.
+        """Register a schema as the first version of a subject, unless the subject has a version.
 
-        The number of the version goes with it, and a registry refuses one that is not the next: of several writers
-        that do this at once one gets through, whatever the level of the subject allows.
+        The request carries the version number, and a registry rejects any but the next number. If several writers race,
+        exactly one succeeds, whatever the compatibility level of the subject.
 
         Args:
             subject: such as `orders-value`.
             schema: the schema.
 
         Returns:
-            Whether the newest version is this one; False when another one was there.
+            True if the schema was registered; False if the subject already had a version.
 
         Raises:
-            SchemaRegistryError: it is refused, and the subject has no version.
-            UnknownOutcomeError: it may have been registered; call it again, which does it once.
+            SchemaRegistryError: the schema is rejected, and the subject has no version.
+            UnknownOutcomeError: the schema may have been registered; retrying is safe.
         """
         path = ("subjects", subject, "versions")
         try:
-            # Versions that were deleted softly keep their numbers.
+            # Soft-deleted versions keep their numbers.
             known = self._transport.ask("GET", path, {"deleted": "true"})
         except SchemaRegistryError as error:
             if error.http_status_code != NOT_FOUND:
@@ -157,7 +157,7 @@ class SourceClient(Asking):
         return False
 
     def ids_of(self, subject: str) -> Sequence[int]:
-        """Ids of all versions of a subject that are not deleted, fresh, oldest first."""
+        """Return the ids of all undeleted versions of a subject without caching, oldest first."""
         path = ("subjects", subject, "versions")
         try:
             versions = self._transport.ask("GET", path)
@@ -168,7 +168,7 @@ class SourceClient(Asking):
             return []
 
     def referenced(self, schema: Schema) -> Mapping[str, Schema]:
-        """Schemas that a schema uses, and those that these use in turn, by the names of the references."""
+        """Return the schemas that a schema references, directly or indirectly, by reference name."""
         return referenced_by(schema, self._reference) if schema.references else {}
 
     def _reference(self, reference: Reference) -> Schema:
@@ -186,10 +186,10 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """A cache that forgets what was not used for longest. Thread-safe.
+    """A cache that evicts the least recently used value. Thread-safe.
 
     Args:
-        room: how many values it keeps.
+        room: maximum number of values.
     """
 
     def __init__(self, room: int) -> None:
@@ -201,7 +201,7 @@ class LruCache(Generic[K, V]):
         return len(self._held)
 
     def get(self, key: K) -> V | None:
-        """The value of a key; None when it is not known, or not any more."""
+        """Return the value of a key, or None if it is not cached."""
         with self._lock:
             found = self._held.get(key)
             if found is not None:
@@ -209,7 +209,7 @@ class LruCache(Generic[K, V]):
             return found
 
     def put(self, key: K, value: V) -> None:
-        """Keep a value."""
+        """Add a value, and evict the oldest one if the cache is full."""
         with self._lock:
             self._held[key] = value
             self._held.move_to_end(key)
@@ -217,7 +217,7 @@ class LruCache(Generic[K, V]):
                 self._held.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all values from the cache."""
         with self._lock:
             self._held.clear()
 
@@ -226,36 +226,36 @@ class RegistryApi(Protocol):
     """The methods of `confluent_kafka.schema_registry.SchemaRegistryClient` that serializers call."""
 
     def register_schema_full_response(self, subject_name: str, schema: Any, normalize_schemas: bool = ...) -> Any:  # noqa: ANN401, FBT001
-        """Register a schema; gives its `schema_id`, `guid` and `version`."""
+        """Register a schema and return its `schema_id`, `guid` and `version`."""
         ...
 
     def lookup_schema(self, subject_name: str, schema: Any, normalize_schemas: bool = ...) -> Any:  # noqa: ANN401, FBT001
-        """The version of a subject that a schema is."""
+        """Return the version of a subject with this schema."""
         ...
 
     def get_schema(self, schema_id: int, subject_name: str | None = ..., fmt: str | None = ...) -> Any:  # noqa: ANN401
-        """The schema of an id."""
+        """Return the schema of an id."""
         ...
 
     def get_schema_by_guid(self, guid: str, fmt: str | None = ...) -> Any:  # noqa: ANN401
-        """The schema of a GUID."""
+        """Return the schema of a GUID."""
         ...
 
     def get_version(self, subject_name: str, version: Any, deleted: bool = ..., fmt: str | None = ...) -> Any:  # noqa: ANN401, FBT001
-        """A version of a subject."""
+        """Return a version of a subject."""
         ...
 
     def get_latest_version(self, subject_name: str, fmt: str | None = ...) -> Any:  # noqa: ANN401
-        """The newest version of a subject."""
+        """Return the newest version of a subject."""
         ...
 
     def get_latest_with_metadata(self, subject_name: str, metadata: Any) -> Any:  # noqa: ANN401
-        """The newest version of a subject with metadata."""
+        """Return the newest version of a subject with the given metadata."""
         ...
 
 
 def as_source(registry: Any) -> SchemaSource:  # noqa: ANN401 - a `SchemaSource` or a `RegistryApi`
-    """A registry as a source of schemas; Confluent's client is made one."""
+    """Return a registry as a `SchemaSource`, wrapping Confluent's client."""
     if hasattr(registry, "schema_by_id"):
         source: SchemaSource = registry
         return source
@@ -263,7 +263,7 @@ def as_source(registry: Any) -> SchemaSource:  # noqa: ANN401 - a `SchemaSource`
 
 
 def value_of(schema: Any) -> Schema:  # noqa: ANN401 - a schema of any of the packages
-    """A schema of Confluent's shape as a value."""
+    """Convert a schema with Confluent's attributes to our `Schema`."""
     if isinstance(schema, Schema):
         return schema
     references = tuple(Reference(r.name, r.subject, r.version) for r in schema.references or ())
@@ -271,53 +271,53 @@ def value_of(schema: Any) -> Schema:  # noqa: ANN401 - a schema of any of the pa
 
 
 class NoRegistry:
-    """Stands for a registry where a deserializer needs none.
+    """Replaces the registry of a deserializer that does not need one.
 
     Args:
-        schema: what every id stands for; None where nothing is read by a schema.
+        schema: the schema of every id; None if records are read without a schema.
     """
 
     def __init__(self, schema: Schema | None) -> None:
         self._schema = schema or Schema("PROTOBUF", "")
 
     def schema_by_id(self, id: int) -> Schema:  # noqa: A002 - the protocol's word
-        """The one schema."""
+        """Return the schema, whatever the id."""
         del id
         return self._schema
 
     def get_schema_by_guid(self, guid: str, fmt: str | None = None) -> Schema:
-        """The one schema."""
+        """Return the schema, whatever the GUID."""
         del guid, fmt
         return self._schema
 
     def latest(self, subject: str) -> Registered | None:
-        """There is none."""
+        """Return None: there are no subjects."""
         del subject
         return None
 
     def ids_of(self, subject: str) -> Sequence[int]:
-        """None."""
+        """Return an empty sequence: there are no subjects."""
         del subject
         return ()
 
     def referenced(self, schema: Schema) -> Mapping[str, Schema]:
-        """Nothing."""
+        """Return an empty mapping: references are not resolved."""
         del schema
         return {}
 
 
 class _ClientSource:
-    """Confluent's client as a source. It caches by itself what never changes."""
+    """A `SchemaSource` over Confluent's client, which has a cache of its own."""
 
     def __init__(self, client: RegistryApi) -> None:
         self._client = client
 
     def schema_by_id(self, id: int) -> Schema:  # noqa: A002 - the protocol's word
-        """The schema of an id."""
+        """Return the schema of an id."""
         return value_of(self._client.get_schema(id))
 
     def latest(self, subject: str) -> Registered | None:
-        """The newest version of a subject."""
+        """Return the newest version of a subject."""
         try:
             found = self._client.get_latest_version(subject)
         except Exception as error:
@@ -327,11 +327,11 @@ class _ClientSource:
         return Registered(subject, found.version, found.schema_id, value_of(found.schema))
 
     def ids_of(self, subject: str) -> Sequence[int]:
-        """Serializers do not ask for this."""
-        raise SchemaRegistryError(501, -1, f"Confluent's client does not tell all ids of {subject!r} at once")
+        """Raise `SchemaRegistryError`: Confluent's client has no such request, and serializers do not need it."""
+        raise SchemaRegistryError(501, -1, f"Confluent's client cannot list the schema ids of {subject!r}")
 
     def referenced(self, schema: Schema) -> Mapping[str, Schema]:
-        """What a schema uses."""
+        """Return the schemas that a schema references, directly or indirectly, by reference name."""
         return referenced_by(schema, self._reference) if schema.references else {}
 
     def _reference(self, reference: Reference) -> Schema:

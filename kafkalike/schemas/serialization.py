@@ -47,40 +47,40 @@ DeserializeFunction: TypeAlias = Callable[[str, Headers, bytes | None], Any]
 class Serializer(ABC):
     """Turns keys or values into bytes; kafka-python 3.x's interface.
 
-    It may be called from several threads at once. As in kafka-python it is called with None too, for a record without
-    key or value: None for None keeps a tombstone one, as the ready-made formats here do.
+    Several threads may call it at once. As in kafka-python it is also called with None, for a record without a key or
+    value. Return None to keep a tombstone, as the built-in formats do.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:  # noqa: ANN401
-        """Bytes of one key or value.
+        """Return the bytes of a key or value.
 
         Args:
             topic: the record's topic.
             headers: the record's headers.
-            data: what the user sent.
+            data: the user's key or value.
 
         Raises:
-            SerializationError: `data` has no form in this format.
+            SerializationError: the format cannot represent `data`.
         """
 
     def close(self) -> None:  # noqa: B027 - optional
-        """Let go of resources; nothing by default."""
+        """Release resources; does nothing by default."""
 
 
 class Deserializer(ABC):
-    """Turns bytes back into keys or values; kafka-python 3.x's interface.
+    """Turns bytes into keys or values; kafka-python 3.x's interface.
 
-    It is also called with None, for a tombstone and for a record without a key, as in kafka-python.
+    As in kafka-python it is also called with None, for a tombstone or a record without a key.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:  # noqa: ANN401
-        """Value of one stored key or value.
+        """Return the key or value of stored bytes.
 
         Args:
             topic: the record's topic.
@@ -92,7 +92,7 @@ class Deserializer(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 - optional
-        """Let go of resources; nothing by default."""
+        """Release resources; does nothing by default."""
 
 
 Field = Literal["key", "value"]
@@ -108,31 +108,31 @@ class MessageField:
 
 @dataclass(slots=True)
 class SerializationContext:
-    """Where a key or a value belongs; the attributes of `confluent_kafka.serialization.SerializationContext`."""
+    """The place of a key or value, with the attributes of `confluent_kafka.serialization.SerializationContext`."""
 
     topic: str
     field: str
     """`key` or `value`."""
     headers: Headers = dataclasses.field(default_factory=list)
-    """The record's; what a serializer adds is stored."""
+    """Headers of the record; headers that a serializer adds are stored."""
 
 
 def as_serializer(obj: object, field: Field = "value") -> SerializeFunction:
-    """Give any serialiser that kafka-python or Confluent's client takes one form.
+    """Convert any serializer that kafka-python or Confluent's client accepts to a function.
 
     Args:
-        obj: a `Serializer` or any object with kafka-python 3.x's `serialize(topic, headers, data)`; a 2.x
-            object with `serialize(topic, data)`; Confluent's callable `(data, ctx)`; a plain callable `(data)`;
-            None, which takes bytes only.
-        field: what it is for; Confluent's serializers and those of schemas want to know.
+        obj: a `Serializer` or any object with kafka-python 3.x's `serialize(topic, headers, data)`; a 2.x object with
+            `serialize(topic, data)`; Confluent's callable `(data, ctx)`; a plain callable `(data)`; None, which accepts
+            only bytes.
+        field: the record's part, needed by Confluent's serializers and by serializers with schemas.
 
     Returns:
-        A function `(topic, headers, data) -> bytes | None`. As in kafka-python it calls `obj` with None too: a
-        function that makes `b"null"` of None stores that, and no tombstone. It turns bytearray and memoryview into
-        bytes, raises TypeError when `obj` returns anything else, and lets errors of `obj` pass as they are.
+        A function `(topic, headers, data) -> bytes | None`. As in kafka-python it also calls `obj` with None: if that
+        returns `b"null"`, this is stored in place of a tombstone. It turns bytearray and memoryview into bytes, raises
+        TypeError if `obj` returns another type, and does not catch errors of `obj`.
 
     Raises:
-        IllegalArgumentError: `obj` is none of these, or is a class that was not instantiated.
+        IllegalArgumentError: `obj` is something else, or a class that was not instantiated.
     """
     call = _uniform(obj, "serialize", field)
 
@@ -148,26 +148,26 @@ def as_serializer(obj: object, field: Field = "value") -> SerializeFunction:
 
 
 def as_deserializer(obj: object, field: Field = "value") -> DeserializeFunction:
-    """Give any deserialiser that kafka-python or Confluent's client takes one form.
+    """Convert any deserializer that kafka-python or Confluent's client accepts to a function.
 
     Args:
-        obj: a `Deserializer` or any object with kafka-python 3.x's `deserialize(topic, headers, data)`; a
-            2.x object with `deserialize(topic, data)`; Confluent's callable `(data, ctx)`; a plain callable
-            `(data)`; None, which leaves bytes as they are.
-        field: what it is for.
+        obj: a `Deserializer` or any object with kafka-python 3.x's `deserialize(topic, headers, data)`; a 2.x object
+            with `deserialize(topic, data)`; Confluent's callable `(data, ctx)`; a plain callable `(data)`; None, which
+            returns bytes unchanged.
+        field: the record's part.
 
     Returns:
-        A function `(topic, headers, data) -> value`. It calls `obj` with None as well, as kafka-python does, and lets
-        errors of `obj` pass as they are. The formats of kafkalike give None for None.
+        A function `(topic, headers, data) -> value`. As in kafka-python it also calls `obj` with None, and it does not
+        catch errors of `obj`. The built-in formats return None for None.
 
     Raises:
-        IllegalArgumentError: `obj` is none of these, or is a class that was not instantiated.
+        IllegalArgumentError: `obj` is something else, or a class that was not instantiated.
     """
     return _uniform(obj, "deserialize", field)
 
 
 def _uniform(obj: object, method_name: str, field: Field) -> Callable[[str, Headers, Any], Any]:
-    """`obj` as a function of topic, headers and data."""
+    """Return `obj` as a function of topic, headers and data."""
     if obj is None:
         return lambda _topic, _headers, data: data
     for_field: Callable[[Field], Callable[[str, Headers, Any], Any]] | None = getattr(obj, "for_field", None)
@@ -190,7 +190,7 @@ def _uniform(obj: object, method_name: str, field: Field) -> Callable[[str, Head
 
 
 def _takes_context(obj: object) -> bool:
-    """Whether a callable is Confluent's, with the place of the data as its second argument, `ctx`."""
+    """Return True for Confluent's callables, whose second parameter is `ctx`."""
     if not callable(obj) or isinstance(obj, type):
         return False
     try:
@@ -200,7 +200,7 @@ def _takes_context(obj: object) -> bool:
 
 
 def _takes_headers(method: Callable[..., Any]) -> bool:
-    """Whether a bound method takes `(topic, headers, data)`; True also when Python does not know."""
+    """Return True if a bound method accepts `(topic, headers, data)`, or if Python cannot tell."""
     try:
         inspect.signature(method).bind("topic", [], b"")
     except TypeError:
@@ -211,29 +211,29 @@ def _takes_headers(method: Callable[..., Any]) -> bool:
 
 
 class _Format(Serializer, Deserializer):
-    """A format with both directions: None stays None, and failures become `SerializationError`.
+    """A format in both directions: None stays None, and failures become `SerializationError`.
 
-    A subclass says its name and how one value is turned round.
+    A subclass defines the name and the conversion of one value.
     """
 
     __slots__ = ()
 
     name: ClassVar[str]
-    """What the format is called in `serializer_for` and in errors."""
+    """Name of the format in `serializer_for` and in errors."""
 
     @abstractmethod
     def encode(self, data: Any) -> bytes:  # noqa: ANN401
-        """Bytes of a value that is not None; may raise what the standard library raises."""
+        """Return the bytes of a value that is not None; may raise errors of the standard library."""
 
     @abstractmethod
     def decode(self, data: bytes) -> Any:  # noqa: ANN401
-        """Value of bytes; may raise what the standard library raises."""
+        """Return the value of bytes; may raise errors of the standard library."""
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:  # noqa: ANN401, ARG002
-        """Bytes of `data`; None for None.
+        """Return the bytes of `data`; None for None.
 
         Raises:
-            SerializationError: `data` has no form in this format.
+            SerializationError: the format cannot represent `data`.
         """
         if data is None:
             return None
@@ -244,7 +244,7 @@ class _Format(Serializer, Deserializer):
             raise SerializationError(f"{what}: {cause}") from cause
 
     def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:  # noqa: ANN401, ARG002
-        """Value of `data`; None for None.
+        """Return the value of `data`; None for None.
 
         Raises:
             SerializationError: `data` is not in this format.
@@ -259,35 +259,35 @@ class _Format(Serializer, Deserializer):
 
 
 _FAILURES: Final = (TypeError, ValueError, OverflowError, RecursionError, struct.error)
-"""What the standard library raises for a value or bytes that do not fit (UnicodeError is a ValueError)."""
+"""Errors of the standard library for a value or bytes that do not fit (UnicodeError is a ValueError)."""
 
 
 class BytesSerializer(_Format):
-    """Bytes as they are; bytearray and memoryview are copied into bytes."""
+    """Passes bytes through; bytearray and memoryview are copied into bytes."""
 
     __slots__ = ()
 
     name = "bytes"
 
     def encode(self, data: Any) -> bytes:  # noqa: ANN401
-        """The bytes themselves."""
+        """Return the bytes of a bytes-like object."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError("bytes are needed")
         return bytes(data)
 
     def decode(self, data: bytes) -> bytes:
-        """The bytes themselves."""
+        """Return the stored bytes unchanged."""
         return data
 
 
 class StringSerializer(_Format):
-    """Text in a character encoding, as Kafka's `StringSerializer`.
+    """Strings in a character encoding, as Kafka's `StringSerializer`.
 
     Args:
-        encoding: a codec of Python's, UTF-8 by default.
+        encoding: name of a Python codec.
 
     Raises:
-        LookupError: there is no such codec.
+        LookupError: the codec is unknown.
     """
 
     __slots__ = ("encoding",)
@@ -298,21 +298,21 @@ class StringSerializer(_Format):
         self.encoding = codecs.lookup(encoding).name
 
     def encode(self, data: Any) -> bytes:  # noqa: ANN401
-        """The text's bytes; raises for characters that the encoding does not have."""
+        """Return the encoded string; raises an error for characters that the encoding lacks."""
         if not isinstance(data, str):
             raise TypeError("a str is needed")
         return data.encode(self.encoding)
 
     def decode(self, data: bytes) -> str:
-        """The text; raises for bytes that the encoding does not know."""
+        """Return the decoded string; raises an error for invalid bytes."""
         return data.decode(self.encoding)
 
 
 class DefaultSerializer(StringSerializer):
-    """Text is encoded and bytes pass; kafka-python's `DefaultSerializer`. Reading always decodes.
+    """Encodes strings and passes bytes through, as kafka-python's `DefaultSerializer`. Reading always decodes.
 
     Args:
-        encoding: a codec of Python's, UTF-8 by default.
+        encoding: name of a Python codec.
     """
 
     __slots__ = ()
@@ -320,7 +320,7 @@ class DefaultSerializer(StringSerializer):
     name = "default"
 
     def encode(self, data: Any) -> bytes:  # noqa: ANN401
-        """The text's bytes, or the bytes themselves."""
+        """Return the encoded string, or the bytes unchanged."""
         if isinstance(data, bytes | bytearray | memoryview):
             return bytes(data)
         if not isinstance(data, str):
@@ -329,9 +329,9 @@ class DefaultSerializer(StringSerializer):
 
 
 class JsonSerializer(_Format):
-    """JSON without spaces, in UTF-8. NaN and the infinities are refused: JSON has none.
+    """JSON without spaces, in UTF-8. NaN and infinities are rejected, because JSON cannot represent them.
 
-    None is a tombstone and not `null`, but bytes that say `null` are read as None.
+    None becomes a tombstone, not `null`; the bytes `null` are read as None.
     """
 
     __slots__ = ()
@@ -339,11 +339,11 @@ class JsonSerializer(_Format):
     name = "json"
 
     def encode(self, data: Any) -> bytes:  # noqa: ANN401
-        """The JSON text's bytes."""
+        """Return a value as JSON in UTF-8."""
         return _JSON.encode(data).encode()
 
     def decode(self, data: bytes) -> Any:  # noqa: ANN401
-        """The Python form of a JSON text."""
+        """Return the Python value of JSON in UTF-8."""
         return json.loads(data.decode())
 
 
@@ -351,23 +351,23 @@ _JSON: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow
 
 
 class _Number(_Format):
-    """One big-endian number of fixed width."""
+    """A big-endian number of fixed width."""
 
     __slots__ = ()
 
     layout: ClassVar[struct.Struct]
-    """How the number is stored in the bytes."""
+    """Encoding of the number."""
     accepts: ClassVar[tuple[type, ...]] = (int,)
-    """Python types that are taken; bool never is."""
+    """Accepted Python types; bool is always rejected."""
 
     def encode(self, data: Any) -> bytes:  # noqa: ANN401
-        """The number's bytes; raises outside the range."""
+        """Return the encoded number; raises an error outside of its range."""
         if isinstance(data, bool) or not isinstance(data, self.accepts):
             raise TypeError("a number is needed")
         return self.layout.pack(data)
 
     def decode(self, data: bytes) -> int | float:
-        """The number; raises when the width is another."""
+        """Return the decoded number; raises an error for another width."""
         if len(data) != self.layout.size:
             raise ValueError(f"{self.layout.size} bytes are needed")
         number: int | float = self.layout.unpack(data)[0]
@@ -393,7 +393,7 @@ class IntegerSerializer(_Number):
 
 
 class DoubleSerializer(_Number):
-    """8-byte IEEE 754 floats, big-endian, as Kafka's `DoubleSerializer`; integers are taken as well."""
+    """8-byte IEEE 754 floats, big-endian, as Kafka's `DoubleSerializer`; integers are also accepted."""
 
     __slots__ = ()
 
@@ -429,23 +429,23 @@ _ALIASES: Final = {"bytearray": "bytes", "str": "string"}
 
 
 def serializer_for(name: str) -> Serializer:
-    """The serialiser of a format.
+    """Return the serializer of a format.
 
     Args:
-        name: `bytes`, `string`, `json`, `long`, `integer`, `double`, `float` or `default`, or the name of
-            Kafka's Java class for it: `org.apache.kafka.common.serialization.LongSerializer`.
+        name: `bytes`, `string`, `json`, `long`, `integer`, `double`, `float` or `default`, or the name of Kafka's Java
+            class for it: `org.apache.kafka.common.serialization.LongSerializer`.
 
     Raises:
-        IllegalArgumentError: there is no such format; says the known names.
+        IllegalArgumentError: the format is unknown; the message lists the known names.
     """
     return _format_for(name)
 
 
 def deserializer_for(name: str) -> Deserializer:
-    """The deserialiser of a format; names as in `serializer_for`.
+    """Return the deserializer of a format; names as in `serializer_for`.
 
     Raises:
-        IllegalArgumentError: there is no such format; says the known names.
+        IllegalArgumentError: the format is unknown; the message lists the known names.
     """
     return _format_for(name)
 
@@ -454,10 +454,10 @@ def _format_for(name: str) -> _Format:
     plain = name.strip().rpartition(".")[2].lower().removesuffix("serializer").removesuffix("de")
     found = _FORMATS.get(_ALIASES.get(plain, plain))
     if found is None:
-        raise IllegalArgumentError(f"no serialisation is called {name!r}; known are {', '.join(_FORMATS)}")
+        raise IllegalArgumentError(f"unknown serialization format {name!r}; known are {', '.join(_FORMATS)}")
     return found
 
 
 for _name in set(__all__) - {"DeserializeFunction", "Field", "SerializeFunction"}:
-    # A user sees one name, as in a pickle and in `repr`.
+    # Pickles and reprs show the public module.
     globals()[_name].__module__ = "kafkalike.serialization"

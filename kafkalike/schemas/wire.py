@@ -1,6 +1,6 @@
-"""The wire format of a record with a schema: a zero byte, the schema's id in four bytes, the payload.
+"""The wire format of a record with a schema: a zero byte, the schema id in four bytes, the payload.
 
-A payload of Protobuf begins with the place of its message in the schema's file.
+A Protobuf payload starts with the indexes of its message in the schema's file.
 """
 
 from __future__ import annotations
@@ -11,40 +11,40 @@ from typing import Final
 from kafkalike.errors import SerializationError
 
 MAGIC: Final = 0
-"""First byte of a record with an id in front."""
+"""First byte of a record with a schema id."""
 MAGIC_GUID: Final = 1
 """First byte of a header with a GUID."""
 HEADER: Final = 5
-"""Bytes in front of the payload."""
+"""Bytes before the payload."""
 MAX_ID: Final = (1 << 31) - 1
-"""The largest id of a schema."""
+"""Largest possible schema id."""
 MAX_INDEXES: Final = 64
-"""Messages in each other that a place can name; Protobuf's descriptors hold fewer."""
+"""Maximum nesting of messages in the indexes; Protobuf's descriptors allow less."""
 _FRAME: Final = struct.Struct(">BI")
 _VARINT_BYTES: Final = 10
 
 
 def split(data: bytes) -> tuple[int, bytes]:
-    """The schema's id and the payload of a record.
+    """Return the schema id and the payload of a record.
 
     Raises:
-        SerializationError: the record is too short, or does not begin with a zero byte.
+        SerializationError: the record is too short, or does not start with a zero byte.
     """
     if len(data) < HEADER:
-        raise SerializationError(f"{len(data)} bytes are no record with a schema, which begins with {HEADER} bytes")
+        raise SerializationError(f"the record has {len(data)} bytes; a schema id takes {HEADER}")
     magic, number = _FRAME.unpack_from(data)
     if magic != MAGIC:
-        raise SerializationError(f"the record begins with the byte {magic} and not with 0: it has no schema's id")
+        raise SerializationError(f"the record has no schema id: it starts with the byte {magic}, not 0")
     return number, data[HEADER:]
 
 
 def join(id: int, payload: bytes) -> bytes:  # noqa: A002 - Confluent's word
-    """A record of a schema's id and a payload."""
+    """Return a record from a schema id and a payload."""
     return frame(id) + payload
 
 
 def frame(id: int) -> bytes:  # noqa: A002 - Confluent's word
-    """The bytes in front of a payload.
+    """Return the bytes before a payload.
 
     Raises:
         SerializationError: the id is not between 0 and `MAX_ID`.
@@ -55,14 +55,14 @@ def frame(id: int) -> bytes:  # noqa: A002 - Confluent's word
 
 
 def split_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:
-    """The place of the message in its file, and where the message's own bytes begin.
+    """Return the indexes of the message in its file, and the start of the message.
 
     Returns:
-        The number of the message in its file, then of the message inside it, and so on; and the length of what says
-        so.
+        The index of the top-level message, then of the message nested in it, and so on; and the size of the indexes in
+        bytes.
 
     Raises:
-        SerializationError: the payload is too short, or names more than `MAX_INDEXES` messages.
+        SerializationError: the payload is too short, or has more than `MAX_INDEXES` indexes.
     """
     if payload[:1] == b"\x00":
         return _FIRST, 1
@@ -80,14 +80,14 @@ _FIRST: Final = (0,)
 
 
 def join_indexes(indexes: tuple[int, ...]) -> bytes:
-    """The bytes that say the place of a message in its file; one zero for the first of all."""
+    """Encode the indexes of a message in its file; a single zero stands for the first message."""
     if indexes == _FIRST:
         return b"\x00"
     return b"".join(map(_to_varint, (len(indexes), *indexes)))
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A zig-zag number and where it ends."""
+    """Return a zig-zag number and the position after it."""
     value = 0
     for count, byte in enumerate(data[place : place + _VARINT_BYTES]):
         value |= (byte & 0x7F) << (7 * count)

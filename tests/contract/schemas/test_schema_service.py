@@ -358,7 +358,7 @@ def test_what_answers_and_is_no_registry_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         for answer, said in (
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n<a/>", "not a schema registry"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n<a/>", "does not come from a schema registry"),
             (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", "status 302"),
         ):
             with RemoteRegistry(address) as client, pytest.raises(SchemaRegistryError, match=said):
@@ -382,7 +382,7 @@ def test_a_server_that_sends_byte_by_byte_holds_nobody_for_long() -> None:
         thread.start()
         access = Access(urls=(f"http://127.0.0.1:{server.getsockname()[1]}",), timeout_s=0.5, retries=0)
         try:
-            with RemoteRegistry(access) as client, pytest.raises(KafkaConnectionError, match="no whole answer in 1 s"):
+            with RemoteRegistry(access) as client, pytest.raises(KafkaConnectionError, match="no complete answer in 1 s"):
                 client.get_subjects()
         finally:
             ended.set()
