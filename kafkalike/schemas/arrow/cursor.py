@@ -142,7 +142,7 @@ class Cursor:
     def finish(self) -> None:
         """Fail the values that have unread bytes."""
         left = np.flatnonzero((self.pos != self.end) & (self.problem == 0))
-        self.fail(left, "bytes are left behind the value")
+        self.fail(left, "bytes are left after the value")
 
     def add(self, size: int) -> None:
         """Count the bytes of defaults, which do not come from the values.

@@ -1,4 +1,4 @@
-"""Avro types and payloads: what they may cost is counted before fastavro, which knows no limits, sees them."""
+"""Limits on Avro types and payloads, checked before fastavro, which has none."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _NUMBERS: Final = frozenset({"int", "long", "enum"})
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known of all values of a type."""
+    """Properties of a type that bound the cost of its values."""
 
     recursive: bool
-    """Whether a value may hold another one of the same record."""
+    """True if a record may contain itself."""
     empty_items: bool
-    """Whether an array may have items that take no bytes."""
+    """True if an array may have items of zero bytes."""
     decimals: bool
-    """Whether a value may hold decimals."""
+    """True if a value may contain decimals."""
     levels: int
-    """The most levels that a value can go down without taking a byte."""
+    """Maximum levels that a value can be nested in without taking a byte."""
 
 
 def shape_of(described: AvroType) -> Shape:
-    """What values of a type may cost.
+    """Return the shape of a type.
 
     Raises:
-        InvalidSchemaError: a record always holds itself, types are nested too deeply, or a value of no bytes has more
-            than `MAX_EMPTY_ITEMS` parts.
+        InvalidSchemaError: a record necessarily contains itself, types are nested too deeply, or a value has more than
+            `MAX_EMPTY_ITEMS` parts of zero bytes.
     """
     costs = _Costs()
     costs.of(described, 0)
@@ -50,7 +50,7 @@ class _Costs:
         self._open: dict[int, bool] = {}
 
     def of(self, described: AvroType, depth: int) -> tuple[int, int, int]:
-        """Fewest bytes of a value, parts that each value has, and levels below it."""
+        """Return the minimum size of a value, the number of its parts, and the levels below it."""
         if depth > MAX_TYPE_DEPTH:
             raise InvalidSchemaError(f"types are nested in more than {MAX_TYPE_DEPTH} levels")
         mark = id(described)
@@ -62,7 +62,7 @@ class _Costs:
         if mark in self._open:
             self.recursive = True
             if not self._open[mark]:
-                raise InvalidSchemaError(f"the record {described.name!r} always holds itself")
+                raise InvalidSchemaError(f"the record {described.name!r} always contains itself")
             return 0, 1, 0
         if described.kind != "record":
             return self._of_others(described, depth)
@@ -79,7 +79,7 @@ class _Costs:
     def _of_others(self, described: AvroType, depth: int) -> tuple[int, int, int]:
         if described.kind == "union" or described.items is not None:
             self.levels += 1
-            # What stands here may be left out: records that are open may come again.
+            # A union or a container may be empty here, so enclosing records may recur.
             before, self._open = self._open, dict.fromkeys(self._open, True)
             parts = described.branches if described.items is None else [described.items]
             below = [self.of(part, depth + 1) for part in parts]
@@ -94,11 +94,11 @@ class _Costs:
 
 
 Skip = Callable[[bytes, int, int], int]
-"""`(data, place, depth) -> place behind a value`."""
+"""`(data, start, depth) -> end of the value`."""
 
 
 class Walk:
-    """Goes along payloads of a type without making values.
+    """Checks payloads of a type without building values. Not thread-safe.
 
     Args:
         described: the type.
@@ -110,16 +110,16 @@ class Walk:
         self._skip = self._made(described)
 
     def check(self, data: bytes, place: int) -> None:
-        """Refuse a payload that is nested too deeply, has too long a decimal, or claims too many items of no bytes.
+        """Reject a payload with too deep nesting, a too long decimal, or too many items of zero bytes.
 
         Raises:
-            SerializationError: it does, or it is cut off.
+            SerializationError: the payload is rejected, or is truncated.
         """
         self._empty = 0
         try:
             self._skip(data, place, 0)
         except IndexError as cause:
-            raise SerializationError("the record is cut off") from cause
+            raise SerializationError("the record is truncated") from cause
         except RecursionError as cause:
             raise SerializationError("records are nested too deeply") from cause
 
@@ -206,13 +206,13 @@ def _check_level(depth: int) -> None:
 def _sized(data: bytes, place: int, _depth: int) -> int:
     size, place = _number(data, place)
     if not 0 <= size <= len(data) - place:
-        raise SerializationError(f"{size} bytes are announced, and {max(len(data) - place, 0)} are left")
+        raise SerializationError(f"a length of {size} bytes exceeds the {max(len(data) - place, 0)} bytes left")
     return place + size
 
 
 def _decimal(data: bytes, place: int, depth: int) -> int:
     end = _sized(data, place, depth)
-    _check_decimal(end - place)  # its length takes some bytes, too
+    _check_decimal(end - place)  # including the bytes of the length
     return end
 
 
@@ -243,10 +243,10 @@ def _number(data: bytes, place: int) -> tuple[int, int]:
 
 
 def check_depth(value: Any) -> None:  # noqa: ANN401 - what a user sent
-    """Refuse a value that is nested so deeply that writing it would end the stack, as one that holds itself is.
+    """Reject a value that is nested too deeply to be encoded, such as a value that contains itself.
 
     Raises:
-        SerializationError: it is.
+        SerializationError: the nesting exceeds `MAX_VALUE_DEPTH`.
     """
     level = [value]
     for _ in range(MAX_VALUE_DEPTH):
@@ -261,4 +261,4 @@ def check_depth(value: Any) -> None:  # noqa: ANN401 - what a user sent
             return
         if len(level) > 10 * MAX_EMPTY_ITEMS:
             break
-    raise SerializationError(f"the value is nested in more than {MAX_VALUE_DEPTH} levels, or holds itself")
+    raise SerializationError(f"the value is nested in more than {MAX_VALUE_DEPTH} levels, or contains itself")

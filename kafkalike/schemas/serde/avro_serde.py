@@ -35,21 +35,21 @@ from kafkalike.schemas.wire import HEADER
 
 
 class AvroSerializer(SchemaSerializer):
-    """Writes values of an Avro schema behind the schema's id.
+    """Writes values of an Avro schema, preceded by the schema id.
 
     Args:
         schema_registry_client: a `Registry`, a `RemoteRegistry`, or Confluent's client.
-        schema_str: the schema as text, or a `Schema` of kafkalike or Confluent, with its references; None where
-            `conf` says to use the registry's.
+        schema_str: the schema as text, or a `Schema` of kafkalike or Confluent with its references; None if `conf`
+            selects a registered schema.
         to_dict: turns an object into a dict, `(object, ctx)`.
-        conf: settings under Confluent's names. `auto.register.schemas` (True), `normalize.schemas` (False),
-            `use.schema.id`, `use.latest.version` (False), `use.latest.with.metadata`, `subject.name.strategy`,
-            `subject.name.strategy.type` (`TOPIC`), `schema.id.serializer` (the id in front), `validate.strict`
-            (False), `validate.strict.allow.default` (False).
+        conf: settings under Confluent's names, with defaults: `auto.register.schemas` (True), `normalize.schemas`
+            (False), `use.schema.id`, `use.latest.version` (False), `use.latest.with.metadata`, `subject.name.strategy`,
+            `subject.name.strategy.type` (`TOPIC`), `schema.id.serializer` (`prefix_schema_id_serializer`),
+            `validate.strict` (False), `validate.strict.allow.default` (False).
 
     Raises:
-        KafkaConfigurationError: a setting is unknown or has a wrong value.
-        InvalidSchemaError: the schema cannot be understood.
+        KafkaConfigurationError: a setting is unknown or invalid.
+        InvalidSchemaError: the schema is invalid.
     """
 
     __slots__ = ("_name", "_schema")
@@ -67,16 +67,16 @@ class AvroSerializer(SchemaSerializer):
         self._name = None if self._schema is None else AvroCodec(self._schema, self._source).name
 
     def record_name(self) -> str | None:
-        """The full name of the record."""
+        """Return the full name of the record."""
         return self._name
 
     def own_schema(self, context: Any) -> Schema | None:  # noqa: ANN401
-        """The schema that it was made with."""
+        """Return the schema given to the serializer, or None."""
         del context
         return self._schema
 
     def codec(self, schema: Schema) -> Codec:
-        """The codec of a schema."""
+        """Return a codec with the serializer's settings."""
         return AvroCodec(
             schema,
             self._source,
@@ -85,25 +85,25 @@ class AvroSerializer(SchemaSerializer):
         )
 
     def encoder(self, codec: Codec, prefix: bytes) -> Encode:
-        """What writes records that begin with a prefix."""
+        """Return an encoder of records with a prefix."""
         return codec.encoder(prefix)
 
 
 class AvroDeserializer(SchemaDeserializer):
-    """Reads values of Avro schemas, as dicts and Python's own types.
+    """Reads values of Avro schemas as dicts and Python's own types.
 
     Args:
         schema_registry_client: a `Registry`, a `RemoteRegistry`, or Confluent's client.
-        schema_str: the schema to read as, by Avro's rules of schema resolution; None for each record's own.
+        schema_str: the reader's schema, applied by Avro's resolution rules; None for the schema of each record.
         from_dict: turns a dict into an object, `(dict, ctx)`.
-        return_record_name: whether a record of a union is a pair of its name and itself.
-        conf: settings under Confluent's names. `use.latest.version` (False; the version that is the newest when a
-            schema is first met in a topic), `use.latest.with.metadata`, `subject.name.strategy`,
-            `subject.name.strategy.type` (`TOPIC`), `schema.id.deserializer` (a header counts, else what is in front).
+        return_record_name: return a record in a union as a pair of its name and its value.
+        conf: settings under Confluent's names, with defaults: `use.latest.version` (False; the newest version at the
+            time a schema is first read in a topic), `use.latest.with.metadata`, `subject.name.strategy`,
+            `subject.name.strategy.type` (`TOPIC`), `schema.id.deserializer` (`dual_schema_id_deserializer`).
 
     Raises:
-        KafkaConfigurationError: a setting is unknown or has a wrong value.
-        InvalidSchemaError: the schema cannot be understood.
+        KafkaConfigurationError: a setting is unknown or invalid.
+        InvalidSchemaError: the schema is invalid.
     """
 
     __slots__ = ("_return_record_name",)
@@ -123,17 +123,17 @@ class AvroDeserializer(SchemaDeserializer):
             AvroCodec(reader, self._source)
 
     def decoder(self, schema: Schema, reader: Schema | None, start: int) -> Decode:
-        """What reads records of a schema."""
+        """Return a decoder of records written with a schema."""
         return self._codec(schema, reader).decoder(start)
 
     def for_field(self, field: RecordField) -> DeserializeFunction:
-        """The function that a consumer calls for its keys, or for its values."""
+        """Return the function that a consumer calls for its keys or its values."""
         every = super().for_field(field)
         if self._from_dict is not None:
             return every
         ready = self._ready.setdefault(field, {})
 
-        # What is done for each record is counted in nanoseconds: no call but fastavro's, nothing that is not needed.
+        # Hot path, measured in nanoseconds per record: fastavro is called directly, and nothing else.
         def deserialize(topic: str, headers: Headers, data: bytes | None) -> Any:  # noqa: ANN401
             if data is not None and not headers:
                 try:
@@ -144,14 +144,14 @@ class AvroDeserializer(SchemaDeserializer):
                         value = schemaless_reader(payload, decode.wrote, None)
                         if payload.tell() == len(data):
                             return value
-                except Exception:  # noqa: BLE001, S110 - the way of all records says what is wrong, and with which one
+                except Exception:  # noqa: BLE001, S110 - `every` reads it again and raises the error with its record
                     pass
             return every(topic, headers, data)
 
         return deserialize
 
     def record_name(self, schema: Schema) -> str | None:
-        """The full name of the record."""
+        """Return the full name of a schema's record."""
         return self._codec(schema, None).name
 
     def _codec(self, schema: Schema, reader: Schema | None) -> AvroCodec:
@@ -168,21 +168,21 @@ def _schema(given: Any) -> Schema:  # noqa: ANN401
 
 
 def _bare_to_json(text: str) -> str:
-    """As in Confluent's client a primitive's name is put into braces: it registers that text."""
+    """Put the bare name of a primitive into braces, because Confluent's client registers that text."""
     stripped = text.strip()
     return stripped if stripped[:1] in {"{", "["} else f'{{"type":{stripped}}}'
 
 
 class AvroCodec(Codec):
-    """Values are fastavro's: dicts, and Python's own types for logical types.
+    """Codec of fastavro's values: dicts, and Python's own types for logical types.
 
     Args:
-        schema: the writer's.
-        source: knows what the schemas refer to.
-        reader: the reader's; None for the writer's.
-        strict: whether a value must have exactly the fields of the schema.
-        strict_allow_default: the same, but fields with a default may be missing.
-        return_record_name: whether a record of a union is read as a pair of its name and itself.
+        schema: the writer's schema.
+        source: looks up the referenced schemas.
+        reader: the reader's schema; None for the writer's.
+        strict: require exactly the fields of the schema in a value.
+        strict_allow_default: like `strict`, but fields with a default may be missing.
+        return_record_name: read a record in a union as a pair of its name and its value.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class AvroCodec(Codec):
         self._wrote, self._reader, self._copies = for_reading(_parsed(schema, source)[1]), None, False
         if reader is not None and reader != schema:
             wanted, self._reader = _parsed(reader, source)
-            # fastavro puts the default itself into each record: who changes one record must not change others.
+            # fastavro puts the same default object into each record, so changing one record would change the others.
             self._copies = with_defaults(self._reader, wanted)
         self._shape = shape_of(self.described)
         self._strict = strict
@@ -209,15 +209,15 @@ class AvroCodec(Codec):
 
     @property
     def name(self) -> str | None:
-        """The full name of the record; of a primitive its type, of a union None."""
+        """Full name of a named type, the type of a primitive, None for a union."""
         return self.described.name or (None if self.described.kind == "union" else self.described.kind)
 
     def encoder(self, prefix: bytes) -> Encode:
-        """A function that writes records; see `Codec`."""
+        """Return an encoder of records; see `Codec`."""
         if self.described.kind == "bytes":
             return lambda value: prefix + _raw(value)
         writer = self._writer
-        # Arguments that are left out cost nothing, and most serializers are not strict.
+        # Most serializers are not strict, and omitted arguments cost nothing.
         write: Callable[..., None] = schemaless_writer
         if self._strict or self._strict_allow_default:
             write = partial(write, strict=self._strict, strict_allow_default=self._strict_allow_default)
@@ -244,7 +244,7 @@ class AvroCodec(Codec):
         return checked
 
     def decoder(self, start: int) -> Decode:
-        """A function that reads records; see `Codec`."""
+        """Return a decoder of records; see `Codec`."""
         if self.described.kind == "bytes":
             return lambda data: data[start:]
         shape = self._shape
@@ -255,7 +255,7 @@ class AvroCodec(Codec):
         if self._return_record_name:
             read = partial(read, return_record_name=True)
         decode = _Decode(read, self._wrote, self._reader, start)
-        # What is not needed costs nothing: a record takes some microseconds.
+        # Copy only if needed, because decoding a record takes just a few microseconds.
         read_one: Decode = (lambda data: deepcopy(decode(data))) if self._copies else decode
         if harmless:
             return read_one
@@ -268,14 +268,17 @@ class AvroCodec(Codec):
         return checked
 
     def _checker(self) -> Any:  # noqa: ANN401 - a function
-        """A check of a payload that is left out where it cannot fail: a level or a decimal takes bytes of it."""
+        """Return a check of payloads, which skips payloads too short to exceed a limit.
+
+        A level or a digit takes bytes of the payload, so short payloads cannot fail.
+        """
         described, shape = self.described, self._shape
         harmless = -1 if shape.empty_items else sys.maxsize
         if shape.recursive:
             harmless = min(harmless, MAX_VALUE_DEPTH // shape.levels - 1)
         if shape.decimals:
             harmless = min(harmless, MAX_DECIMAL_BYTES)
-        # A walk counts as it goes along: each thread has its own.
+        # A `Walk` has counters, so each thread has its own.
         walks = threading.local()
 
         def check(data: bytes, start: int) -> None:
@@ -288,7 +291,7 @@ class AvroCodec(Codec):
 
 
 class _Decode:
-    """Reads records with fastavro; see `Codec`."""
+    """Decodes records with fastavro; see `Codec`."""
 
     __slots__ = ("_read", "_reader", "_start", "wrote")
 
@@ -306,14 +309,14 @@ class _Decode:
         except Exception as cause:
             raise SerializationError(f"the record is not of its Avro schema: {_said(cause)}") from cause
         if payload.tell() != len(data):
-            raise SerializationError(f"{len(data) - payload.tell()} bytes are left behind the value")
+            raise SerializationError(f"{len(data) - payload.tell()} bytes are left after the value")
         return value
 
 
 class PlainDecode(_Decode):
-    """What `schemaless_reader(payload, wrote, None)` reads, nothing else: no other reader, and no limit can be passed.
+    """A decoder that equals `schemaless_reader(payload, wrote, None)`: no reader's schema and no limit apply.
 
-    Who reads many records may call fastavro itself and spare a call for each; this one says what is wrong.
+    A caller that reads many records may call fastavro directly, and this decoder for errors.
     """
 
     __slots__ = ()
@@ -328,7 +331,7 @@ def _parsed(schema: Schema, source: SchemaSource) -> tuple[AvroType, Any]:
 
 
 def _raw(value: Any) -> bytes:  # noqa: ANN401
-    """A schema that is only `bytes` has no length in front, in all of Confluent's clients."""
+    """Return the bytes of a schema that is only `bytes`, without a length, as all of Confluent's clients do."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if isinstance(value, str):
@@ -342,11 +345,11 @@ def _said(cause: Exception) -> str:
 
 
 _NAMED: Final = "__named_schemas"
-"""Where fastavro keeps the named types of a parsed schema, which it goes through for each record."""
+"""Key of the named types in a schema parsed by fastavro, which traverses them for each record."""
 
 
 def for_reading(parsed: Any) -> Any:  # noqa: ANN401 - a schema as fastavro has it
-    """A parsed schema that is read with by Avro's rules, in as few steps as it can. Changes it, and gives it back."""
+    """Modify a parsed schema so that fastavro reads by Avro's rules in as few steps as possible; return it."""
     parsed = guarded(parsed)
     if isinstance(parsed, dict) and _NAMED in parsed:
         used = set(_names({key: part for key, part in parsed.items() if key != _NAMED}))
@@ -355,7 +358,7 @@ def for_reading(parsed: Any) -> Any:  # noqa: ANN401 - a schema as fastavro has 
 
 
 def _names(parsed: Any) -> Iterator[str]:  # noqa: ANN401 - a schema as fastavro has it
-    """Names that stand for a type, of Avro's own types too."""
+    """Yield the names of types in a parsed schema, including primitives."""
     if isinstance(parsed, str):
         yield parsed
     elif isinstance(parsed, list):
@@ -370,7 +373,7 @@ def _names(parsed: Any) -> Iterator[str]:  # noqa: ANN401 - a schema as fastavro
 
 
 def guarded(parsed: Any) -> Any:  # noqa: ANN401 - a schema as fastavro has it
-    """A parsed schema whose unions have no branches below 0. Changes it, and gives it back."""
+    """Modify a parsed schema so that negative union indexes are rejected; return it."""
     if isinstance(parsed, list):
         return _branches([guarded(branch) for branch in parsed])
     if isinstance(parsed, dict):
@@ -383,10 +386,10 @@ def guarded(parsed: Any) -> Any:  # noqa: ANN401 - a schema as fastavro has it
 
 
 def _branches(branches: list[Any]) -> list[Any]:
-    """A list that is indexed by its numbers alone.
+    """Return a list that rejects negative indexes.
 
-    C code adds the length to an index below 0 before it asks, so there must be none. Both methods are C's own: Python's
-    would cost more than the rest of a union.
+    C code adds the length to a negative index before it calls `__getitem__`, so the length must be 0. Both methods are
+    C functions, because Python functions would cost more than the rest of a union.
     """
     methods = {"__slots__": (), "__getitem__": dict(enumerate(branches)).__getitem__, "__len__": ().__len__}
     made: list[Any] = type("Branches", (list,), methods)(branches)
@@ -394,14 +397,14 @@ def _branches(branches: list[Any]) -> list[Any]:
 
 
 def with_defaults(parsed: Any, described: AvroType) -> bool:  # noqa: ANN401 - a schema as fastavro has it
-    """Put values in the place of the defaults of a parsed schema.
+    """Replace the defaults of a parsed schema by values.
 
     Args:
-        parsed: is changed.
-        described: the same schema.
+        parsed: the parsed schema, which is modified.
+        described: the same schema as a type.
 
     Returns:
-        Whether some are lists or dicts, which who reads a record could change for all.
+        True if a default is a list or a dict, which records would share.
     """
     lent = False
     if isinstance(parsed, list):
@@ -423,11 +426,11 @@ def with_defaults(parsed: Any, described: AvroType) -> bool:  # noqa: ANN401 - a
 
 
 def default_value(of: AvroType, value: Any) -> Any:  # noqa: ANN401 - JSON in, a value out
-    """What fastavro reads where a record says what a default says.
+    """Return the value that fastavro would read from a record with the value of a default.
 
     Args:
         of: the field's type.
-        value: the default's JSON; one that does not fit, as older registries took, is given as it is.
+        value: the default as JSON. A default that does not fit, which older registries accepted, is returned unchanged.
     """
     if of.kind == "union":
         fitting = (branch for branch in of.branches if default_fits(branch, value))

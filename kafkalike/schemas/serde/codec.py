@@ -1,4 +1,4 @@
-"""A schema's codec, which turns values into payloads and back; made once for each schema."""
+"""Codecs turn values into payloads and back; there is one per schema."""
 
 from __future__ import annotations
 
@@ -12,56 +12,55 @@ from kafkalike.schemas.optional_imports import require_module
 from kafkalike.schemas.schema_source import SchemaSource
 
 Encode = Callable[[Any], bytes]
-"""A value in, a record's bytes out."""
+"""Encodes a value as the bytes of a record."""
 Decode = Callable[[bytes], Any]
-"""A record's bytes in, a value out."""
+"""Decodes the bytes of a record as a value."""
 
 
 class Codec(ABC):
     """Turns values into payloads and back. Thread-safe.
 
-    What a payload is made of may be hostile: memory and time are bounded by its length and by
-    `kafkalike.schemas.limits`.
+    Payloads may be hostile: memory and time are bounded by their length and by `kafkalike.schemas.limits`.
     """
 
     schema: Schema
-    """The writer's."""
+    """The schema of the writer."""
 
     @abstractmethod
     def encoder(self, prefix: bytes) -> Encode:
-        """A function that writes records.
+        """Return an encoder of records.
 
         Args:
-            prefix: what they begin with.
+            prefix: the first bytes of each record.
 
         Returns:
-            A function that raises SerializationError for a value that is not of the schema.
+            A function that raises SerializationError for a value that does not match the schema.
         """
 
     @abstractmethod
     def decoder(self, start: int) -> Decode:
-        """A function that reads records.
+        """Return a decoder of records.
 
         Args:
-            start: where their payload begins.
+            start: start of the payload.
 
         Returns:
-            A function that raises SerializationError for a payload that is not of the schema.
+            A function that raises SerializationError for a payload that does not match the schema.
         """
 
     def encode(self, value: Any) -> bytes:  # noqa: ANN401 - any value of the schema
-        """The payload of a value.
+        """Return the payload of a value.
 
         Raises:
-            SerializationError: it is not of the schema.
+            SerializationError: the value does not match the schema.
         """
         return self.encoder(b"")(value)
 
     def decode(self, payload: bytes) -> Any:  # noqa: ANN401 - any value of the schema
-        """The value of a payload.
+        """Return the value of a payload.
 
         Raises:
-            SerializationError: it is not of the schema.
+            SerializationError: the payload does not match the schema.
         """
         return self.decoder(0)(payload)
 
@@ -74,21 +73,21 @@ _HOMES: Final[dict[SchemaType, tuple[str, str]]] = {
 
 
 def codec_for(schema: Schema, source: SchemaSource, *, reader: Schema | None = None) -> Codec:
-    """The codec of a schema.
+    """Return the codec of a schema.
 
     Args:
-        schema: what records are written with.
-        source: knows what the schemas refer to.
-        reader: what they are read with; None for the same. JSON Schemas read nothing differently.
+        schema: the writer's schema.
+        source: looks up the referenced schemas.
+        reader: the reader's schema; None for the writer's. A JSON Schema only validates, and never changes a value.
 
     Raises:
-        InvalidSchemaError: the schema cannot be understood.
-        SchemaRegistryError: something that it uses is not registered.
-        SerializationError: the reader's schema is of another type.
-        KafkaConfigurationError: a package is missing; says what to install.
+        InvalidSchemaError: the schema is invalid.
+        SchemaRegistryError: a referenced schema is not registered.
+        SerializationError: the reader's schema has another type.
+        KafkaConfigurationError: a package is missing; the message says how to install it.
     """
     if reader is not None and reader.type != schema.type:
-        raise SerializationError(f"the record has a schema of type {schema.type} and is read with one of {reader.type}")
+        raise SerializationError(f"the record's schema has the type {schema.type}, the reader's has {reader.type}")
     home, name = _HOMES[schema.type]
     made: Codec = getattr(require_module(home, f"{schema.type} schemas"), name)(schema, source, reader)
     return made

@@ -33,20 +33,20 @@ from kafkalike.schemas.serde.serde_settings import READING, WRITING, read_settin
 
 
 class JSONSerializer(SchemaSerializer):
-    """Writes values as JSON behind the id of their JSON Schema.
+    """Writes values as JSON, preceded by the id of their JSON Schema.
 
     Args:
-        schema_str: the schema as text, or a `Schema` of kafkalike or Confluent, with its references; None where
-            `conf` says to use the registry's.
+        schema_str: the schema as text, or a `Schema` of kafkalike or Confluent with its references; None if `conf`
+            selects a registered schema.
         schema_registry_client: a `Registry`, a `RemoteRegistry`, or Confluent's client.
-        to_dict: turns an object into a value of JSON, `(object, ctx)`.
-        conf: settings under Confluent's names, as those of `AvroSerializer`, and `validate` (True): check each value
-            by the schema.
-        json_encode: writes a value; None for compact JSON without NaN.
+        to_dict: turns an object into a JSON value, `(object, ctx)`.
+        conf: settings under Confluent's names, as for `AvroSerializer` without `validate.strict`, and `validate`
+            (True): validate each value.
+        json_encode: encodes a value; None for compact JSON without NaN.
 
     Raises:
-        KafkaConfigurationError: a setting is unknown or has a wrong value.
-        InvalidSchemaError: the schema cannot be understood.
+        KafkaConfigurationError: a setting is unknown or invalid.
+        InvalidSchemaError: the schema is invalid.
     """
 
     __slots__ = ("_json_encode", "_name", "_schema")
@@ -66,20 +66,20 @@ class JSONSerializer(SchemaSerializer):
         self._name = None if self._schema is None else JsonCodec(self._schema, self._source).name
 
     def record_name(self) -> str | None:
-        """The schema's title."""
+        """Return the title of the schema."""
         return self._name
 
     def own_schema(self, context: Any) -> Schema | None:  # noqa: ANN401
-        """The schema that it was made with."""
+        """Return the schema given to the serializer, or None."""
         del context
         return self._schema
 
     def codec(self, schema: Schema) -> Codec:
-        """The codec of a schema."""
+        """Return a codec with the serializer's settings."""
         return JsonCodec(schema, self._source, validate=self.settings.validate, dumps=self._json_encode)
 
     def encoder(self, codec: Codec, prefix: bytes) -> Encode:
-        """What writes records that begin with a prefix."""
+        """Return an encoder of records with a prefix."""
         return codec.encoder(prefix)
 
 
@@ -87,16 +87,16 @@ class JSONDeserializer(SchemaDeserializer):
     """Reads values of JSON Schemas.
 
     Args:
-        schema_str: the schema that values are checked by; None for each record's own.
+        schema_str: the schema to validate against; None for the schema of each record.
         from_dict: turns a value into an object, `(value, ctx)`.
-        schema_registry_client: a `Registry`, a `RemoteRegistry`, or Confluent's client; it is not needed where
-            `schema_str` is given and refers to nothing.
-        conf: settings under Confluent's names, as those of `AvroDeserializer`, and `validate` (True).
-        json_decode: reads a value from bytes; None for Python's.
+        schema_registry_client: a `Registry`, a `RemoteRegistry`, or Confluent's client; optional if `schema_str` is
+            given and has no references.
+        conf: settings under Confluent's names, as for `AvroDeserializer`, and `validate` (True).
+        json_decode: decodes a value from bytes; None for Python's `json`.
 
     Raises:
-        KafkaConfigurationError: a setting is unknown or has a wrong value.
-        InvalidSchemaError: the schema cannot be understood.
+        KafkaConfigurationError: a setting is unknown or invalid.
+        InvalidSchemaError: the schema is invalid.
     """
 
     __slots__ = ("_json_decode",)
@@ -112,7 +112,9 @@ class JSONDeserializer(SchemaDeserializer):
     ) -> None:
         reader = None if schema_str is None else _schema(schema_str)
         if schema_registry_client is None and (reader is None or reader.references):
-            raise IllegalArgumentError("a registry is needed, but where a schema is given that refers to no others")
+            raise IllegalArgumentError(
+                "schema_registry_client is needed unless schema_str is a schema without references"
+            )
         registry: Any = (
             NoRegistry(reader) if schema_registry_client is None and reader is not None else schema_registry_client
         )
@@ -122,11 +124,11 @@ class JSONDeserializer(SchemaDeserializer):
             self._codec(reader, None)
 
     def decoder(self, schema: Schema, reader: Schema | None, start: int) -> Decode:
-        """What reads records of a schema."""
+        """Return a decoder of records written with a schema."""
         return self._codec(schema, reader).decoder(start)
 
     def record_name(self, schema: Schema) -> str | None:
-        """The schema's title."""
+        """Return the title of a schema."""
         return self._codec(schema, None).name
 
     def _codec(self, schema: Schema, reader: Schema | None) -> JsonCodec:
@@ -143,15 +145,15 @@ def _schema(given: Any) -> Schema:  # noqa: ANN401
 
 
 class JsonCodec(Codec):
-    """Values are what Python's `json` reads.
+    """Codec of the values of Python's `json`.
 
     Args:
-        schema: the writer's.
-        source: knows what the schemas refer to.
-        reader: the schema that values are checked by when they are read; None for the writer's.
-        validate: whether they are checked.
-        dumps: writes a value as text or bytes; None for compact JSON, in which NaN is refused.
-        loads: reads it; None for Python's.
+        schema: the writer's schema.
+        source: looks up the referenced schemas.
+        reader: the schema that values are validated against when they are read; None for the writer's.
+        validate: validate values.
+        dumps: encodes a value as str or bytes; None for compact JSON without NaN.
+        loads: decodes a value; None for Python's `json`.
     """
 
     def __init__(
@@ -175,12 +177,12 @@ class JsonCodec(Codec):
 
     @property
     def name(self) -> str | None:
-        """The schema's title."""
+        """Title of the schema, if any."""
         title = self.document.get("title") if isinstance(self.document, dict) else None
         return title if isinstance(title, str) else None
 
     def encoder(self, prefix: bytes) -> Encode:
-        """A function that writes records; see `Codec`."""
+        """Return an encoder of records; see `Codec`."""
         check, dumps = self._check_written, self._dumps
 
         def encode(value: Any) -> bytes:  # noqa: ANN401
@@ -195,14 +197,14 @@ class JsonCodec(Codec):
         return encode
 
     def decoder(self, start: int) -> Decode:
-        """A function that reads records; see `Codec`."""
+        """Return a decoder of records; see `Codec`."""
         check, loads = self._check_read, self._loads
 
         def decode(data: bytes) -> Any:  # noqa: ANN401
             try:
                 value = loads(data[start:])
             except (TypeError, ValueError, RecursionError) as cause:
-                raise SerializationError(f"the record is no JSON: {type(cause).__name__}: {cause}") from cause
+                raise SerializationError(f"the record is not valid JSON: {type(cause).__name__}: {cause}") from cause
             if check is not None:
                 check(value)
             return value
@@ -211,7 +213,7 @@ class JsonCodec(Codec):
 
 
 def _loads(data: bytes) -> Any:  # noqa: ANN401
-    """JSON in UTF-8 and nothing else; Python's own function guesses other encodings and takes halves of characters."""
+    """Parse JSON in UTF-8 only. Python's own function guesses other encodings and accepts lone surrogates."""
     return json.loads(data.decode())
 
 
@@ -219,18 +221,18 @@ _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=Fa
 
 
 def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
-    """A function that raises SerializationError for a value that is not of the schema."""
+    """Return a function that raises SerializationError for a value that does not match the schema."""
     document = load_json_schema(schema)
     used = {name: load_json_schema(other) for name, other in source.referenced(schema).items()}
     with valid_json_schema():
         try:
             validator, keywords = _validator(document, used)
         except SchemaError as cause:
-            raise InvalidSchemaError(f"it is no JSON Schema: {_short(cause.message)}") from cause
+            raise InvalidSchemaError(f"it is not a JSON Schema: {_short(cause.message)}") from cause
 
     def check(value: Any) -> None:  # noqa: ANN401
         keywords.begin()
-        # A schema may hold patterns and numbers that Python cannot work with.
+        # A schema may contain patterns and numbers that Python cannot process.
         with foreign_errors(_inapplicable):
             try:
                 validator.validate(value)
@@ -240,7 +242,7 @@ def _check(schema: Schema, source: SchemaSource) -> Callable[[Any], None]:
                     f"the value is not of the JSON Schema, at {place}: {_short(cause.message)}"
                 ) from cause
             except Unresolvable as cause:
-                raise SerializationError(f"the JSON Schema refers to what it has no reference for: {cause}") from cause
+                raise SerializationError(f"the JSON Schema has a $ref that no reference resolves: {cause}") from cause
 
     return check
 
@@ -263,7 +265,7 @@ def _short(text: str) -> str:
 
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
-"""`(validator, the keyword's value, what is checked, the schema) -> what is wrong`, as `jsonschema` calls them."""
+"""`(validator, keyword's value, instance, schema) -> errors`, as `jsonschema` calls it."""
 
 _COUNTED: Final = ("$ref", "$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties")
 _OF_SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
@@ -273,7 +275,7 @@ _QUANTIFIER: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|([*+{]|(?<!\()\
 
 
 class Keywords:
-    """The keywords that take the place of `jsonschema`'s, for the schemas of one document. Thread-safe.
+    """Replacements for keywords of `jsonschema`, for one document. Thread-safe.
 
     Args:
         known: the keywords of the document's dialect.
@@ -292,7 +294,7 @@ class Keywords:
         self.changed |= {name: self._counted(known[name]) for name in _COUNTED if name in known}
 
     def begin(self) -> None:
-        """A value is to be checked."""
+        """Reset the counter before a value is validated."""
         self._steps.done = 0
 
     def _counted(self, keyword: Keyword) -> Keyword:
@@ -321,11 +323,11 @@ class Keywords:
 
 
 def check_patterns(document: Any) -> None:  # noqa: ANN401 - any JSON
-    """Refuse patterns that cannot be matched in a time that is known.
+    """Reject patterns that cannot be matched in bounded time.
 
     Raises:
-        InvalidSchemaError: RE2 does not take one, as none that looks around or back; or one with several quantifiers
-            stands beside `unevaluatedProperties`, where `jsonschema` itself looks for it.
+        InvalidSchemaError: RE2 rejects a pattern, for example because of a lookaround or a backreference; or a pattern
+            with several quantifiers is used with `unevaluatedProperties`, for which `jsonschema` uses Python's `re`.
     """
     patterns: set[str] = set()
     names: set[str] = set()
@@ -336,7 +338,7 @@ def check_patterns(document: Any) -> None:  # noqa: ANN401 - any JSON
         if isinstance(part, list):
             waiting += [(item, is_schema) for item in part]
         elif isinstance(part, dict):
-            # Below these any name stands for a schema; below those stand values.
+            # `_OF_SCHEMAS` map any name to a schema; `_VALUES` contain plain values.
             waiting += [
                 (item, key not in _OF_SCHEMAS) for key, item in part.items() if not is_schema or key not in _VALUES
             ]
@@ -385,16 +387,17 @@ def _compiled(pattern: str) -> Any:  # noqa: ANN401 - RE2's
 
 
 def unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:  # noqa: ANN401
-    """The keyword `uniqueItems`, as `jsonschema` calls it: what is wrong with an array, if anything is."""
+    """Yield an error if an array has duplicate items: the keyword `uniqueItems`, as `jsonschema` calls it."""
     del schema
     if wanted and validator.is_type(instance, "array") and len({_mark(item) for item in instance}) < len(instance):
         yield ValidationError("the items are not unique")
 
 
 def _mark(value: Any) -> Hashable:  # noqa: ANN401 - any JSON
-    """What is the same for items that are: 1 and 1.0 are, 1 and true are not.
+    """Return a value that is equal for equal items: 1 equals 1.0, but not true.
 
-    Numbers are texts: anybody can choose numbers with the same hash, and then a set compares all pairs, too.
+    Numbers become strings, because an attacker could choose numbers with equal hashes, for which a set compares all
+    pairs.
     """
     made: Hashable = value
     if isinstance(value, bool):

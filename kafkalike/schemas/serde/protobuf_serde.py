@@ -24,18 +24,18 @@ from kafkalike.schemas.wire import join_indexes, split_indexes
 
 
 class ProtobufSerializer(SchemaSerializer):
-    """Writes messages behind the id of their schema and their place in it.
+    """Writes messages, preceded by the schema id and the indexes of the message.
 
     Args:
-        msg_type: the class of the messages. Its file is what is registered, as a descriptor in base64 like Confluent's
-            client does it, and each file that it imports under a subject of the import's name.
+        msg_type: the class of the messages. Its file is registered as a Base64 descriptor, as by Confluent's client,
+            and each imported file is registered under a subject with the import's name.
         schema_registry_client: a `Registry`, a `RemoteRegistry`, or Confluent's client.
-        conf: settings under Confluent's names, as those of `AvroSerializer` without `validate.strict`, and
-            `skip.known.types` (True): Google's and Confluent's own files are not registered;
+        conf: settings under Confluent's names, as for `AvroSerializer` without `validate.strict`, and
+            `skip.known.types` (True): do not register Google's and Confluent's own files;
             `reference.subject.name.strategy`.
 
     Raises:
-        KafkaConfigurationError: a setting is unknown or has a wrong value.
+        KafkaConfigurationError: a setting is unknown or invalid.
     """
 
     __slots__ = ("_descriptor", "_indexes", "_message", "_text")
@@ -49,18 +49,18 @@ class ProtobufSerializer(SchemaSerializer):
         settings = read_settings(conf, (*WRITING, "skip.known.types", "reference.subject.name.strategy"))
         super().__init__(schema_registry_client, settings)
         self._message = msg_type
-        # Any: the published types call it one of two classes.
+        # Any, because the published types declare a union of two classes.
         self._descriptor = cast("Any", msg_type.DESCRIPTOR)
         self._indexes = join_indexes(indexes_of(self._descriptor))
         self._text = _base64(self._descriptor.file)
 
     def record_name(self) -> str | None:
-        """The full name of the message."""
+        """Return the full name of the message."""
         name: str = self._message.DESCRIPTOR.full_name
         return name
 
     def own_schema(self, context: Any) -> Schema | None:  # noqa: ANN401
-        """The message's file; what it imports is registered on the way."""
+        """Return the message's file, after registering its imports."""
         return Schema("PROTOBUF", self._text, self._references(context, self._descriptor.file))
 
     def _references(self, context: Any, file: FileDescriptor) -> tuple[Reference, ...]:  # noqa: ANN401
@@ -71,7 +71,7 @@ class ProtobufSerializer(SchemaSerializer):
             strategy = self.settings.reference_strategy
             subject = imported.name if strategy is None else strategy(context, imported)
             if subject is None:
-                raise SerializationError(f"the strategy gives the import {imported.name!r} no subject")
+                raise SerializationError(f"reference.subject.name.strategy returned no subject for {imported.name!r}")
             schema = shaped(Schema("PROTOBUF", _base64(imported), self._references(context, imported)))
             if self.settings.auto_register:
                 self._registry.register_schema_full_response(subject, schema, self.settings.normalize)
@@ -80,11 +80,11 @@ class ProtobufSerializer(SchemaSerializer):
         return tuple(made)
 
     def codec(self, schema: Schema) -> Codec:
-        """The codec of a schema."""
+        """Return a codec of the schema."""
         return ProtobufCodec(schema, self._source)
 
     def encoder(self, codec: Codec, prefix: bytes) -> Encode:
-        """What writes messages of the one class."""
+        """Return an encoder of messages of the serializer's class."""
         del codec
         message, full = self._message, prefix if self.settings.in_headers else prefix + self._indexes
 
@@ -96,22 +96,22 @@ class ProtobufSerializer(SchemaSerializer):
         return encode
 
     def header_tail(self, codec: Codec) -> bytes:
-        """The place of the message in its file."""
+        """Return the indexes of the message in its file."""
         del codec
         return self._indexes
 
 
 class ProtobufDeserializer(SchemaDeserializer):
-    """Reads messages.
+    """Reads Protobuf messages.
 
     Args:
-        message_type: the class to read; None for one that is made of each record's schema.
-        conf: settings under Confluent's names, as those of `AvroDeserializer`.
-        schema_registry_client: a `Registry`, a `RemoteRegistry`, or Confluent's client; it is not needed where a class
-            is given: then a record's schema is not looked at.
+        message_type: the class to return; None for a class built from each record's schema.
+        conf: settings under Confluent's names, as for `AvroDeserializer`.
+        schema_registry_client: a `Registry`, a `RemoteRegistry`, or Confluent's client; optional if `message_type` is
+            given, and then the schemas of records are ignored.
 
     Raises:
-        KafkaConfigurationError: a setting is unknown or has a wrong value.
+        KafkaConfigurationError: a setting is unknown or invalid.
     """
 
     __slots__ = ("_message",)
@@ -123,7 +123,7 @@ class ProtobufDeserializer(SchemaDeserializer):
         schema_registry_client: Any = None,  # noqa: ANN401 - see `RegistryApi`
     ) -> None:
         if message_type is None and schema_registry_client is None:
-            raise IllegalArgumentError("a registry is needed where no class of messages is given")
+            raise IllegalArgumentError("schema_registry_client is needed unless message_type is given")
         registry: Any = NoRegistry(None) if schema_registry_client is None else schema_registry_client
         super().__init__(registry, read_settings(conf, READING))
         self._message: type[Message] | None = None
@@ -132,16 +132,16 @@ class ProtobufDeserializer(SchemaDeserializer):
             self._message = GetMessageClass(descriptor)
 
     def decoder(self, schema: Schema, reader: Schema | None, start: int) -> Decode:
-        """What reads messages of a schema."""
+        """Return a decoder of messages written with a schema."""
         if isinstance(self._registry, NoRegistry):
             return self._without_schema(start)
         return ProtobufCodec(schema, self._source, reader, message=self._message).decoder(start)
 
     def decoder_behind(self, schema: Schema, reader: Schema | None, tail: bytes) -> Decode:
-        """What reads messages whose header has a GUID and the message's place."""
+        """Return a decoder of messages with a GUID and indexes in a header."""
         indexes, length = split_indexes(tail)
         if length != len(tail):
-            raise SerializationError(f"{len(tail) - length} bytes stand behind the place of the message")
+            raise SerializationError(f"{len(tail) - length} bytes follow the message indexes in the header")
         if isinstance(self._registry, NoRegistry):
             message = self._message
             assert message is not None
@@ -150,7 +150,7 @@ class ProtobufDeserializer(SchemaDeserializer):
         return lambda data: read_message(message, data)
 
     def record_name(self, schema: Schema) -> str | None:
-        """The full name of the message that is asked for, or of the schema's first."""
+        """Return the full name of the requested message, or of the schema's first message."""
         if self._message is not None:
             name: str = self._message.DESCRIPTOR.full_name
             return name
@@ -172,13 +172,14 @@ def _base64(file: FileDescriptor) -> str:
 
 
 class ProtobufCodec(Codec):
-    """Values are messages. A payload begins with the place of its message in the schema's file.
+    """Codec of messages. A payload starts with the indexes of its message in the schema's file.
 
     Args:
-        schema: the writer's.
-        source: knows what the schemas import.
-        reader: the reader's; None for the writer's. Its message of the same name is read, or its first.
-        message: the class to read; None for one that is made of the schema.
+        schema: the writer's schema.
+        source: looks up the imported files.
+        reader: the reader's schema; None for the writer's. Messages are read as its message of the same name, or its
+            first.
+        message: the class to return; None for a class built from the schema.
     """
 
     def __init__(
@@ -197,13 +198,13 @@ class ProtobufCodec(Codec):
         self._classes: dict[tuple[int, ...], type[Message]] = {}
 
     def message_class(self, indexes: tuple[int, ...] = (0,)) -> type[Message]:
-        """The class in which a message of the writer's schema is read.
+        """Return the class that reads a message of the writer's schema.
 
         Args:
-            indexes: its place in the file.
+            indexes: the indexes of the message in the file.
 
         Raises:
-            SerializationError: there is none.
+            SerializationError: the file has no such message.
         """
         known = self._classes.get(indexes)
         if known is None:
@@ -222,7 +223,7 @@ class ProtobufCodec(Codec):
         return found if found is not None else message_at(self._reader, (0,))
 
     def encoder(self, prefix: bytes) -> Encode:
-        """A function that writes messages, of classes of this schema or of others of the same names, and dicts."""
+        """Return an encoder of dicts and messages; the class of a message may come from another version of the file."""
         places: dict[str, bytes] = {}
 
         def encode(value: Any) -> bytes:  # noqa: ANN401
@@ -252,10 +253,10 @@ class ProtobufCodec(Codec):
         try:
             return ParseDict(dict(value), made)
         except (ParseError, ValueError, TypeError, RecursionError) as cause:
-            raise SerializationError(f"the value is no {made.DESCRIPTOR.full_name}: {cause}") from cause
+            raise SerializationError(f"the value is not a {made.DESCRIPTOR.full_name}: {cause}") from cause
 
     def decoder(self, start: int) -> Decode:
-        """A function that reads messages."""
+        """Return a decoder of messages; see `Codec`."""
         known = self._classes
 
         def decode(data: bytes) -> Any:  # noqa: ANN401
@@ -267,14 +268,14 @@ class ProtobufCodec(Codec):
 
 
 _MOST_OF_A_PLACE = 1024
-"""Bytes that can say where a message stands."""
+"""Maximum size of the indexes of a message, in bytes."""
 
 
 def read_message(message: type[Message], payload: bytes) -> Message:
-    """A message of its bytes.
+    """Parse a message.
 
     Raises:
-        SerializationError: they are none of this class.
+        SerializationError: the bytes are not a message of this class.
     """
     try:
         return message.FromString(payload)
@@ -283,7 +284,7 @@ def read_message(message: type[Message], payload: bytes) -> Message:
 
 
 def serialized_message(message: Message) -> bytes:
-    """The bytes of a message.
+    """Return the bytes of a message.
 
     Raises:
         SerializationError: a required field is not set.

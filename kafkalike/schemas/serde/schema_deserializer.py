@@ -1,4 +1,4 @@
-"""SchemaDeserializer: what the deserializers of all types of schemas share: finding the schema, the way of a record."""
+"""SchemaDeserializer: the base of deserializers with schemas, which finds the schema of each record."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from kafkalike.schemas.wire import HEADER, MAGIC_GUID, split
 FromDict = Callable[[Any, Any], Any]
 """`(value of the schema, ctx) -> object`."""
 MOST_DECODERS: Final = 10_000
-"""Schemas that a deserializer keeps ready; then it begins anew."""
+"""Maximum decoders that a deserializer caches per topic; the cache is then cleared."""
 _GUID_LENGTH: Final = 17
 
 
 class SchemaDeserializer(Deserializer):
     """Reads values with the schema that each record names.
 
-    It is used as `value_deserializer` or `key_deserializer` of `KafkaConsumer`, or called as Confluent's are, with a
-    `SerializationContext`. It may serve several topics and threads.
+    Pass it as `value_deserializer` or `key_deserializer` of `KafkaConsumer`, or call it with a `SerializationContext`
+    as Confluent's deserializers. It may serve several topics and threads.
 
     Args:
         registry: a `Registry`, a `RemoteRegistry`, or Confluent's client.
-        settings: what it was told.
-        reader: the schema to read as; None for each record's own.
-        from_dict: turns a value of the schema into an object; None where values are wanted.
+        settings: the parsed `conf`.
+        reader: the reader's schema; None for the schema of each record.
+        from_dict: turns a value of the schema into an object; None to return values.
     """
 
     __slots__ = ("_by_guid", "_from_dict", "_reader", "_ready", "_registry", "_source", "settings")
@@ -50,54 +50,54 @@ class SchemaDeserializer(Deserializer):
         self.settings = settings
         self._reader = reader
         self._from_dict = from_dict
-        # By part of the record, topic, and the first bytes of the record.
+        # Decoders by field, topic, and the first bytes of the record.
         self._ready: dict[str, dict[str, dict[bytes, Decode]]] = {}
         self._by_guid: dict[tuple[str, str, bytes], Decode] = {}
 
     @abstractmethod
     def decoder(self, schema: Schema, reader: Schema | None, start: int) -> Decode:
-        """What reads records of a schema.
+        """Return a decoder of records.
 
         Args:
-            schema: the writer's.
-            reader: the schema to read as; None for the same.
-            start: where the payload begins.
+            schema: the writer's schema.
+            reader: the reader's schema; None for the writer's.
+            start: start of the payload.
         """
 
     @abstractmethod
     def record_name(self, schema: Schema) -> str | None:
-        """The full name of the type of a schema's records; None where it has none."""
+        """Return the full name of the type of a schema's records, or None."""
 
     def decoder_behind(self, schema: Schema, reader: Schema | None, tail: bytes) -> Decode:
-        """What reads records whose header has a GUID, and something behind it."""
+        """Return a decoder of records with a GUID and a tail in a header."""
         if tail:
-            raise SerializationError(f"{len(tail)} bytes stand behind the GUID of the schema")
+            raise SerializationError(f"{len(tail)} bytes follow the GUID of the schema in the header")
         return self.decoder(schema, reader, 0)
 
     def __call__(self, data: bytes | None, ctx: Any = None) -> Any:  # noqa: ANN401
-        """The value of a record's bytes, as Confluent's deserializers give it.
+        """Return the value of a record's bytes, as Confluent's deserializers do.
 
         Args:
-            data: the bytes; None gives None.
-            ctx: a `SerializationContext`, of kafkalike or of Confluent; only some settings need it.
+            data: the bytes; None returns None.
+            ctx: a `SerializationContext` of kafkalike or Confluent, needed only by some settings.
 
         Raises:
-            SerializationError: the bytes are not of their schema.
-            SchemaRegistryError: there is no such schema.
+            SerializationError: the bytes do not match their schema, or the registry does not have it.
+            SchemaRegistryError: the registry failed otherwise.
         """
         return None if data is None else self._read(SerializationContext("", "value") if ctx is None else ctx, data)
 
     def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:  # noqa: ANN401
-        """The value of a record; None for None.
+        """Return the value of a record; None for None.
 
         Raises:
-            SerializationError: the bytes are not of their schema, or it is not known.
+            SerializationError: the bytes do not match their schema, or it is unknown.
         """
         return None if data is None else self._read(SerializationContext(topic, "value", headers), data)
 
     def for_field(self, field: RecordField) -> DeserializeFunction:
-        """The function that a consumer calls for its keys, or for its values."""
-        # With `from_dict` there is nothing to find here, and each record goes the long way.
+        """Return the function that a consumer calls for its keys or its values."""
+        # With `from_dict` this stays empty, so that `_read` handles each record.
         ready = self._ready.setdefault(field, {}) if self._from_dict is None else {}
         head = HEADER
 
@@ -105,7 +105,7 @@ class SchemaDeserializer(Deserializer):
             if data is None:
                 return None
             if not headers:
-                # What is done for each record is counted in nanoseconds.
+                # Hot path, measured in nanoseconds per record.
                 try:
                     decode = ready[topic][data[:head]]
                 except KeyError:
@@ -155,7 +155,7 @@ class SchemaDeserializer(Deserializer):
             tail = content[_GUID_LENGTH:]
             made = self._made(context, lambda: value_of(self._registry.get_schema_by_guid(guid)), guid, 0, tail)
         else:
-            raise SerializationError(f"the header {GUID_HEADERS[context.field]!r} holds no id of a schema")
+            raise SerializationError(f"the header {GUID_HEADERS[context.field]!r} contains no schema id")
         if len(self._by_guid) > MOST_DECODERS:
             self._by_guid.clear()
         self._by_guid[place] = made
@@ -177,7 +177,7 @@ class SchemaDeserializer(Deserializer):
         except SerializationError:
             raise
         except KafkaError as cause:
-            # What the registry says for good is a fault of this record; that it is away is not.
+            # A final answer of the registry is a fault of the record; an unreachable registry is not.
             if getattr(cause, "http_status_code", 0) not in _FOR_GOOD:
                 raise
             raise SerializationError(f"the schema {name} cannot be used: {cause}", schema_id=number) from cause
@@ -207,7 +207,7 @@ def _header(context: Any) -> bytes | None:  # noqa: ANN401
 
 
 def _of_record(error: SerializationError, topic: str, data: bytes) -> SerializationError:
-    """The error, with the topic and the schema's id of the record."""
+    """Return the error with the topic and the schema id of the record."""
     number = error.schema_id
     if number is None and len(data) >= HEADER and data[0] == 0:
         number = int.from_bytes(data[1:HEADER], "big")

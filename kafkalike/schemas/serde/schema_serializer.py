@@ -1,4 +1,4 @@
-"""SchemaSerializer: what the serializers of all types of schemas share: registering, framing, the way of a record."""
+"""SchemaSerializer: the base of serializers with schemas, which registers the schema and frames records."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from kafkalike.schemas.serialization import SerializationContext, SerializeFunct
 from kafkalike.schemas.wire import MAGIC_GUID, frame
 
 GUID_HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
-"""Headers that hold a schema's GUID instead of an id in front, since Confluent Platform 8."""
+"""Headers with the GUID of a schema in place of an id before the payload, since Confluent Platform 8."""
 ToDict = Callable[[Any, Any], Any]
 """`(object, ctx) -> value of the schema`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """How records of one subject are written."""
+    """Encodes the records of one subject."""
 
     encode: Encode
     header: bytes | None
-    """What the header of the schema's GUID holds; None where an id stands in front."""
+    """Content of the header with the schema's GUID; None if records start with the id."""
 
 
 class SchemaSerializer(Serializer):
-    """Writes values with a schema of a registry.
+    """Writes values with a registered schema.
 
-    It is used as `value_serializer` or `key_serializer` of `KafkaProducer`, or called as Confluent's are, with a
-    `SerializationContext`. It may serve several topics and threads.
+    Pass it as `value_serializer` or `key_serializer` of `KafkaProducer`, or call it with a `SerializationContext` as
+    Confluent's serializers. It may serve several topics and threads.
 
     Args:
         registry: a `Registry`, a `RemoteRegistry`, or Confluent's client.
-        settings: what it was told.
-        to_dict: turns an object into a value of the schema; None where values are sent.
+        settings: the parsed `conf`.
+        to_dict: turns an object into a value of the schema; None if values are sent.
     """
 
     __slots__ = ("_lock", "_ready", "_registry", "_source", "_to_dict", "_writers", "settings")
@@ -59,58 +59,58 @@ class SchemaSerializer(Serializer):
         self._lock = threading.Lock()
         self._writers: dict[str | None, Writer] = {}
         self._ready: dict[tuple[str, str], Writer] = {}
-        """Whether records get a header from it."""
+        """Writers by topic and field."""
 
     @abstractmethod
     def record_name(self) -> str | None:
-        """The full name of the type of the records; None where it has none."""
+        """Return the full name of the record's type, or None."""
 
     @abstractmethod
     def own_schema(self, context: SerializationContext) -> Schema | None:
-        """The schema that it was made with, with its references; None where the registry's is to be used."""
+        """Return the schema given to the serializer, with its references; None to use the registry's."""
 
     @abstractmethod
     def codec(self, schema: Schema) -> Codec:
-        """The codec of a schema."""
+        """Return the codec of a schema."""
 
     @abstractmethod
     def encoder(self, codec: Codec, prefix: bytes) -> Encode:
-        """What writes records that begin with a prefix."""
+        """Return an encoder of records with a prefix."""
 
     def header_tail(self, codec: Codec) -> bytes:
-        """What stands behind the GUID in a header."""
+        """Return the bytes after the GUID in a header."""
         del codec
         return b""
 
     def __call__(self, obj: Any, ctx: Any = None) -> bytes | None:  # noqa: ANN401
-        """Bytes of a value, as Confluent's serializers give them.
+        """Return the bytes of a value, as Confluent's serializers do.
 
         Args:
-            obj: the value; None gives None.
-            ctx: a `SerializationContext`, of kafkalike or of Confluent.
+            obj: the value; None returns None.
+            ctx: a `SerializationContext` of kafkalike or Confluent.
 
         Raises:
-            SerializationError: the value is not of the schema.
-            SchemaRegistryError: the registry refuses the schema.
+            SerializationError: the value does not match the schema.
+            SchemaRegistryError: the registry rejects the schema.
         """
         if obj is None:
             return None
         context = SerializationContext("", "value") if ctx is None else ctx
         if ctx is None and self.settings.strategy != "RECORD" and not callable(self.settings.strategy):
-            raise IllegalArgumentError("a SerializationContext is needed, which says the topic")
+            raise IllegalArgumentError("a SerializationContext with the topic is needed")
         return self._write(context, obj)
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:  # noqa: ANN401
-        """Bytes of a record's value; None for None.
+        """Return the bytes of a record's value; None for None.
 
         Raises:
-            SerializationError: the value is not of the schema.
-            SchemaRegistryError: the registry refuses the schema.
+            SerializationError: the value does not match the schema.
+            SchemaRegistryError: the registry rejects the schema.
         """
         return None if data is None else self._write(SerializationContext(topic, "value", headers), data)
 
     def for_field(self, field: RecordField) -> SerializeFunction:
-        """The function that a producer calls for its keys, or for its values."""
+        """Return the function that a producer calls for its keys or its values."""
         if self.settings.in_headers or self._to_dict is not None or not fixed_by_topic(self.settings):
 
             def each(topic: str, headers: Headers, data: object) -> bytes | None:
@@ -122,7 +122,7 @@ class SchemaSerializer(Serializer):
         def serialize(topic: str, headers: Headers, data: object) -> bytes | None:
             if data is None:
                 return None
-            # What is done for each record is counted in nanoseconds: one look-up, one call.
+            # Hot path, measured in nanoseconds per record: one lookup, one call.
             try:
                 encode = ready[topic]
             except KeyError:
@@ -160,7 +160,7 @@ class SchemaSerializer(Serializer):
         subject = subject_of(self.settings, context, self.record_name())
         writer = self._writers.get(subject)
         if writer is None:
-            # One thread asks the registry; what it learns stands for all, or nothing does.
+            # One thread asks the registry; the writer is stored for all threads, or not at all.
             with self._lock:
                 writer = self._writers.get(subject) or self._made(subject, context)
                 self._writers[subject] = writer
@@ -173,12 +173,14 @@ class SchemaSerializer(Serializer):
         if not self.settings.in_headers:
             return Writer(self.encoder(codec, frame(number)), None)
         if guid is None:
-            raise SerializationError("the registry gives schemas no GUID, which a header would hold", schema_id=number)
+            raise SerializationError(
+                "the registry returns no GUID for the header: use prefix_schema_id_serializer", schema_id=number
+            )
         header = bytes([MAGIC_GUID]) + uuid.UUID(guid).bytes + self.header_tail(codec)
         return Writer(self.encoder(codec, b""), header)
 
     def _registered(self, subject: str | None, context: Any) -> tuple[int, str | None, Schema]:  # noqa: ANN401
-        """The id, the GUID and the schema to write with."""
+        """Return the id, the GUID and the schema to write with."""
         settings = self.settings
         if settings.use_schema_id is not None:
             number = settings.use_schema_id
@@ -190,7 +192,7 @@ class SchemaSerializer(Serializer):
             )
             return number, guid, schema
         if subject is None:
-            raise SerializationError("the strategy gives the record no subject", topic=context.topic)
+            raise SerializationError("subject.name.strategy returned no subject", topic=context.topic)
         if settings.use_latest or settings.use_latest_metadata is not None:
             found = (
                 self._registry.get_latest_version(subject)
@@ -200,14 +202,14 @@ class SchemaSerializer(Serializer):
             return found.schema_id, found.guid, value_of(found.schema)
         own = self.own_schema(context)
         if own is None:
-            raise SerializationError("the serializer has no schema, and is not told to use the registry's")
+            raise SerializationError("the serializer has no schema: pass one, or set use.latest.version")
         ask = self._registry.register_schema_full_response if settings.auto_register else self._registry.lookup_schema
         found = ask(subject, shaped(own), settings.normalize)
         return found.schema_id, found.guid, own
 
 
 def shaped(schema: Schema) -> shapes.Schema:
-    """A schema as registries' clients take it."""
+    """Return a schema as the argument of a registry client."""
     references = tuple(shapes.SchemaReference(r.name, r.subject, r.version) for r in schema.references)
     return shapes.Schema(schema.text, schema.type, references)
 
@@ -219,11 +221,11 @@ def _add_header(context: Any, content: bytes) -> None:  # noqa: ANN401
     elif isinstance(headers, dict):
         headers[name] = content
     else:
-        raise SerializationError("a schema's GUID goes into a header, and the record has no list of headers")
+        raise SerializationError("the schema's GUID needs a list or dict of headers, and the record has none")
 
 
 def _in_topic(error: SerializationError, topic: str) -> SerializationError:
-    """The error, with the topic that it happened in."""
+    """Return the error with the topic of the record."""
     if error.topic is not None or not topic:
         return error
     made = SerializationError(f"topic {topic!r}: {error}", topic=topic, schema_id=error.schema_id)

@@ -1,4 +1,4 @@
-"""Settings of serializers and deserializers, under Confluent's names, and the subjects that records belong to."""
+"""Settings of serializers and deserializers under Confluent's names, and the subjects of records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STRATEGIES: Final[Mapping[str, str]] = {
     "RecordNameStrategy": RECORD,
     "TopicRecordNameStrategy": TOPIC_RECORD,
 }
-"""Functions of Confluent's Python client and classes of its Java client."""
+"""Names of functions in Confluent's Python client and of classes in its Java client."""
 _UNUSED: Final[Mapping[str, tuple[Any, ...]]] = {
     "subject.name.strategy.conf": (None, {}),
     "use.deprecated.format": (False,),
@@ -30,39 +30,39 @@ _UNUSED: Final[Mapping[str, tuple[Any, ...]]] = {
     "validation.rules.fail.fast": (False,),
     "validation.rules.executor": (None,),
 }
-"""Settings of things that are not here, with the values that ask for nothing."""
+"""Settings of unsupported features, with the values that disable them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a serializer or a deserializer was told."""
+    """The settings of a serializer or a deserializer."""
 
     auto_register: bool = True
-    """Whether a serializer registers its schema."""
+    """The serializer registers its schema."""
     normalize: bool = False
-    """Whether schemas that mean the same are the same."""
+    """Equivalent schemas count as equal."""
     use_schema_id: int | None = None
     """The id of the schema to write with."""
     use_latest: bool = False
-    """Whether the newest version of the subject is used: to write with, or to read as."""
+    """Use the newest version of the subject as the writer's or the reader's schema."""
     use_latest_metadata: Mapping[str, str] | None = None
-    """The same, of the versions with this metadata."""
+    """Use the newest version of the subject with this metadata."""
     strategy: str | Strategy = TOPIC
-    """How a subject is named."""
+    """Determines the subject of a record."""
     in_headers: bool = False
-    """Whether a serializer writes the schema's GUID into a header and not its id in front."""
+    """The serializer writes the schema's GUID into a header, not its id before the payload."""
     from_headers: bool = True
-    """Whether a deserializer looks for such a header first."""
+    """The deserializer looks for such a header first."""
     validate: bool = True
-    """Whether JSON is checked by its schema."""
+    """Validate JSON against its schema."""
     strict: bool = False
-    """Whether Avro records must have exactly the fields of the schema."""
+    """Avro records must have exactly the fields of the schema."""
     strict_allow_default: bool = False
-    """The same, but fields with a default may be missing."""
+    """Like `strict`, but fields with a default may be missing."""
     skip_known_types: bool = True
-    """Whether Google's and Confluent's own `.proto` files need no reference."""
+    """Do not register Google's and Confluent's own `.proto` files as references."""
     reference_strategy: Strategy | None = None
-    """How the subject of an imported file is named; None for the file's name."""
+    """Determines the subject of an imported file; None for the file's name."""
 
 
 _FLAGS: Final[Mapping[str, str]] = {
@@ -85,14 +85,14 @@ READING: Final = (*COMMON, "schema.id.deserializer")
 
 
 def read_settings(conf: Mapping[str, Any] | None, known: tuple[str, ...]) -> Settings:
-    """The settings of a serializer or deserializer.
+    """Parse the settings of a serializer or deserializer.
 
     Args:
-        conf: Confluent's names.
-        known: those that have a meaning for it.
+        conf: values by Confluent's names.
+        known: names of the supported settings.
 
     Raises:
-        KafkaConfigurationError: one is unknown, has a wrong value, or asks for what is not here.
+        KafkaConfigurationError: a setting is unknown, invalid, or asks for an unsupported feature.
     """
     given = dict(conf or {})
     found: dict[str, Any] = {}
@@ -102,8 +102,8 @@ def read_settings(conf: Mapping[str, Any] | None, known: tuple[str, ...]) -> Set
             not any(value is harmless or value == harmless for harmless in nothing)
             and getattr(value, "name", "") != "DISABLED"
         ):
-            raise KafkaConfigurationError(f"the setting {name!r} is not supported, but for {nothing[0]!r}")
-    # Where a type and a function are given, the function counts.
+            raise KafkaConfigurationError(f"the setting {name!r} only supports {nothing[0]!r}, not {value!r}")
+    # If both a type and a function are given, the function wins.
     for name in sorted(given, key="subject.name.strategy".__eq__):
         value = given[name]
         if name not in known:
@@ -157,7 +157,7 @@ def _metadata(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def _one_of(field: str, **names: bool) -> Callable[[str, Any], dict[str, Any]]:
-    """A setting whose value is one of Confluent's functions, told by its name; ours have the same names."""
+    """Return a parser of a setting whose value is a function of Confluent's or ours, identified by name."""
 
     def read(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401
         said = value if isinstance(value, str) else getattr(value, "__name__", None)
@@ -190,34 +190,34 @@ _OTHERS: Final[Mapping[str, Callable[[str, Any], dict[str, Any]]]] = {
 
 
 def header_schema_id_serializer(*_: object) -> None:
-    """Value of `schema.id.serializer`: the schema's GUID goes into a header. It is not to be called."""
+    """Value of `schema.id.serializer`: write the schema's GUID into a header. Never called."""
 
 
 def prefix_schema_id_serializer(*_: object) -> None:
-    """Value of `schema.id.serializer`: the schema's id goes in front of the payload. It is not to be called."""
+    """Value of `schema.id.serializer`: write the schema id before the payload. Never called."""
 
 
 def dual_schema_id_deserializer(*_: object) -> None:
-    """Value of `schema.id.deserializer`: a header counts, else what is in front. It is not to be called."""
+    """Value of `schema.id.deserializer`: read a header, else the bytes before the payload. Never called."""
 
 
 def prefix_schema_id_deserializer(*_: object) -> None:
-    """Value of `schema.id.deserializer`: only what is in front counts. It is not to be called."""
+    """Value of `schema.id.deserializer`: read only the bytes before the payload. Never called."""
 
 
 def subject_of(settings: Settings, context: SerializationContext, record: str | None) -> str | None:
-    """The subject of a key or value.
+    """Return the subject of a key or value.
 
     Args:
-        settings: with the strategy.
-        context: where it belongs.
-        record: full name of the record's type; None where there is none.
+        settings: include the strategy.
+        context: topic and field of the record.
+        record: full name of the record's type, or None.
 
     Returns:
-        The subject; None when a strategy of the user's gives none.
+        The subject; None if a strategy function returns none.
 
     Raises:
-        SerializationError: the strategy needs a name, and the schema has none.
+        SerializationError: the strategy needs a record name, and the schema has none.
     """
     strategy = settings.strategy
     if callable(strategy):
@@ -231,5 +231,5 @@ def subject_of(settings: Settings, context: SerializationContext, record: str | 
 
 
 def fixed_by_topic(settings: Settings) -> bool:
-    """Whether a topic always has the same subject; a function of the user's may say otherwise for each record."""
+    """Return True if a topic always has the same subject; a strategy function may choose one for each record."""
     return not callable(settings.strategy)

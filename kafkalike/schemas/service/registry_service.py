@@ -11,11 +11,8 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock
 from kafkalike.model.schemas import refusals
 from kafkalike.schemas.format_checks import CHECKS
 from kafkalike.schemas.optional_imports import require_module
-from kafkalike.schemas.service import handlers as ids
-from kafkalike.schemas.service import handlers as settings
-from kafkalike.schemas.service import handlers as subjects
+from kafkalike.schemas.service import handlers
 from kafkalike.schemas.service.credentials import Credentials
-from kafkalike.schemas.service.handlers import RegistryRepository
 from kafkalike.schemas.service.registry_request import Request
 from kafkalike.version import __version__
 
@@ -41,7 +38,7 @@ class RegistryService:
         timeout_ms: float | None = 60_000,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.repository = RegistryRepository(cluster.schemas, CHECKS, clock, timeout_ms)
+        self.repository = handlers.RegistryRepository(cluster.schemas, CHECKS, clock, timeout_ms)
         self._read_only = read_only
 
     def ask(self, method: str, path: Sequence[str], query: Mapping[str, str] | None = None, body: object = None) -> Any:  # noqa: ANN401 - any JSON
@@ -66,7 +63,7 @@ class RegistryService:
         return route.answer(self.repository, Request(names, query or {}, body))
 
 
-Answering = Callable[[RegistryRepository, Request], Any]
+Answering = Callable[[handlers.RegistryRepository, Request], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +75,27 @@ class Route:
     """Whether it may change something."""
 
 
-def _nothing(repository: RegistryRepository, request: Request) -> dict[str, Any]:
+def _nothing(repository: handlers.RegistryRepository, request: Request) -> dict[str, Any]:
     del repository, request
     return {}
 
 
-def _contexts(repository: RegistryRepository, request: Request) -> list[str]:
+def _contexts(repository: handlers.RegistryRepository, request: Request) -> list[str]:
     del repository
     return request.page(["."])
 
 
-def _no_associations(repository: RegistryRepository, request: Request) -> list[Any]:
+def _no_associations(repository: handlers.RegistryRepository, request: Request) -> list[Any]:
     del repository, request
     return []
 
 
-def _refuse_associations(repository: RegistryRepository, request: Request) -> Any:  # noqa: ANN401 - it has no answer
+def _refuse_associations(repository: handlers.RegistryRepository, request: Request) -> Any:  # noqa: ANN401 - it has no answer
     del repository, request
     raise refusals.no_associations()
 
 
-def _version(repository: RegistryRepository, request: Request) -> dict[str, str]:
+def _version(repository: handlers.RegistryRepository, request: Request) -> dict[str, str]:
     del repository, request
     return {"version": __version__, "commitId": ""}
 
@@ -107,42 +104,42 @@ _VERSIONS: Final = "subjects/{subject}/versions"
 
 ROUTES: Final[Mapping[str, Mapping[str, Route]]] = {
     "": {"GET": Route(_nothing)},
-    "subjects": {"GET": Route(subjects.list_subjects)},
+    "subjects": {"GET": Route(handlers.list_subjects)},
     "subjects/{subject}": {
-        "POST": Route(subjects.look_up),
-        "DELETE": Route(subjects.delete_subject, writes=True),
+        "POST": Route(handlers.look_up),
+        "DELETE": Route(handlers.delete_subject, writes=True),
     },
-    "subjects/{subject}/metadata": {"GET": Route(subjects.get_with_metadata)},
-    _VERSIONS: {"GET": Route(subjects.list_versions), "POST": Route(subjects.register, writes=True)},
+    "subjects/{subject}/metadata": {"GET": Route(handlers.get_with_metadata)},
+    _VERSIONS: {"GET": Route(handlers.list_versions), "POST": Route(handlers.register, writes=True)},
     f"{_VERSIONS}/{{version}}": {
-        "GET": Route(subjects.get_version),
-        "DELETE": Route(subjects.delete_version, writes=True),
+        "GET": Route(handlers.get_version),
+        "DELETE": Route(handlers.delete_version, writes=True),
     },
-    f"{_VERSIONS}/{{version}}/schema": {"GET": Route(subjects.get_version_text)},
-    f"{_VERSIONS}/{{version}}/referencedby": {"GET": Route(subjects.referenced_by)},
-    "schemas": {"GET": Route(ids.list_schemas)},
-    "schemas/types": {"GET": Route(ids.list_types)},
-    "schemas/ids/{id}": {"GET": Route(ids.get_schema)},
-    "schemas/ids/{id}/schema": {"GET": Route(ids.get_schema_text)},
-    "schemas/ids/{id}/subjects": {"GET": Route(ids.subjects_of_id)},
-    "schemas/ids/{id}/versions": {"GET": Route(ids.versions_of_id)},
-    "schemas/guids/{guid}": {"GET": Route(ids.get_by_guid)},
-    "schemas/guids/{guid}/ids": {"GET": Route(ids.ids_of_guid)},
-    f"compatibility/{_VERSIONS}": {"POST": Route(settings.check_compatibility)},
-    f"compatibility/{_VERSIONS}/{{version}}": {"POST": Route(settings.check_compatibility)},
+    f"{_VERSIONS}/{{version}}/schema": {"GET": Route(handlers.get_version_text)},
+    f"{_VERSIONS}/{{version}}/referencedby": {"GET": Route(handlers.referenced_by)},
+    "schemas": {"GET": Route(handlers.list_schemas)},
+    "schemas/types": {"GET": Route(handlers.list_types)},
+    "schemas/ids/{id}": {"GET": Route(handlers.get_schema)},
+    "schemas/ids/{id}/schema": {"GET": Route(handlers.get_schema_text)},
+    "schemas/ids/{id}/subjects": {"GET": Route(handlers.subjects_of_id)},
+    "schemas/ids/{id}/versions": {"GET": Route(handlers.versions_of_id)},
+    "schemas/guids/{guid}": {"GET": Route(handlers.get_by_guid)},
+    "schemas/guids/{guid}/ids": {"GET": Route(handlers.ids_of_guid)},
+    f"compatibility/{_VERSIONS}": {"POST": Route(handlers.check_compatibility)},
+    f"compatibility/{_VERSIONS}/{{version}}": {"POST": Route(handlers.check_compatibility)},
     **{
         path: {
-            "GET": Route(settings.get_config),
-            "PUT": Route(settings.put_config, writes=True),
-            "DELETE": Route(settings.delete_config, writes=True),
+            "GET": Route(handlers.get_config),
+            "PUT": Route(handlers.put_config, writes=True),
+            "DELETE": Route(handlers.delete_config, writes=True),
         }
         for path in ("config", "config/{subject}")
     },
     **{
         path: {
-            "GET": Route(settings.get_mode),
-            "PUT": Route(settings.put_mode, writes=True),
-            "DELETE": Route(settings.delete_mode, writes=True),
+            "GET": Route(handlers.get_mode),
+            "PUT": Route(handlers.put_mode, writes=True),
+            "DELETE": Route(handlers.delete_mode, writes=True),
         }
         for path in ("mode", "mode/{subject}")
     },

@@ -284,7 +284,7 @@ def test_what_no_serializer_can_work_with_is_refused(registry: Registry) -> None
         AvroDeserializer(registry, from_dict=5)
     with pytest.raises(IllegalArgumentError, match="type JSON, not AVRO"):
         AvroSerializer(registry, Schema("{}", "JSON"))
-    with pytest.raises(IllegalArgumentError, match="registry is needed"):
+    with pytest.raises(IllegalArgumentError, match="schema_registry_client is needed"):
         JSONDeserializer(None)
     with pytest.raises(IllegalArgumentError, match="SerializationContext"):
         AvroSerializer(registry, USER)(ANN)

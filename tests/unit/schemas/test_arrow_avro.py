@@ -269,7 +269,7 @@ def test_a_schema_that_is_no_record_has_one_column() -> None:
         (framed(1, b"\xff" * 11), "a number has more than 10 bytes"),
         (framed(1, b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "a length that is negative or beyond the value's end"),
         (framed(1, b"\x02\xff"), "a text is not UTF-8"),
-        (framed(1, b"\x02a\x00"), "bytes are left behind the value"),
+        (framed(1, b"\x02a\x00"), "bytes are left after the value"),
     ],
 )
 def test_what_is_wrong_is_said(value: bytes, error: str) -> None:
