@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.model.json_values import parsed
+from kafkalike.model.json_values import parsed, raw_decode
 from kafkalike.model.row_value import UNREADABLE, as_text
 
 SUPPORTED_READER_VERSION: Final = 1
@@ -96,8 +96,6 @@ class TableCommit:
     operation: str
     engine: str
     user_metadata: str | None
-    writer: str = ""
-    """User, host and process, as far as the commit names them: `ann@db1, process 4711`."""
     adds: tuple[Add, ...] = ()
     removes: tuple[str, ...] = ()
     txns: Mapping[str, int] = field(default_factory=dict)
@@ -111,6 +109,8 @@ class TableCommit:
     """Whether only kafkalike may write from this version on; None where the commit leaves the protocol as it is."""
     taken: tuple[Add, ...] = ()
     """Those of the removed files whose records are not said to be in other files (`dataChange`)."""
+    info: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Its `commitInfo`, where it was read from a file."""
     note: Mapping[str, Any] = field(init=False, repr=False, compare=False)
     """What our change wrote into the user metadata; see `append_info`."""
     append_id: str | None = field(init=False, repr=False, compare=False)
@@ -125,6 +125,11 @@ class TableCommit:
         object.__setattr__(self, "note", note)
         object.__setattr__(self, "append_id", append_id)
         object.__setattr__(self, "is_append", self.operation == APPEND and append_id is not None)
+
+    @property
+    def writer(self) -> str:
+        """User, host and process, as far as the commit names them: `ann@db1, process 4711`."""
+        return writer_of(self.info)
 
     @property
     def fences(self) -> str | None:
@@ -142,7 +147,9 @@ def append_info(user_metadata: str | None) -> dict[str, Any]:
     if not user_metadata or APPEND_KEY not in user_metadata:
         return {}
     try:
-        info = parsed(user_metadata)
+        info, end = raw_decode(user_metadata) if user_metadata[0] == "{" else (None, 0)
+        if end != len(user_metadata):
+            info = parsed(user_metadata)
     except ValueError:
         return {}
     return info if isinstance(info, dict) else {}
@@ -161,21 +168,24 @@ def parse_actions(version: int, content: bytes, where: str) -> list[dict[str, An
     """
     if not content.strip():
         raise LogCorruptError(f"{where}/{log_name(version)} is empty: the table's log is damaged")
+    actions: list[dict[str, Any]] = []
     try:
-        actions = [_object(line) for line in content.decode().split("\n") if line.strip()]
+        # Loops without calls of our own: whoever opens a table parses each line of its log.
+        for line in content.decode().split("\n"):
+            if not line or line.isspace():
+                continue
+            action, end = raw_decode(line) if line[0] == "{" else (None, 0)
+            if end != len(line):
+                action = parsed(line)
+            if not isinstance(action, dict):
+                raise TypeError(f"an action must be an object, not {line[:40]!r}")
+            actions.append(action)
         wanted = actions[0].get("commitInfo", {}).get(CHECKSUM_KEY)
     except UNREADABLE as cause:
         raise LogCorruptError(f"{where}/{log_name(version)} is damaged: {cause}") from cause
     if wanted is not None and wanted != zlib.crc32(content.partition(b"\n")[2]):
         raise LogCorruptError(f"{where}/{log_name(version)} is damaged: it does not match its checksum")
     return actions
-
-
-def _object(line: str) -> dict[str, Any]:
-    action = parsed(line)
-    if not isinstance(action, dict):
-        raise TypeError(f"an action must be an object, not {line[:40]!r}")
-    return action
 
 
 def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommit:
@@ -199,13 +209,25 @@ def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommi
     try:
         for action in actions:
             if "add" in action:
-                adds.append(parse_add(action["add"]))
+                add = action["add"]
+                adds.append(
+                    add_of(
+                        add["path"],
+                        add.get("partitionValues"),
+                        add["size"],
+                        add["modificationTime"],
+                        add["dataChange"],
+                        add.get("stats"),
+                    )
+                )
             elif "remove" in action:
                 removes.append(_parse_remove(action["remove"]))
             elif "commitInfo" in action:
                 info = action["commitInfo"]
             elif "txn" in action:
-                txns[as_text(action["txn"]["appId"], "appId")] = int(action["txn"]["version"])
+                txn = action["txn"]
+                app_id = txn["appId"]
+                txns[app_id if type(app_id) is str else as_text(app_id, "appId")] = int(txn["version"])
             elif "metaData" in action:
                 metadata = action["metaData"]
             elif "protocol" in action:
@@ -216,16 +238,16 @@ def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommi
             timestamp_ms=int(info.get("timestamp") or 0),
             operation=str(info.get("operation", "?")),
             engine=str(info.get("engineInfo", "?")),
-            writer=writer_of(info),
             user_metadata=None if given is None else str(given),
             adds=tuple(adds),
-            removes=tuple(old.path for old in removes),
+            removes=tuple(old.path for old in removes) if removes else (),
             txns=txns,
             table_id=str(metadata["id"]) if metadata else None,
             properties=dict(metadata.get("configuration") or {}) if metadata else None,
             schema=str(metadata.get("schemaString", "")) if metadata else None,
             closed=closed,
-            taken=tuple(old for old in removes if old.data_change),
+            taken=tuple(old for old in removes if old.data_change) if removes else (),
+            info=info,
         )
     except UNREADABLE as cause:
         raise LogCorruptError(f"{where}/{log_name(version)} is damaged: {type(cause).__name__}: {cause}") from cause
@@ -248,22 +270,6 @@ def parse_commit(version: int, content: bytes, where: str) -> TableCommit:
 
 ADD_FIELDS: Final = ("path", "partitionValues", "size", "modificationTime", "dataChange", "stats")
 """What `add_of` reads, in its order."""
-
-
-def parse_add(add: Mapping[str, Any]) -> Add:
-    """An `add` action.
-
-    Raises:
-        ValueError, KeyError, TypeError: it lacks what the Delta protocol asks for.
-    """
-    return add_of(
-        add["path"],
-        add.get("partitionValues"),
-        add["size"],
-        add["modificationTime"],
-        add["dataChange"],
-        add.get("stats"),
-    )
 
 
 def add_of(  # noqa: PLR0917 - called for each file of a table
@@ -290,13 +296,18 @@ def add_of(  # noqa: PLR0917 - called for each file of a table
     partition = dict(partition_values or ()).get("partition")
     if data_change is None:
         raise TypeError("'dataChange' is missing")
+    found: Any = {}
+    if stats:
+        found, end = raw_decode(stats) if stats[0] == "{" else (None, 0)
+        if end != len(stats):
+            found = parsed(stats)
     return Add(
         path=unquote(path),
         partition=None if partition is None else int(partition),
         size=int(size),
         modification_ms=int(modification_ms),
         data_change=bool(data_change),
-        stats=parsed(stats) if stats else {},
+        stats=found,
     )
 
 

@@ -211,9 +211,9 @@ class CommitFiles:
             FileNotFoundError: one is gone since the list was made.
             OSError: the storage does not answer.
         """
-        blocks = [(block, list(part)) for block, part in groupby(versions, block_of)]
-        for at in range(0, len(blocks), READ_BESIDE):
-            yield from self._blocks(blocks[at : at + READ_BESIDE])
+        if not self._store.scheduler.is_remote:
+            return ((version, self._store.read(log_name(version))) for version in versions)
+        return self._remote(versions)
 
     def mislead(self, table_id: str) -> bool:
         """Whether what was read may be wrong, and is to be read without joined files: these are of another table.
@@ -225,13 +225,14 @@ class CommitFiles:
         """
         return bool(self.tables) and self.tables != {table_id}
 
+    def _remote(self, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        blocks = [(block, list(part)) for block, part in groupby(versions, block_of)]
+        for at in range(0, len(blocks), READ_BESIDE):
+            yield from self._blocks(blocks[at : at + READ_BESIDE])
+
     def _blocks(self, blocks: Sequence[tuple[int, list[int]]]) -> Iterator[tuple[int, bytes]]:
         found = self._believed(blocks) if self._joined else {}
         for _, versions in blocks:
-            if not self._store.scheduler.is_remote:
-                for version in versions:
-                    yield version, self._store.read(log_name(version))
-                continue
             left = [v for v in versions if v not in found]
             # In parts, so that whoever stops at a damaged one has not read all.
             rounds = (left[n : n + READ_BESIDE] for n in range(0, len(left), READ_BESIDE))

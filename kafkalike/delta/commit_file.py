@@ -28,7 +28,6 @@ from kafkalike.delta.actions import (
     log_name,
     parse_commit,
     protocol_of,
-    writer_of,
 )
 from kafkalike.delta.layout import TOPIC_SCHEMA, TOPIC_TABLE_PROPERTIES
 from kafkalike.delta.table_state import FENCE
@@ -67,13 +66,13 @@ class CommitFile:
             timestamp_ms=self.time_ms,
             operation=self.operation,
             engine=engine_info(),
-            writer=writer_of(writer_info()),
             user_metadata=self.user_metadata,
             adds=tuple(self.adds),
-            removes=tuple([old.path for old in self.removes]),
+            removes=tuple([old.path for old in self.removes]) if self.removes else (),
             txns=self.txns,
             closed=self.closes,
-            taken=tuple([old for old in self.removes if old.data_change]),
+            taken=tuple([old for old in self.removes if old.data_change]) if self.removes else (),
+            info=writer_info(),
         )
 
     def content(self) -> bytes:
@@ -112,14 +111,14 @@ class CommitFile:
                 "deletionTimestamp": self.time_ms,
                 "dataChange": old.data_change,
                 "extendedFileMetadata": True,
-                "partitionValues": _partition_values(old),
+                "partitionValues": {} if old.partition is None else {"partition": str(old.partition)},
                 "size": old.size,
             }
             actions.append({"remove": removed})
         for new in self.adds:
             added = {
                 "path": new.path,
-                "partitionValues": _partition_values(new),
+                "partitionValues": {} if new.partition is None else {"partition": str(new.partition)},
                 "size": new.size,
                 "modificationTime": new.modification_ms,
                 "dataChange": new.data_change,
@@ -192,16 +191,13 @@ def topic_creation(table_id: str, *, time_ms: int, closed: bool, txns: Mapping[s
 
 def lines_of(info: Mapping[str, Any], actions: Iterable[Action]) -> bytes:
     """The file of a commit: its `commitInfo`, with the checksum of the other actions, and these."""
-    body = "".join([f"{_json(action)}\n" for action in actions]).encode()
+    lines = [*map(_json, actions), ""]
+    body = "\n".join(lines).encode()
     return _json({"commitInfo": {**info, CHECKSUM_KEY: zlib.crc32(body)}}).encode() + b"\n" + body
 
 
 _json: Final = json.JSONEncoder(separators=(",", ":")).encode
 """`json.dumps` would make an encoder for each call."""
-
-
-def _partition_values(add: Add) -> dict[str, str]:
-    return {} if add.partition is None else {"partition": str(add.partition)}
 
 
 BACKOFF_SECONDS: Final = 0.05

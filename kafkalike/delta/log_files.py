@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from kafkalike.delta.actions import log_name, version_of
+from kafkalike.delta.actions import log_name
 from kafkalike.model.replication.log_spans import Span, holding
 from kafkalike.model.row_value import UNREADABLE
 from kafkalike.storage.port import Storage
@@ -22,6 +23,9 @@ LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
 
 NOTE: Final = "_uncounted."
 """Beginning of the names of a replica's notes on its own versions; Delta's own readers skip names that begin so."""
+
+_COMMIT: Final = re.compile(r"([0-9]{20})\.json")
+"""A version's commit; as `version_of` says it, for a loop that a log's files pass."""
 
 _NOTE: Final = re.compile(r"_uncounted\.(\d{20})\.(\d{20})(\.final)?")
 """The last version that does not count, the first one, and whether that is final."""
@@ -111,8 +115,8 @@ class LogFiles:
         parts: dict[int, dict[str, int]] = {}
         spans: list[Span] = []
         for entry in store.list("_delta_log", after=f"{since:020d}" if since > 0 else ""):
-            version = version_of(entry.name)
-            if version is not None:
+            if match := _COMMIT.fullmatch(entry.name):
+                version = int(match[1])
                 modified[version], sizes[version], tags[version] = entry.modified_ms, entry.size, entry.tag
             elif match := _JOINED.fullmatch(entry.name):
                 joined.add(int(match[1]))
@@ -152,7 +156,9 @@ def first_missing(commits: Sequence[int], base: int, target: int) -> int | None:
     Returns:
         None when none is missing.
     """
-    there = {v for v in commits if base < v <= target}
+    if target <= base:
+        return None
+    there = set(commits[bisect_right(commits, base) : bisect_right(commits, target)])
     if len(there) == target - base:
         return None
     return next(v for v in range(base + 1, target + 1) if v not in there)

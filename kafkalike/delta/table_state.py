@@ -7,9 +7,11 @@ leaves a state that nobody holds.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import attrgetter
 from typing import Final
 
 from kafkalike.delta.actions import Add, TableCommit, is_closed, log_name, parse_commit
@@ -84,6 +86,9 @@ def took(commit: TableCommit) -> dict[str, Placed] | None:
     return from_note(commit.version, commit.note, commit.timestamp_ms)
 
 
+_partition_of: Final = attrgetter("partition")
+
+
 @dataclass(slots=True, kw_only=True)
 class TableState:
     """A table at a version."""
@@ -145,26 +150,34 @@ class TableState:
         """Offset after the last one that was ever given out in a partition; 0 when there is none."""
         return max(self.index.end(partition), self.txns.get(f"{END_APP}{partition}", 0))
 
-    def apply(self, commit: TableCommit, to_segment: Callable[[Add], Segment]) -> None:
-        """Take in the next commit. Caller: `Table`, which has taken the state out of everybody's sight."""
-        added = [to_segment(a) for a in commit.adds]
+    def apply(self, commit: TableCommit, added: Sequence[Segment]) -> None:
+        """Take in the next commit. Caller: `TailedTable`, which has taken the state out of everybody's sight.
+
+        It calls little: whoever opens a table applies each commit of its log.
+
+        Args:
+            commit: the next one.
+            added: the segments that its added files are.
+        """
+        index, operation = self.index, commit.operation
         for path in commit.removes:
-            self.index.remove(path)
+            index.remove(path)
         for segment in added:
-            self.index.add(segment)
+            index.add(segment)
         self.txns.update(commit.txns)
-        self._note_taken(commit)
         if added:
-            self.note_recorded({segment.partition for segment in added})
-        self._note_table(commit)
+            self.note_recorded(map(_partition_of, added))
+        if commit.note:
+            self._note_own(commit)
+        else:
+            self.deaf = False
+        if commit.table_id is not None or commit.closed is not None or commit.properties is not None:
+            self._note_table(commit)
         self.last_commit_ms = max(self.last_commit_ms, commit.timestamp_ms)
-        if commit.operation == FENCE:
+        if operation == FENCE:
             self.fenced = commit.version
-        if rewinds(commit):
+        elif operation in REWINDING:
             self.rewound = commit
-        elif _goes_on(commit):
-            self.rewound, self.went_on = None, True
-        self.ends_recorded = self.ends_recorded or records_ends(commit)
         self.version = commit.version
 
     def _note_table(self, commit: TableCommit) -> None:
@@ -177,18 +190,23 @@ class TableState:
         if commit.closed is not None:
             self.closed = commit.closed
 
-    def _note_taken(self, commit: TableCommit) -> None:
-        placed = took(commit)
+    def _note_own(self, commit: TableCommit) -> None:
+        """Take in the user metadata of a commit of ours."""
+        placed = took(commit) if PARTS_KEY in commit.note else None
         self.deaf = placed is None and commit.is_append
         if placed:
             self.taken = self.taken.after(placed)
         if commit.is_append:
             self.appended = commit.append_id
+            self.ends_recorded = self.ends_recorded or (bool(commit.txns) and records_ends(commit))
+        if commit.is_append or (_goes_on(commit) and not rewinds(commit)):
+            self.rewound, self.went_on = None, True
 
     def note_recorded(self, partitions: Iterable[int]) -> None:
         """Note for which of these partitions the table has recorded the log end, and for which not."""
+        ends, txns = self.index.ends, self.txns
         for partition in partitions:
-            if self.index.end(partition) > self.txns.get(end_app(partition), 0):
+            if ends.get(partition, 0) > txns.get(f"{END_APP}{partition}", 0):
                 self.unrecorded.add(partition)
             else:
                 self.unrecorded.discard(partition)
@@ -248,7 +266,7 @@ def load_with_base(
         fenced=snapshot.version,
         checkpoint=snapshot.version,
         table_id=str(metadata.get("id", "")),
-        index=SegmentIndex(to_segment(add, store) for add in _adds(snapshot, store)),
+        index=SegmentIndex(map(to_segment, _adds(snapshot, store), repeat(store))),
         txns=txns,
         properties=metadata.get("configuration") or {},
         schema=str(metadata.get("schemaString", "")),
@@ -257,7 +275,7 @@ def load_with_base(
         carried=snapshot.carried,
     )
     for commit in snapshot.committed:
-        state.apply(commit, lambda add: to_segment(add, store))
+        state.apply(commit, list(map(to_segment, commit.adds, repeat(store))))
     return state, snapshot
 
 

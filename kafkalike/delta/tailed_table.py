@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
+from itertools import repeat
 from typing import Final, Protocol
 
 from kafkalike.delta.actions import TableCommit, log_name, parse_commit
@@ -248,7 +249,7 @@ class TailedTable:
         state, self._state = self._state, None
         assert state is not None
         # From here to the last line nobody has a state.
-        state.apply(commit, lambda add: self._to_segment(add, self.store))
+        state.apply(commit, list(map(self._to_segment, commit.adds, repeat(self.store))))
         if self._follower is not None:
             self._follower.on_commit(commit)
         self._checked = self._clock.monotonic()

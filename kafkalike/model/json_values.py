@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-_decode: Final = json.JSONDecoder().raw_decode
+raw_decode: Final = json.JSONDecoder().raw_decode
+"""The value that a text begins with, and where it ends; for loops that parse many texts. See `parsed`."""
 
 
 def parsed(text: str) -> Any:  # noqa: ANN401
@@ -15,7 +16,7 @@ def parsed(text: str) -> Any:  # noqa: ANN401
         ValueError, RecursionError: it is not JSON.
     """
     if text[:1] == "{" and text[-1] == "}":
-        found, end = _decode(text)
+        found, end = raw_decode(text)
         if end == len(text):
             return found
     return json.loads(text)

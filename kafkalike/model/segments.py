@@ -9,7 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, islice
+from operator import attrgetter, gt
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,13 @@ class Segment:
         return range(self.start, self.stop)
 
 
-def _start(segment: Segment) -> int:
-    return segment.start
+_start: Final = attrgetter("start")
+_stop: Final = attrgetter("stop")
 
 
 def _overlap(run: Sequence[Segment]) -> bool:
     """Whether any of these, which stand in offset order, begins before the one before it ends."""
-    return len(run) > 1 and any(before.stop > after.start for before, after in pairwise(run))
+    return len(run) > 1 and any(map(gt, map(_stop, run), map(_start, islice(run, 1, None))))
 
 
 class SegmentIndex:
@@ -64,7 +66,7 @@ class SegmentIndex:
             self._by_partition.setdefault(segment.partition, []).append(segment)
             self._by_path[segment.path] = segment
         for partition, run in self._by_partition.items():
-            self._ends[partition] = max(segment.stop for segment in run)
+            self._ends[partition] = max(map(_stop, run))
             if _overlap(run):
                 self._overlapping.add(partition)
 
@@ -87,14 +89,16 @@ class SegmentIndex:
         if segment.path in self._by_path:
             return
         # The path comes last: who is interrupted before must not find the segment known when it tries again.
-        self.raise_end(segment)
-        run = self._by_partition.setdefault(segment.partition, [])
+        partition, start, stop = segment.partition, segment.start, segment.stop
+        if stop > self._ends.get(partition, 0):
+            self._ends[partition] = stop
+        run = self._by_partition.setdefault(partition, [])
         at = len(run)
-        if run and run[-1].start > segment.start:
-            at = bisect_right(run, segment.start, key=_start)
+        if run and run[-1].start > start:
+            at = bisect_right(run, start, key=_start)
         run.insert(at, segment)
-        if _overlap(run[max(0, at - 1) : at + 2]):
-            self._overlapping.add(segment.partition)
+        if (at and run[at - 1].stop > start) or (at + 1 < len(run) and stop > run[at + 1].start):
+            self._overlapping.add(partition)
         self._by_path[segment.path] = segment
 
     def remove(self, path: str) -> None:
@@ -135,8 +139,7 @@ class SegmentIndex:
 
     def __iter__(self) -> Iterator[Segment]:
         """All live segments, by partition and offset."""
-        for partition in sorted(self._by_partition):
-            yield from self._by_partition[partition]
+        return chain.from_iterable(map(self._by_partition.__getitem__, sorted(self._by_partition)))
 
     def __len__(self) -> int:
         """Number of live segments."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import errno
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from io import FileIO
 from typing import IO, TYPE_CHECKING, Final
@@ -245,11 +246,13 @@ class LocalStorage(Storage):
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files of a folder."""
-        return list(self._entries(folder, "", after, deep=deep))
+        entries: list[Entry] = []
+        self._add_entries(entries, folder, "", after, deep=deep)
+        return entries
 
-    def _entries(self, folder: str, prefix: str, after: str, *, deep: bool) -> Iterator[Entry]:
+    def _add_entries(self, entries: builtins.list[Entry], folder: str, prefix: str, after: str, *, deep: bool) -> None:
         try:
-            found = list(os.scandir(self.path(folder) if folder else self.uri))
+            found = list(os.scandir(f"{self.uri}/{folder}" if folder else self.uri))
         except (FileNotFoundError, NotADirectoryError):
             return
         for item in found:
@@ -257,7 +260,7 @@ class LocalStorage(Storage):
                 if item.is_dir(follow_symlinks=False):
                     if deep and item.name != TABLE_LOG:
                         below = f"{folder}/{item.name}" if folder else item.name
-                        yield from self._entries(below, f"{prefix}{item.name}/", after, deep=True)
+                        self._add_entries(entries, below, f"{prefix}{item.name}/", after, deep=True)
                     continue
                 # Before it is asked for its size: of a long log only the end is wanted.
                 if f"{prefix}{item.name}" <= after:
@@ -265,7 +268,7 @@ class LocalStorage(Storage):
                 status = item.stat()
             except FileNotFoundError:
                 continue
-            yield Entry(f"{prefix}{item.name}", status.st_size, status.st_mtime_ns // 1_000_000)
+            entries.append(Entry(f"{prefix}{item.name}", status.st_size, status.st_mtime_ns // 1_000_000))
 
     def folders(self) -> Sequence[str]:
         """Names of the folders below."""

@@ -49,7 +49,7 @@ def state(**known: Any) -> TableState:
 def applied(*commits: TableCommit, **known: Any) -> TableState:
     made = state(**known)
     for one in commits:
-        made.apply(one, segment_of)
+        made.apply(one, [segment_of(added) for added in one.adds])
     return made
 
 
@@ -83,10 +83,10 @@ def test_a_partition_is_unrecorded_while_the_table_says_a_lower_end() -> None:
 
 def test_a_change_of_the_table_itself_is_taken_over() -> None:
     before = state(properties={"a": "1"}, schema="old")
-    before.apply(commit(5, APPEND, {}), segment_of)
+    before.apply(commit(5, APPEND, {}), [])
     assert (before.table_id, before.properties, before.schema) == ("t", {"a": "1"}, "old")
 
-    before.apply(commit(6, "SET", table_id="u", properties={"b": "2"}, schema="new"), segment_of)
+    before.apply(commit(6, "SET", table_id="u", properties={"b": "2"}, schema="new"), [])
 
     assert (before.table_id, before.properties, before.schema) == ("u", {"b": "2"}, "new")
 
