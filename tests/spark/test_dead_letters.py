@@ -92,7 +92,7 @@ def test_a_batch_of_a_stream_is_one_decision_of_records_letters_and_offsets(
     assert partition_values(orders.log("ids")) == [b"1", b"3"]
     assert lettered(orders) == [(0, 1), (0, 3)]
     assert letters(orders)[0][1].task == "0"
-    assert orders.topic("orders.dlq").configs["kafkalike.maintenance.maintenance_run.clock"] == "append"
+    assert orders.topic("orders.dlq").configs["kafkalike.retention.clock"] == "append"
     group = orders.groups.refresh().group("ids").offsets
     assert group[TopicPartition("orders", 0)].position.offset == 4
     decided = [s.committed for s in orders.groups.state.transactions.values() if s.committed]

@@ -77,7 +77,7 @@ def topic_settings(source: Mapping[str, str]) -> dict[str, str]:
     return {
         "cleanup.policy": "delete",
         # A letter keeps its record's time, which may be long ago: retention counts from when it became one.
-        "kafkalike.maintenance.maintenance_run.clock": "append",
+        "kafkalike.retention.clock": "append",
         # What was refused or cannot be read must have a place.
         "kafkalike.key.schema.validation": "false",
         "kafkalike.value.schema.validation": "false",

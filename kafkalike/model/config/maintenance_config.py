@@ -51,7 +51,7 @@ class MaintenanceConfig:
             return cast("int", get(name))
 
         policy = cast("tuple[str, ...]", get("cleanup.policy"))
-        clock = cast("RetentionClock", get("kafkalike.maintenance.maintenance_run.clock"))
+        clock = cast("RetentionClock", get("kafkalike.retention.clock"))
         config = cls(
             retention=RetentionPolicy(
                 delete="delete" in policy,

@@ -52,7 +52,7 @@ TOPIC_DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
             "kafkalike.merge.bytes",
             "kafkalike.merge.min.age.ms",
             "kafkalike.replaced.file.delay.ms",
-            "kafkalike.maintenance.maintenance_run.clock",
+            "kafkalike.retention.clock",
             "kafkalike.retention.wait.groups",
             "kafkalike.retention.wait.max.bytes",
             "kafkalike.retention.wait.max.ms",

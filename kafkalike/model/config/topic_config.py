@@ -123,7 +123,7 @@ TOPIC_PROPERTIES: Final = PropertySet(
             "queries and native Delta streams that still read it.",
         ),
         Property(
-            name="kafkalike.maintenance.maintenance_run.clock",
+            name="kafkalike.retention.clock",
             parse=one_of("record", "append"),
             default="record",
             doc="What a segment's age counts from: its newest record's time, but never later than its append, or the "

@@ -384,7 +384,7 @@ def test_a_topic_made_for_letters_takes_what_its_source_took(cluster: Cluster, c
 
     made = cluster.topic("orders.dlq").configs
     assert lettered(cluster) == [(0, 0)]
-    assert (made["kafkalike.maintenance.maintenance_run.clock"], made["cleanup.policy"]) == ("append", "delete")
+    assert (made["kafkalike.retention.clock"], made["cleanup.policy"]) == ("append", "delete")
 
 
 def test_a_topic_of_letters_that_was_deleted_is_made_again_by_the_commit(orders: Cluster, consumer_of: Make) -> None:

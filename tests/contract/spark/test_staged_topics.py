@@ -144,7 +144,7 @@ def test_a_topic_is_created_however_long_the_tasks_took(root: str, tmp_path: Pat
     assert dict(written["a"].ranges) == {0: range(1)}
 
 
-LETTERS = {"kafkalike.maintenance.maintenance_run.clock": "append", "cleanup.policy": "delete"}
+LETTERS = {"kafkalike.retention.clock": "append", "cleanup.policy": "delete"}
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["missing", "made meanwhile"])

@@ -262,3 +262,22 @@ def test_topic_settings_have_kafkas_words_and_defaults() -> None:
 
     assert (config.cleanup_policy, config.compression_type) == ((), "none")
     assert config.timestamp_after_max_ms == 3_600_000
+
+
+def test_topic_settings_of_ours_keep_their_names() -> None:
+    """Written out: a script that renames modules must not rename settings, which users have in their configurations."""
+    assert sorted(name for name in TOPIC_PROPERTIES.properties if name.startswith("kafkalike.")) == [
+        "kafkalike.flush",
+        "kafkalike.foreign.writes",
+        "kafkalike.key.schema.validation",
+        "kafkalike.key.subject.name.strategy",
+        "kafkalike.merge.bytes",
+        "kafkalike.merge.min.age.ms",
+        "kafkalike.replaced.file.delay.ms",
+        "kafkalike.retention.clock",
+        "kafkalike.retention.wait.groups",
+        "kafkalike.retention.wait.max.bytes",
+        "kafkalike.retention.wait.max.ms",
+        "kafkalike.value.schema.validation",
+        "kafkalike.value.subject.name.strategy",
+    ]
