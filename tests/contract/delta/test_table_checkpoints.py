@@ -103,7 +103,7 @@ class History:
         # The commits alone are the truth: a state that goes from one to the next without any checkpoint.
         if self.versions:
             commit = parse_commit(len(self.times) - 1, content, self.store.uri)
-            self.state.apply(commit, lambda add: segment_of(add, self.store))
+            self.state.apply(commit, [segment_of(add, self.store) for add in commit.adds])
         else:
             self.state = load_table(self.store, segment_of)
         self.versions.append(known(self.state))
