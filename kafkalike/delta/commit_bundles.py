@@ -212,7 +212,7 @@ class CommitFiles:
             OSError: the storage does not answer.
         """
         if not self._store.scheduler.is_remote:
-            return ((version, self._store.read(log_name(version))) for version in versions)
+            return zip(versions, map(self._store.read, map(log_name, versions)), strict=True)
         return self._remote(versions)
 
     def mislead(self, table_id: str) -> bool:

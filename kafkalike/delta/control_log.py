@@ -87,7 +87,7 @@ class ControlLog(Generic[S, R]):
 
     def look_once(self) -> None:
         """Read the table, unless that was done before."""
-        if not self._table.loaded:
+        if self._table.known is None:
             self.refresh()
 
     def seen_within(self, seconds: float) -> bool:

@@ -100,7 +100,9 @@ class LogCleaner:
         self._clock = clock
         self._rare = rare
         self._every = EACH if rare else EVERY
-        self._joining = CommitBundler(self._files, self._every)
+        scheduler = self._files.scheduler
+        self._joining = CommitBundler(self._files, self._every) if scheduler.combines and scheduler.is_remote else None
+        """Where each request takes long; a folder has no bundles."""
 
     def after_commit(self, landed: Landed, table_id: str, paths: Collection[str]) -> None:
         """Join commits and make a checkpoint, where that is due, beside what the caller goes on with.
@@ -112,30 +114,24 @@ class LogCleaner:
             table_id: id of its table.
             paths: data files that it has.
         """
-        version, far = landed.version, self._files.scheduler.is_remote and self._files.scheduler.combines
-        if far:
-            self._joining.note(version, landed.content)
-        if version % (self._every if far else INTERVAL):
+        version, joining = landed.version, self._joining
+        if joining is not None:
+            joining.note(version, landed.content)
+        if version % (INTERVAL if joining is None else self._every):
             return
         files, carried = len(paths), tuple(paths) if self._rare else ()
 
         def due() -> bool:
             last = _made(self._files, last_checkpoint(self._files), version)
-            return is_due(version, last, files, FAR_SHARE if far else SHARE)
+            return is_due(version, last, files, SHARE if joining is None else FAR_SHARE)
 
         # There both, and the question, are requests, for which no append shall wait.
-        if far:
+        if joining is not None:
             self._helpers.start(
-                lambda: self._join(version, table_id, carried) and due() and self._clean(version, table_id)
+                lambda: _join(joining, version, table_id, carried) and due() and self._clean(version, table_id)
             )
         elif due():
             self._helpers.start(lambda: self._clean(version, table_id))
-
-    def _join(self, version: int, table_id: str, paths: Sequence[str]) -> bool:
-        """Join the commits up to a version; returns whether a checkpoint may be due then."""
-        with contextlib.suppress(KafkaError, OSError):
-            self._joining.join(version, table_id, paths)
-        return version % INTERVAL == 0
 
     def clean(self, table_id: str, seen: TableState | None = None) -> bool:
         """Shorten the log now, with a checkpoint of the newest version if the last one is far behind.
@@ -220,6 +216,13 @@ class LogCleaner:
             note = None if files is self._files else partial(_note_cleaned, files)
             clean_log(files, now, metadata.get("configuration") or {}, note)
         return True
+
+
+def _join(joining: CommitBundler, version: int, table_id: str, paths: Sequence[str]) -> bool:
+    """Join the commits up to a version; returns whether a checkpoint may be due then."""
+    with contextlib.suppress(KafkaError, OSError):
+        joining.join(version, table_id, paths)
+    return version % INTERVAL == 0
 
 
 def _note_cleaned(replica: Storage, below: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from functools import partial
 from operator import attrgetter
 from typing import Final, Generic, TypeVar
@@ -69,7 +68,7 @@ class RowFiles(Generic[R]):
     def read(self, path: str) -> pa.Table:
         """A data file. Without pyarrow's threads, which take longer to wake up than a small file takes to be read."""
         known = self._recent.get(path)
-        return self._kept(path, sound(self._files, path, lambda files: _read(files, path))) if known is None else known
+        return self._kept(path, sound(self._files, path, partial(_read, path=path))) if known is None else known
 
     def _kept(self, path: str, table: pa.Table) -> pa.Table:
         """Remember a small file that a merge is about to read, unless there are too many."""
@@ -201,7 +200,7 @@ def seq_segment(add: Add, files: Storage) -> Segment:
 
 
 def _to_rows(table: pa.Table, row_type: type[R]) -> list[R]:
-    names = [f.name for f in fields(row_type)]  # type: ignore[arg-type]
+    names = tuple(row_type.__dataclass_fields__)  # type: ignore[attr-defined]
     lists = []
     for name in names:
         if name == "time_ms":

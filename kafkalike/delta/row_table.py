@@ -100,7 +100,7 @@ class RowTable(Generic[S, R]):
         known = self._state
         if known is None:
             return self._new_state()
-        return known if self.table.loaded else self.refresh()
+        return self.refresh() if self.table.known is None else known
 
     @property
     def exists(self) -> bool:

@@ -190,7 +190,7 @@ def _read(store: Storage, files: LogFiles, version: int | None, *, every: int = 
         found = _with_commits(
             store, LogSnapshot(version=base, actions=actions), contents, above, cut_end=version is None
         )
-        if not contents.mislead(str(found.metadata().get("id"))):
+        if not contents.tables or not contents.mislead(str(found.metadata().get("id"))):
             found.carried = contents.carried
             return found
         contents = CommitFiles(store, files, joined=False)

@@ -209,7 +209,7 @@ class Table(TailedTable):
         Raises:
             KafkaStorageError: the storage refused its files.
         """
-        state = self._state
+        state = self.known
         if questions is None:
             return known
         if plan is None or state is None:
@@ -238,7 +238,7 @@ class Table(TailedTable):
         Args:
             looked: when that look began. It must have seen that the version before is there, and none in its place.
         """
-        state, (seen, seen_at) = self._state, self._seen_there
+        state, (seen, seen_at) = self.known, self._seen_there
         if state is None or not 0 <= seen <= state.version or seen_at < looked:
             return False
         in_time = SYSTEM_CLOCK.monotonic() - looked <= SURE_SECONDS
@@ -261,7 +261,7 @@ class Table(TailedTable):
     def _go_on(self, wanted: CommitFile) -> None:
         """Take in the version that was just made, without reading it."""
         with self.mutex:
-            if self._state is not None and self._state.version == wanted.version - 1:
+            if self.known is not None and self.known.version == wanted.version - 1:
                 self._apply(wanted.applied())
 
     def _fell_behind(self, version: int, looked: float, append_id: str) -> bool:
@@ -286,7 +286,7 @@ class Table(TailedTable):
         if version == 0 or self._content_there(log_name(version - 1)):
             stopped = SYSTEM_CLOCK.monotonic() - looked
             if stopped > LONG_SECONDS and last_checkpoint(self.store) >= version:
-                self._state = None
+                self.known = None
                 raise UnknownOutcomeError(
                     f"{self.store.uri}: this process was stopped for {stopped:.0f} s while it wrote version {version}, "
                     "and a checkpoint above it was made meanwhile",
@@ -296,7 +296,7 @@ class Table(TailedTable):
         if last_checkpoint(self.store) < version and self._follows_checkpoint(version):
             return False
         self.store.remove(log_name(version), quietly=True)
-        self._state = None
+        self.known = None
         return True
 
     def _follows_checkpoint(self, version: int) -> bool:

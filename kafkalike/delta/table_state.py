@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import repeat
-from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from kafkalike.delta.actions import Add, TableCommit, is_closed, log_name, parse_commit
 from kafkalike.delta.damage import Damage, DamagedFileError
@@ -86,9 +85,6 @@ def took(commit: TableCommit) -> dict[str, Placed] | None:
     return from_note(commit.version, commit.note, commit.timestamp_ms)
 
 
-_partition_of: Final = attrgetter("partition")
-
-
 @dataclass(slots=True, kw_only=True)
 class TableState:
     """A table at a version."""
@@ -159,14 +155,17 @@ class TableState:
             commit: the next one.
             added: the segments that its added files are.
         """
-        index, operation = self.index, commit.operation
+        index, txns, operation = self.index, self.txns, commit.operation
         for path in commit.removes:
             index.remove(path)
+        txns.update(commit.txns)
         for segment in added:
             index.add(segment)
-        self.txns.update(commit.txns)
-        if added:
-            self.note_recorded(map(_partition_of, added))
+            # As `note_recorded` does it.
+            if index.ends[segment.partition] > txns.get(f"{END_APP}{segment.partition}", 0):
+                self.unrecorded.add(segment.partition)
+            else:
+                self.unrecorded.discard(segment.partition)
         if commit.note:
             self._note_own(commit)
         else:
@@ -257,16 +256,18 @@ def load_with_base(
 ) -> tuple[TableState, LogSnapshot]:
     """The same, and the snapshot that the state was made from. See `load_snapshot`."""
     snapshot = load_snapshot(store, version, rare=rare)
-    with _damaged_checkpoint(snapshot.version, store):
-        closed = any(is_closed(protocol, store.uri) for protocol in snapshot.of_kind("protocol"))
-        metadata = next(snapshot.of_kind("metaData"), {})
-        txns = {str(txn["appId"]): int(txn["version"]) for txn in snapshot.of_kind("txn")}
+    closed, metadata, txns = False, dict[str, Any](), dict[str, int]()
+    if snapshot.version >= 0:
+        with _damaged_checkpoint(snapshot.version, store):
+            closed = any(is_closed(protocol, store.uri) for protocol in snapshot.of_kind("protocol"))
+            metadata = next(snapshot.of_kind("metaData"), {})
+            txns = {str(txn["appId"]): int(txn["version"]) for txn in snapshot.of_kind("txn")}
     state = TableState(
         version=snapshot.version,
         fenced=snapshot.version,
         checkpoint=snapshot.version,
         table_id=str(metadata.get("id", "")),
-        index=SegmentIndex(map(to_segment, _adds(snapshot, store), repeat(store))),
+        index=SegmentIndex(map(to_segment, _adds(snapshot, store), repeat(store)) if snapshot.version >= 0 else ()),
         txns=txns,
         properties=metadata.get("configuration") or {},
         schema=str(metadata.get("schemaString", "")),

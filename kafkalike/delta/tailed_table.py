@@ -78,7 +78,8 @@ class TailedTable:
         self._look_back = look_back
         self._follower = follower
         self._rare = rare
-        self._state: TableState | None = None
+        self.known: TableState | None = None
+        """The state as of the last `refresh`; None as long as there is none, or after an interrupt."""
         self._checked = 0.0
         self._recheck_seconds = FAR_RECHECK_SECONDS if store.scheduler.is_remote else RECHECK_SECONDS
         self._none_at: float | None = None
@@ -97,27 +98,27 @@ class TailedTable:
         Raises:
             FileNotFoundError, LogCorruptError: see `refresh`.
         """
-        state = self._state
+        state = self.known
         if state is None:
             with self.mutex:
-                if self._state is None:
+                if self.known is None:
                     self._load()
-                state = self._state
+                state = self.known
                 assert state is not None
         return state
 
     @property
     def loaded(self) -> bool:
         """Whether there is a state to go on from."""
-        return self._state is not None
+        return self.known is not None
 
     def seen_within(self, seconds: float) -> bool:
         """Whether the table's log was listed, or a commit of it read, so short a time ago, and its state is known."""
-        return self._state is not None and self._clock.monotonic() - self._checked <= seconds
+        return self.known is not None and self._clock.monotonic() - self._checked <= seconds
 
     def forget(self) -> None:
         """Begin from nothing at the next look."""
-        self._state = None
+        self.known = None
 
     def refresh(self, pace: Pace = NOW) -> bool:
         """Apply the commits that were made since the last look.
@@ -136,7 +137,7 @@ class TailedTable:
             KafkaStorageError: the storage does not answer.
         """
         with self.mutex:
-            state = self._state
+            state = self.known
             if state is None:
                 if self._still_none(pace):
                     raise FileNotFoundError(self.store.uri)
@@ -180,7 +181,7 @@ class TailedTable:
             try:
                 self._see(newest)
             except FileNotFoundError:
-                self._state = None
+                self.known = None
                 self._load()
             except OSError as cause:
                 raise unanswered(self.store.uri, cause) from cause
@@ -188,7 +189,7 @@ class TailedTable:
     @property
     def next_file(self) -> str | None:
         """The file that a look asks for; None where it asks for more, or for nothing."""
-        state = self._state
+        state = self.known
         return None if state is None or state.damage is not None else log_name(state.version + 1)
 
     def questions(self) -> list[Callable[[], object]]:
@@ -197,7 +198,7 @@ class TailedTable:
         Followed by `refresh` and `check_there` with the time before as their `pace`, the storage is asked no more than
         once. What goes wrong here is met again there.
         """
-        state = self._state
+        state = self.known
         if state is None or state.damage is not None:
             return []
         version = state.version
@@ -246,7 +247,7 @@ class TailedTable:
         return True
 
     def _apply(self, commit: TableCommit) -> None:
-        state, self._state = self._state, None
+        state, self.known = self.known, None
         assert state is not None
         # From here to the last line nobody has a state.
         state.apply(commit, list(map(self._to_segment, commit.adds, repeat(self.store))))
@@ -254,16 +255,17 @@ class TailedTable:
             self._follower.on_commit(commit)
         self._checked = self._clock.monotonic()
         self._newest = state.table_id, state.version
-        self._state = state
+        self.known = state
 
     def _load(self) -> None:
         begun = self._clock.monotonic()
         try:
-            with storage_errors(self.store.uri):
-                self._load_state()
+            self._load_state()
         except FileNotFoundError:
             self._none_at = begun
             raise
+        except OSError as cause:
+            raise unanswered(self.store.uri, cause) from cause
         self._none_at = None
 
     def _still_none(self, pace: Pace) -> bool:
@@ -282,7 +284,7 @@ class TailedTable:
             return self.store.look(log_name(0), pace) is None
 
     def _load_state(self) -> None:
-        self._state = None
+        self.known = None
         begun = SYSTEM_CLOCK.monotonic()
         state, snapshot = load_with_base(self.store, self._to_segment, rare=self._rare)
         if self._look_back is not None:
@@ -298,7 +300,7 @@ class TailedTable:
             self.store.scheduler.note_missing(log_name(state.version + 1), begun, quiet_seconds)
         self._checked = self._clock.monotonic()
         self._note_newest(state)
-        self._state = state
+        self.known = state
 
     def _note_newest(self, state: TableState) -> None:
         table_id, newest = self._newest
@@ -319,7 +321,7 @@ class TailedTable:
         if known and known[-1] > version and self._apply_next(log_name(version + 1)):
             return True
         # Cleaned up below us, replaced by another table, or gone.
-        self._state = None
+        self.known = None
         self._load()
         return True
 

@@ -186,7 +186,11 @@ def _remove(segment: Segment, *, data_change: bool) -> Add:
 
 def dead_segments(log: TopicLog) -> list[Segment]:
     """Data files that lie wholly below the log start, as of the last `refresh`."""
-    return [s for p in log.info.partitions for s in log.table_segments(p) if s.stop <= log.log_start(p)]
+    dead: list[Segment] = []
+    for partition in log.info.partitions:
+        start = log.log_start(partition)
+        dead += [segment for segment in log.table_segments(partition) if segment.stop <= start]
+    return dead
 
 
 def delete_dead(log: TopicLog, run: str) -> list[Segment]:

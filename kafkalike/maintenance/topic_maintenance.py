@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, KeysView, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from kafkalike.maintenance.file_rewrite import merge
@@ -258,7 +257,7 @@ class TopicMaintenance:
             # In a dry run the log start has not moved yet.
             start = self._report.log_starts.get(partition, (0, 0))[1]
             live = [s for s in log.segments(partition) if s.stop > start]
-            dense = all(after.start == before.stop for before, after in pairwise(live))
+            dense = [s.start for s in live[1:]] == [s.stop for s in live[:-1]]
             runs += plan_merges(live, now, config.merging, 0 if dense else log.holes_below(partition))
         return runs
 

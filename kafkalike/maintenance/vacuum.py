@@ -108,7 +108,7 @@ def leftovers(
     Raises:
         LogCorruptError: the table's log cannot be read.
     """
-    found = {path: (size, time_ms) for path, size, time_ms in _data_files(files)}
+    found = _data_files(files)
     living = known if found.keys() <= set(known) else live()
     unnamed = {path: facts for path, facts in found.items() if path not in living}
     litter = [*_old_temporaries(files, now_ms), *_old_waiting(files, now_ms)]
@@ -176,11 +176,13 @@ def _unlink(files: Storage, path: str) -> bool:
     return True
 
 
-def _data_files(files: Storage) -> Iterator[tuple[str, int, int]]:
-    """Path, bytes and modification time (ms) of the data files, committed or not."""
-    for entry in files.list(deep=True):
-        if entry.name.endswith(".parquet") and not entry.name.rpartition("/")[2].startswith("."):
-            yield entry.name, entry.size, entry.modified_ms
+def _data_files(files: Storage) -> dict[str, tuple[int, int]]:
+    """Return bytes and modification time (ms) of the data files, committed or not, by path."""
+    return {
+        entry.name: (entry.size, entry.modified_ms)
+        for entry in files.list(deep=True)
+        if entry.name.endswith(".parquet") and not entry.name.rpartition("/")[2].startswith(".")
+    }
 
 
 def _removal_times(files: Storage, paths: Collection[str], horizon_ms: int) -> dict[str, tuple[int, bool]]:
@@ -225,8 +227,11 @@ def _time_of(content: bytes) -> int:
 def _old_temporaries(files: Storage, now_ms: int) -> Iterator[Leftover]:
     """Half-written files of the log, and checksums of versions that the log no longer has."""
     entries = files.list(TABLE_LOG)
+    suspects = [entry for entry in entries if entry.name.endswith((".tmp", "crc"))]
+    if not suspects:
+        return
     oldest = min((v for e in entries if (v := version_of(e.name)) is not None), default=0)
-    for entry in entries:
+    for entry in suspects:
         stale = _TEMPORARY.fullmatch(entry.name) or _is_stale_checksum(entry.name, oldest)
         if stale and now_ms - entry.modified_ms >= ORPHAN_MS:
             yield Leftover(f"{TABLE_LOG}/{entry.name}", entry.size)

@@ -7,7 +7,7 @@ range come from the file's statistics and serve as `.index` and `.timeindex` ser
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from operator import attrgetter, gt
@@ -54,19 +54,20 @@ class SegmentIndex:
     Caller: the log, which feeds it the adds and removes of each table commit in commit order.
     """
 
-    __slots__ = ("_by_partition", "_by_path", "_ends", "_overlapping")
+    __slots__ = ("_by_partition", "_by_path", "_overlapping", "ends")
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
         self._by_partition: dict[int, list[Segment]] = {}
         self._by_path: dict[str, Segment] = {}
-        self._ends: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
+        """Log ends of the partitions that ever had a segment. Read it; `add` and `raise_end` change it."""
         self._overlapping: set[int] = set()
         """Partitions in which some offset may be in two segments, as only other writers of the table leave them."""
         for segment in sorted(segments, key=_start):
             self._by_partition.setdefault(segment.partition, []).append(segment)
             self._by_path[segment.path] = segment
         for partition, run in self._by_partition.items():
-            self._ends[partition] = max(map(_stop, run))
+            self.ends[partition] = max(map(_stop, run))
             if _overlap(run):
                 self._overlapping.add(partition)
 
@@ -76,13 +77,8 @@ class SegmentIndex:
 
     def raise_end_to(self, partition: int, end: int) -> None:
         """Let the log end of a partition be at least this."""
-        if end > self._ends.get(partition, 0):
-            self._ends[partition] = end
-
-    @property
-    def ends(self) -> Mapping[int, int]:
-        """Log ends of the partitions that ever had a segment."""
-        return self._ends
+        if end > self.ends.get(partition, 0):
+            self.ends[partition] = end
 
     def add(self, segment: Segment) -> None:
         """Take in a segment; one whose path is known already changes nothing."""
@@ -90,8 +86,8 @@ class SegmentIndex:
             return
         # The path comes last: who is interrupted before must not find the segment known when it tries again.
         partition, start, stop = segment.partition, segment.start, segment.stop
-        if stop > self._ends.get(partition, 0):
-            self._ends[partition] = stop
+        if stop > self.ends.get(partition, 0):
+            self.ends[partition] = stop
         run = self._by_partition.setdefault(partition, [])
         at = len(run)
         if run and run[-1].start > start:
@@ -131,7 +127,7 @@ class SegmentIndex:
 
     def end(self, partition: int) -> int:
         """Highest `stop` ever seen in the partition; 0 when it never had a segment."""
-        return self._ends.get(partition, 0)
+        return self.ends.get(partition, 0)
 
     def segments(self, partition: int) -> Sequence[Segment]:
         """Live segments of a partition in offset order."""

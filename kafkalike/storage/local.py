@@ -61,17 +61,14 @@ class FolderCoordination(Coordination):
         uri: the root's absolute path.
     """
 
+    reach: Reach = "machine"
+
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.has_locks = False
         """Whether the folder of locks was there once."""
         self.synced: set[str] = set()
         """Folders whose own names, up to the root, were made to survive a power failure."""
-
-    @property
-    def reach(self) -> Reach:
-        """The processes of this machine."""
-        return "machine"
 
     def check_writable(self, *, required: bool = True) -> None:
         """Try out a network file system that the user allows, once per process; a local disk is known."""
@@ -150,7 +147,7 @@ class LocalStorage(Storage):
     def read(self, name: str) -> bytes:
         """Content of a file."""
         # `open` would ask whether this is a terminal, and reserve a buffer: twice the time for a small file.
-        with FileIO(self.path(name)) as stream:
+        with FileIO(f"{self.uri}/{name}") as stream:
             if os.fstat(stream.fileno()).st_size < PART_BYTES:
                 return stream.readall()
             parts = [b""]
@@ -205,7 +202,7 @@ class LocalStorage(Storage):
     def open_input(self, name: str, buffer_size: int = 0) -> pa.NativeFile:
         """Open a file for reading."""
         del buffer_size
-        return pa.OSFile(self.path(name), "rb")
+        return pa.OSFile(f"{self.uri}/{name}", "rb")
 
     def read_range(self, name: str, start: int, stop: int) -> pa.Buffer:
         """Bytes of a file, mapped into memory rather than read."""
@@ -242,33 +239,30 @@ class LocalStorage(Storage):
 
     def size(self, name: str) -> int:
         """Bytes of a file."""
-        return os.stat(self.path(name)).st_size  # noqa: PTH116
+        return os.stat(f"{self.uri}/{name}").st_size  # noqa: PTH116
 
     def list(self, folder: str = "", *, deep: bool = False, after: str = "") -> list[Entry]:
         """Files of a folder."""
-        entries: list[Entry] = []
-        self._add_entries(entries, folder, "", after, deep=deep)
-        return entries
-
-    def _add_entries(self, entries: builtins.list[Entry], folder: str, prefix: str, after: str, *, deep: bool) -> None:
-        try:
-            found = list(os.scandir(f"{self.uri}/{folder}" if folder else self.uri))
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for item in found:
+        entries: builtins.list[Entry] = []
+        left = [("", folder)]
+        for prefix, place in left:
             try:
-                if item.is_dir(follow_symlinks=False):
-                    if deep and item.name != TABLE_LOG:
-                        below = f"{folder}/{item.name}" if folder else item.name
-                        self._add_entries(entries, below, f"{prefix}{item.name}/", after, deep=True)
-                    continue
-                # Before it is asked for its size: of a long log only the end is wanted.
-                if f"{prefix}{item.name}" <= after:
-                    continue
-                status = item.stat()
-            except FileNotFoundError:
+                found = [*os.scandir(f"{self.uri}/{place}" if place else self.uri)]
+            except (FileNotFoundError, NotADirectoryError):
                 continue
-            entries.append(Entry(f"{prefix}{item.name}", status.st_size, status.st_mtime_ns // 1_000_000))
+            for item in found:
+                name = f"{prefix}{item.name}"
+                try:
+                    if item.is_dir(follow_symlinks=False):
+                        if deep and item.name != TABLE_LOG:
+                            left.append((f"{name}/", f"{place}/{item.name}" if place else item.name))
+                    # Before it is asked for its size: of a long log only the end is wanted.
+                    elif name > after:
+                        status = item.stat()
+                        entries.append(Entry(name, status.st_size, status.st_mtime_ns // 1_000_000))
+                except FileNotFoundError:
+                    continue
+        return entries
 
     def folders(self) -> Sequence[str]:
         """Names of the folders below."""

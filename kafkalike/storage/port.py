@@ -200,8 +200,13 @@ class Scheduler:
         return ""
 
 
-AT_ONCE: Final = Scheduler()
-"""That of storages whose requests cost a system call."""
+class _AtOnce(Scheduler):
+    is_remote = False
+    combines = False
+
+
+AT_ONCE: Final = _AtOnce()
+"""That of storages whose requests cost a system call. Its two answers are attributes: each look asks for them."""
 
 
 class TaskAccess:

@@ -308,29 +308,25 @@ def segment_of(add: Add, files: Storage) -> Segment:
     if add.partition is None:
         raise LogCorruptError(f"{files.uri}/{add.path} belongs to no partition: a foreign writer wrote it")
     try:
-        return _segment_from_stats(add, add.partition)
+        low, high = add.stats["minValues"], add.stats["maxValues"]
+        stop = int(high["offset"]) + 1
+        if stop <= LONG_MAX:
+            first_ms = parse_time_ms(low["timestamp"])
+            return Segment(
+                partition=add.partition,
+                start=int(low["offset"]),
+                stop=stop,
+                num_records=int(add.stats["numRecords"]),
+                min_timestamp=first_ms,
+                # The same where all records are of one append of a topic with `LogAppendTime`, or there is only one.
+                max_timestamp=first_ms if high["timestamp"] == low["timestamp"] else parse_time_ms(high["timestamp"]),
+                size_bytes=add.size,
+                path=add.path,
+                modification_ms=add.modification_ms,
+            )
     except UNREADABLE_STATS:
-        return _segment_from_file(add, add.partition, files)
-
-
-def _segment_from_stats(add: Add, partition: int) -> Segment:
-    low, high = add.stats["minValues"], add.stats["maxValues"]
-    first_ms = parse_time_ms(low["timestamp"])
-    stop = int(high["offset"]) + 1
-    if stop > LONG_MAX:
-        raise ValueError(stop)
-    return Segment(
-        partition=partition,
-        start=int(low["offset"]),
-        stop=stop,
-        num_records=int(add.stats["numRecords"]),
-        min_timestamp=first_ms,
-        # The same where all records are of one append of a topic with `LogAppendTime`, or there is only one.
-        max_timestamp=first_ms if high["timestamp"] == low["timestamp"] else parse_time_ms(high["timestamp"]),
-        size_bytes=add.size,
-        path=add.path,
-        modification_ms=add.modification_ms,
-    )
+        pass
+    return _segment_from_file(add, add.partition, files)
 
 
 def _segment_from_file(add: Add, partition: int, files: Storage) -> Segment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -47,9 +47,7 @@ class MaintenanceConfig:
         def get(name: str) -> Value:
             return TOPIC_PROPERTIES.check(name, effective.get(name, TOPIC_PROPERTIES.properties[name].default))
 
-        def number(name: str) -> int:
-            return cast("int", get(name))
-
+        number = cast("Callable[[str], int]", get)
         policy = cast("tuple[str, ...]", get("cleanup.policy"))
         clock = cast("RetentionClock", get("kafkalike.retention.clock"))
         config = cls(

@@ -6,6 +6,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from kafkalike.errors import InvalidConfigurationError
@@ -142,22 +143,23 @@ class PropertySet:
         self.properties = {p.name: p for p in properties}
         self.meaningless = dict(meaningless)
         self._aliases = dict(aliases or {})
+        self.check: Callable[[str, str], Value] = lru_cache(maxsize=4096)(self._check)
+        """`check(name, text)` parses one setting, once for each text: a maintenance run asks for 30 of each topic.
+
+        Raises:
+            InvalidConfigurationError: it is unknown, has no meaning here, or its value is not allowed.
+        """
 
     def name_of(self, name: str) -> str:
         """A setting's own name."""
         return self._aliases.get(name, name)
 
-    def check(self, name: str, text: str) -> Value:
-        """Parse one setting.
-
-        Raises:
-            InvalidConfigurationError: when it is unknown, has no meaning here, or its value is not allowed.
-        """
+    def _check(self, name: str, text: str) -> Value:
         if name in self.meaningless:
             raise InvalidConfigurationError(
                 f"{self.kind} setting {name!r} has no meaning here: {self.meaningless[name]}"
             )
-        known = self.properties.get(self.name_of(name))
+        known = self.properties.get(self._aliases.get(name, name))
         if known is None:
             raise InvalidConfigurationError(f"unknown {self.kind} setting {name!r}{nearest(name, self.properties)}")
         try:
