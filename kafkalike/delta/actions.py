@@ -1,6 +1,6 @@
-"""Actions: the JSON files of a Delta log in, table commits out; `commit_file.py` goes the other way.
+"""Actions: parses the JSON files of a Delta log into table commits. `commit_file.py` writes such files.
 
-Only what the Delta protocol fixes is read: `commitInfo`, `metaData`, `protocol`, `txn`, `add`, `remove`
+Only these actions of the Delta protocol are read: `commitInfo`, `metaData`, `protocol`, `txn`, `add` and `remove`
 (github.com/delta-io/delta, PROTOCOL.md).
 """
 
@@ -18,43 +18,43 @@ from kafkalike.model.row_value import UNREADABLE, as_text
 
 SUPPORTED_READER_VERSION: Final = 1
 SUPPORTED_WRITER_VERSION: Final = 2
-"""Delta protocol of an open table: the lowest one, so that every Delta reader can read it, and the one that this
-package knows how to honour."""
+"""Delta protocol of an open table: the lowest version, because every Delta reader and writer knows it. This package
+honors it in full."""
 
 FEATURES_WRITER_VERSION: Final = 7
-"""Writer version of a table that lists the features which a writer must know."""
+"""Writer version of a table that lists its writer features."""
 
 CLOSED_FEATURE: Final = "changeOnlyThroughKafkalike"
-"""Writer feature of a closed table. Delta asks every writer to refuse a table with a feature that it does not know, so
-the error of a foreign writer names it. Readers need not know it."""
+"""Writer feature of a closed table. Delta obliges writers to refuse a table with an unknown feature, so the error of a
+foreign writer names this one. Readers need not know it."""
 
 _HONORED_FEATURES: Final = ("appendOnly", "invariants")
-"""Writer features that writer version 2 stands for."""
+"""Writer features that writer version 2 implies."""
 
 APPEND_KEY: Final = "kafkalikeAppend"
-"""Key, in a commit's user metadata (a JSON object), of the id of the change that made it."""
+"""Key of the change's id in a commit's user metadata, which is a JSON object."""
 
 CHECKSUM_KEY: Final = "kafkalikeChecksum"
-"""Field of our `commitInfo`, which is the first line of a commit: CRC-32 of all that follows it. Without it a file that
-was cut off at the end of a line, or has a flipped bit, may look like another commit."""
+"""Field of our `commitInfo`, the first line of a commit: CRC-32 of all bytes after that line. Without it, a file that
+is cut off at a line's end or has a flipped bit could pass for another commit."""
 
 USER_KEY: Final = "userName"
 HOST_KEY: Final = "kafkalikeHost"
 PROCESS_KEY: Final = "kafkalikeProcess"
-"""Fields of a `commitInfo` that say who made the commit; the first is Delta's own."""
+"""Fields of a `commitInfo` with the commit's user, host and process id; `userName` is Delta's own."""
 
 APPEND: Final = "WRITE"
-"""Operation of a commit that adds records."""
+"""Operation of a commit that appends records."""
 
 FENCES_KEY: Final = "fences"
-"""Key, in a fence's user metadata, of the id of the change that can never land because of it."""
+"""Key, in a fence's user metadata, of the id of the change that the fence keeps from landing."""
 
 Action = Mapping[str, Any]
-"""One line of a commit file: an object with one key, the kind of action."""
+"""One line of a commit file: an object whose only key is the kind of action."""
 
 
 def writer_of(info: Mapping[str, Any]) -> str:
-    """Who made a commit, in words; empty where its `commitInfo` does not say.
+    """Return user, host and process of a commit as text; empty if its `commitInfo` has none of them.
 
     >>> writer_of({"userName": "ann", "kafkalikeHost": "db1", "kafkalikeProcess": 4711}), writer_of({"userName": "bob"})
     ('ann@db1, process 4711', 'bob')
@@ -65,11 +65,11 @@ def writer_of(info: Mapping[str, Any]) -> str:
 
 
 log_name: Final[Callable[[int], str]] = "_delta_log/{:020d}.json".format
-"""File of a table version, relative to the table's folder. A method of `str`, as each look calls it."""
+"""Path of a version's commit file in the table's folder. A method of `str`, because each look at a table calls it."""
 
 
 def version_of(name: str) -> int | None:
-    """The table version that a file of `_delta_log` commits; None for any other file."""
+    """Return the version that a file of `_delta_log` commits; None for any other file."""
     stem, _, ending = name.partition(".")
     return int(stem) if ending == "json" and len(stem) == 20 and stem.isascii() and stem.isdigit() else None  # noqa: PLR2004
 
@@ -88,7 +88,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """One table version."""
+    """A version of a table, as its commit file has it."""
 
     version: int
     timestamp_ms: int
@@ -99,26 +99,27 @@ class TableCommit:
     removes: tuple[str, ...] = ()
     txns: Mapping[str, int] = field(default_factory=dict)
     table_id: str | None = None
-    """Set by a commit that changes the table's metadata."""
+    """Id of the table; None unless the commit changes the table's metadata."""
     properties: Mapping[str, str] | None = None
-    """The same."""
+    """Configuration of the table; None unless the commit changes the metadata."""
     schema: str | None = None
-    """The same: Delta's schema as JSON."""
+    """Delta's schema as JSON; None unless the commit changes the metadata."""
     closed: bool | None = None
-    """Whether only kafkalike may write from this version on; None where the commit leaves the protocol as it is."""
+    """True if only kafkalike may write from this version on; None if the commit leaves the protocol unchanged."""
     taken: tuple[Add, ...] = ()
-    """Those of the removed files whose records are not said to be in other files (`dataChange`)."""
+    """Removed files whose records left the table. The records of other removed files were rewritten (`dataChange` is
+    false)."""
     info: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Its `commitInfo`, where it was read from a file."""
+    """The commit's `commitInfo`; the writer's fields alone in the commit that its own writer applies."""
     note: Mapping[str, Any] = field(init=False, repr=False, compare=False)
-    """What our change wrote into the user metadata; see `append_info`."""
+    """User metadata that our change wrote; see `append_info`."""
     append_id: str | None = field(init=False, repr=False, compare=False)
-    """Id of the change that made it; None when a foreign writer did."""
+    """Id of the change that made the commit; None for a foreign writer's."""
     is_append: bool = field(init=False, repr=False, compare=False)
-    """Whether it is an append of ours; other changes of ours have an append id too."""
+    """True for our appends. Our other changes have an `append_id`, too."""
 
     def __post_init__(self) -> None:
-        """Read the user metadata, once for all who ask."""
+        """Parse the user metadata once."""
         note = append_info(self.user_metadata)
         append_id = note.get(APPEND_KEY)
         object.__setattr__(self, "note", note)
@@ -132,7 +133,7 @@ class TableCommit:
 
     @property
     def fences(self) -> str | None:
-        """Id of the change that can never land because this commit has its version; None for any other commit."""
+        """Id of the change that this fence keeps from landing, because it took its version; None in other commits."""
         return self.note.get(FENCES_KEY)
 
     @property
@@ -142,7 +143,7 @@ class TableCommit:
 
 
 def append_info(user_metadata: str | None) -> dict[str, Any]:
-    """What a change wrote into the commit's user metadata; empty when it is not ours."""
+    """Return the user metadata that our change wrote into a commit; empty for a foreign writer's commit."""
     if not user_metadata or APPEND_KEY not in user_metadata:
         return {}
     try:
@@ -155,21 +156,21 @@ def append_info(user_metadata: str | None) -> dict[str, Any]:
 
 
 def parse_actions(version: int, content: bytes, where: str) -> list[dict[str, Any]]:
-    """The actions of one table version as they stand in its file.
+    """Parse the file of one table version into its actions.
 
     Args:
-        version: for the message of an error.
-        content: the file.
-        where: the table's folder, for the same.
+        version: for errors.
+        content: bytes of the file.
+        where: the table's folder, for errors.
 
     Raises:
-        LogCorruptError: it is empty, cut off, or not what Delta writes.
+        LogCorruptError: the file is empty, cut off, damaged, or not written as Delta does it.
     """
     if not content.strip():
         raise LogCorruptError(f"{where}/{log_name(version)} is empty: the table's log is damaged")
     actions: list[dict[str, Any]] = []
     try:
-        # Loops without calls of our own: whoever opens a table parses each line of its log.
+        # Loops without calls of our own, because opening a table parses each line of its log.
         for line in content.decode().split("\n"):
             if not line or line.isspace():
                 continue
@@ -188,16 +189,16 @@ def parse_actions(version: int, content: bytes, where: str) -> list[dict[str, An
 
 
 def commit_of(version: int, actions: Iterable[Action], where: str) -> TableCommit:
-    """What the actions of one table version say.
+    """Turn the actions of one table version into a commit.
 
     Args:
         version: its number.
         actions: the actions, in the order of the file.
-        where: the table, for errors.
+        where: the table's folder, for errors.
 
     Raises:
-        LogCorruptError: an action lacks what the Delta protocol asks for.
-        UnsupportedVersionError: it asks for a newer Delta protocol than this package knows.
+        LogCorruptError: an action lacks a field that the Delta protocol requires.
+        UnsupportedVersionError: the table requires a newer Delta protocol than this package knows.
     """
     info: Mapping[str, Any] = {}
     adds: list[Add] = []
@@ -256,19 +257,19 @@ def parse_commit(version: int, content: bytes, where: str) -> TableCommit:
     """Parse the file of one table version.
 
     Args:
-        version: its number, which the file does not say.
-        content: the bytes of the file.
-        where: the table, for errors.
+        version: its number, which the file does not contain.
+        content: bytes of the file.
+        where: the table's folder, for errors.
 
     Raises:
-        LogCorruptError: it is empty, cut off, or not what Delta writes.
-        UnsupportedVersionError: it asks for a newer Delta protocol than this package knows.
+        LogCorruptError: the file is empty, cut off, damaged, or not written as Delta does it.
+        UnsupportedVersionError: the table requires a newer Delta protocol than this package knows.
     """
     return commit_of(version, parse_actions(version, content, where), where)
 
 
 ADD_FIELDS: Final = ("path", "partitionValues", "size", "modificationTime", "dataChange", "stats")
-"""What `add_of` reads, in its order."""
+"""Parameters of `add_of`, in order."""
 
 
 def add_of(  # noqa: PLR0917 - called for each file of a table
@@ -279,18 +280,18 @@ def add_of(  # noqa: PLR0917 - called for each file of a table
     data_change: bool | None,  # noqa: FBT001
     stats: str | None,
 ) -> Add:
-    """The fields of an `add` action, as its JSON or a checkpoint has them.
+    """Make an `Add` from the fields of an `add` action, as JSON or a checkpoint has them.
 
     Args:
-        path: as it stands in the log, percent-encoded.
-        partition_values: of the table's partition columns.
+        path: percent-encoded, as in the log.
+        partition_values: values of the partition columns.
         size: bytes.
-        modification_ms: when the file was made, ms since the epoch.
-        data_change: whether its rows are new to the table; None where the field is missing, which is an error.
-        stats: JSON text; None or empty where there is none.
+        modification_ms: modification time of the file, ms since the epoch.
+        data_change: True if the file's rows are new to the table; None if the field is missing, which is an error.
+        stats: JSON text; None or empty without statistics.
 
     Raises:
-        ValueError, TypeError, AttributeError: one is not what the Delta protocol asks for.
+        ValueError, TypeError, AttributeError: a field does not fit the Delta protocol.
     """
     partition = dict(partition_values or ()).get("partition")
     if data_change is None:
@@ -311,7 +312,7 @@ def add_of(  # noqa: PLR0917 - called for each file of a table
 
 
 def _parse_remove(remove: Mapping[str, Any]) -> Add:
-    """A removed file, with as much as the log still says of it."""
+    """Return a removed file, with as much as the log still has of it."""
     path = unquote(remove["path"])
     folder = path.rpartition("/")[0].rpartition("/")[2]
     partition = (remove.get("partitionValues") or {}).get("partition", folder.removeprefix("partition="))
@@ -326,7 +327,7 @@ def _parse_remove(remove: Mapping[str, Any]) -> Add:
 
 
 def protocol_of(*, closed: bool) -> Action:
-    """The `protocol` action of a table that is closed to foreign writers, or open to them."""
+    """Return the `protocol` action of a table that is closed to foreign writers, or open to them."""
     if not closed:
         return {
             "protocol": {"minReaderVersion": SUPPORTED_READER_VERSION, "minWriterVersion": SUPPORTED_WRITER_VERSION}
@@ -341,10 +342,10 @@ def protocol_of(*, closed: bool) -> Action:
 
 
 def is_closed(protocol: Mapping[str, Any], where: str) -> bool:
-    """Return whether a table is closed to foreign writers; refuse one that needs more of a client than this package.
+    """Return True if a table is closed to foreign writers.
 
     Raises:
-        UnsupportedVersionError: saying what the table asks for.
+        UnsupportedVersionError: the table requires a protocol version or a feature that this package does not know.
     """
     reader, writer = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
     features = set(map(str, protocol.get("writerFeatures") or ()))
@@ -353,8 +354,8 @@ def is_closed(protocol: Mapping[str, Any], where: str) -> bool:
     if reader > SUPPORTED_READER_VERSION or unknown or (writer > SUPPORTED_WRITER_VERSION and not lists):
         named = f" and the features {', '.join(unknown)}" if unknown else ""
         raise UnsupportedVersionError(
-            f"{where} needs Delta reader version {reader} and writer version {writer}{named}; kafkalike keeps its "
-            f"tables at {SUPPORTED_READER_VERSION} and {SUPPORTED_WRITER_VERSION}: someone has switched on a table "
+            f"{where} needs Delta reader version {reader} and writer version {writer}{named}; kafkalike supports "
+            f"versions {SUPPORTED_READER_VERSION} and {SUPPORTED_WRITER_VERSION}: another writer has enabled a table "
             "feature"
         )
     return CLOSED_FEATURE in features

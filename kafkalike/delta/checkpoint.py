@@ -1,7 +1,7 @@
-"""Checkpoint: the actions in force at a version of a Delta log, as a file that spares readers the single commits.
+"""Checkpoint: writes the actions in force at a version of a Delta log into one file, which spares readers the commits.
 
-It is an addition to a log that is right without it: failing is harmless. It is made of columns, so that a thread that
-makes one leaves the interpreter to those who append.
+A checkpoint is optional, so failing to write one is harmless. It is built from columns, because NumPy and Arrow release
+the interpreter to appending threads.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from kafkalike.storage.arrays import held_numbers, scalars
 from kafkalike.storage.port import Storage
 
 INTERVAL: Final = 100
-"""Fewest commits between two checkpoints; the tables' own `delta.checkpointInterval`."""
+"""Fewest commits between two checkpoints; the same as the tables' `delta.checkpointInterval`."""
 
 SHARE: Final = 10
-"""A checkpoint of n files is followed by the next one after n / `SHARE` commits at the earliest: so all checkpoints
-that a table ever had hold some `SHARE` times as many entries as the last one, however often it is written to."""
+"""After a checkpoint of n files, the next one is due after n / `SHARE` commits at the earliest. So all checkpoints of a
+table's life together hold about `SHARE` times as many entries as the last one, however often the table is written."""
 
 FAR_SHARE: Final = 100
-"""The same where each commit that a reader finds above a checkpoint is a request, and a put costs the same whatever its
+"""`SHARE` for object stores: a reader pays one request per commit above a checkpoint, and a put costs the same for any
 size."""
 
 _KEYS: Final = {"txn": "appId", "add": "path", "remove": "path"}
-"""What makes an action of a kind the same one as an earlier one."""
+"""Field that identifies an action, by kind."""
 
 
 def is_due(version: int, last: int, files: int, share: int = SHARE) -> bool:
-    """Whether a commit is to be followed by a checkpoint.
+    """Return True if a checkpoint is due after a commit.
 
     Args:
-        version: the commit's.
-        last: the latest checkpoint's; -1 when there is none.
-        files: data files that the table has.
+        version: the commit's version.
+        last: version of the latest checkpoint; -1 without one.
+        files: number of data files of the table.
         share: `SHARE` or `FAR_SHARE`.
     """
     return version > 0 and version - max(last, 0) >= max(INTERVAL, files // share)
 
 
 def checkpoint_name(version: int) -> str:
-    """File of a checkpoint, relative to the table's folder."""
+    """Return the path of a checkpoint in the table's folder."""
     return f"_delta_log/{version:020d}.checkpoint.parquet"
 
 
@@ -56,20 +56,20 @@ def make_checkpoint(store: Storage, snapshot: LogSnapshot, now_ms: int) -> None:
 
     Args:
         store: the table.
-        snapshot: the version that it is to be of.
-        now_ms: the time: files that were removed so long ago that no reader can want them are forgotten.
+        snapshot: the version to write.
+        now_ms: the time. Files that were removed longer ago than `delta.deletedFileRetentionDuration` are left out.
 
     Raises:
-        OSError, pa.ArrowException: it cannot be written.
+        OSError, pa.ArrowException: the checkpoint cannot be written.
     """
     content, actions = checkpoint_of(snapshot, now_ms)
-    # Whole or not at all: readers list the folder, and take what they find.
+    # Replaced as a whole: readers list the folder and use any checkpoint in it.
     store.replace(checkpoint_name(snapshot.newest), content)
     name_last(store, snapshot.newest, actions)
 
 
 def checkpoint_of(snapshot: LogSnapshot, now_ms: int) -> tuple[bytes, int]:
-    """The file of a checkpoint, and how many actions it has. See `make_checkpoint`."""
+    """Return the file of a checkpoint and its number of actions; see `make_checkpoint`."""
     columns = _in_force(snapshot)
     properties = snapshot.metadata().get("configuration") or {}
     horizon = now_ms - duration_ms(properties, DELETED_FILES_STAY)
@@ -83,12 +83,12 @@ def checkpoint_of(snapshot: LogSnapshot, now_ms: int) -> tuple[bytes, int]:
 
 
 def name_last(store: Storage, version: int, actions: int) -> None:
-    """Name a checkpoint as the last one, where readers of Delta begin.
+    """Record a checkpoint as the last one in `_last_checkpoint`, where Delta's readers start.
 
     Args:
         store: the table.
-        version: the checkpoint's.
-        actions: how many it holds.
+        version: the checkpoint's version.
+        actions: number of its actions.
 
     Raises:
         OSError: the storage refused.
@@ -97,8 +97,8 @@ def name_last(store: Storage, version: int, actions: int) -> None:
 
 
 def _removed_after(removed: pa.StructArray, horizon_ms: int) -> pa.StructArray:
-    """The removed files that readers may still want; a time that is not known counts as 0."""
-    # Not by `pyarrow.compute`, which imports pandas for a number: 0.2 s of a thread beside the appends.
+    """Return the removed files that readers may still need; an unknown removal time counts as 0."""
+    # NumPy, because `pyarrow.compute` imports pandas for a number, which takes a thread beside the appends 0.2 s.
     times = removed.field("deletionTimestamp")
     values = held_numbers(times)
     if times.null_count:
@@ -108,7 +108,7 @@ def _removed_after(removed: pa.StructArray, horizon_ms: int) -> pa.StructArray:
 
 
 def _in_force(snapshot: LogSnapshot) -> dict[str, pa.StructArray]:
-    """The actions in force at a snapshot's version, by kind."""
+    """Return the actions in force at a snapshot's version, by kind."""
     import pyarrow.compute as pc  # 30 ms, which most processes never need
 
     columns = {kind: cast_structs(snapshot.actions.get(kind), type_) for kind, type_ in COLUMNS.items()}
@@ -138,7 +138,7 @@ def _in_force(snapshot: LogSnapshot) -> dict[str, pa.StructArray]:
 
 
 def _seen_before(kind: str, bodies: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Everything in a checkpoint counts as seen before."""
+    """Return actions as a checkpoint holds them: its `add` actions do not change data."""
     return [{**body, "dataChange": False} if kind == "add" else body for body in bodies.values()]
 
 
@@ -188,18 +188,18 @@ COLUMNS: Final = {
         ]
     ),
 }
-"""Columns of a checkpoint: the kinds of actions, each row has one of them."""
+"""Columns of a checkpoint: one per kind of action; each row fills a single one."""
 
 
 def column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Python values, or None for null, as an array; without `pyarrow.array`, see `kafkalike.storage.arrays`.
+    """Build an Arrow array from Python values without `pyarrow.array`; see `kafkalike.storage.arrays`.
 
     Args:
-        values: texts, whole numbers, truth values, lists, or mappings for maps and structs.
-        kind: of the values; what a struct lacks is null, and what it has besides is left out.
+        values: texts, whole numbers, booleans, lists, mappings for maps and structs, or None for null.
+        kind: type of the array. Missing fields of a struct become null; unknown ones are left out.
 
     Raises:
-        pa.ArrowInvalid: one is of another kind.
+        pa.ArrowInvalid: a value has another type.
     """
     try:
         return _column(values, kind)
@@ -220,7 +220,7 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _inner(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """The items of all lists, or the pairs of all maps, below each other."""
+    """Return the items of all lists, or the pairs of all maps, as one array."""
     if pa.types.is_list(kind):
         return _column([item for v in values if v is not None for item in v], kind.value_type)
     pairs = [pair for v in values if v is not None for pair in v.items()]
@@ -233,7 +233,7 @@ def _bits(values: np.ndarray) -> pa.Buffer:
 
 
 def cast_structs(found: pa.StructArray | None, type_: pa.StructType) -> pa.StructArray:
-    """The columns that we write of a checkpoint's; what another writer's lacks is null."""
+    """Return a checkpoint's column with our fields; fields that its writer left out are null."""
     if found is None:
         return column([], type_)
     names = {field.name for field in found.type}
@@ -242,7 +242,10 @@ def cast_structs(found: pa.StructArray | None, type_: pa.StructType) -> pa.Struc
 
 
 def _child(values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """A column in our type; maps differ between writers in the names of their parts, which a cast does not take."""
+    """Cast a column to our type.
+
+    Maps are rebuilt, because writers name the parts of a map differently, which a cast refuses.
+    """
     if values.type == type_:
         return values
     if pa.types.is_map(type_):
@@ -257,7 +260,7 @@ def _child(values: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def one_each(columns: Mapping[str, pa.StructArray]) -> pa.Table:
-    """Actions of all kinds below each other, each in its own column."""
+    """Stack the actions of all kinds into one table, each kind in its own column."""
     rows = sum(len(column) for column in columns.values())
     arrays, at = [], 0
     for kind, column in columns.items():

@@ -1,7 +1,7 @@
-"""Commit bundles: files beside a Delta log that hold many commits, so that a reader needs few requests.
+"""Commit bundles: files beside a Delta log that hold many commits each, so that a reader needs few requests.
 
-A bundle is never trusted alone: a commit of it counts only where the log's own file has the same size and tag.
-`CommitBundler` writes the bundles of one writer's table, `CommitFiles` reads them.
+A bundle is never trusted alone: a commit of it counts only if the log's own file has the same size and tag.
+`CommitBundler` writes the bundles of a table, `CommitFiles` reads them.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from kafkalike.delta.log_files import READ_BESIDE, LogFiles, block_of, joined_na
 from kafkalike.storage.port import Storage
 
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of commits that one file holds at most, before they are compressed; a hundred commits of one data file each
-have 0.1 MB, of a hundred files each 4 MB."""
+"""Most bytes of commits in a bundle, before compression. A hundred commits of one data file each have 0.1 MB; of a
+hundred files each, 4 MB."""
 
 _LEVEL: Final = 1
-"""zlib's: a tenth of the bytes is left, after 1 ms."""
+"""Level of zlib: 1 ms of work leaves a tenth of the bytes."""
 
 
 def pressed(contents: Sequence[bytes]) -> bytes:
-    """Some contents, compressed; pieces made by this can stand one after the other."""
+    """Compress some contents into one piece; a bundle may hold several pieces in a row."""
     return zlib.compress(b"".join(contents), _LEVEL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleHeader:
-    """What a joined file holds."""
+    """Header of a bundle."""
 
     table_id: str
-    """Of the table whose commits they are."""
+    """Id of the table that the commits belong to."""
     first: int
-    """The first version."""
+    """Version of the first commit."""
     sizes: Sequence[int]
-    """Bytes of the commit files of it and those after it."""
+    """Sizes of the commit files, bytes, from the first version on."""
     tags: Sequence[str]
-    """What the storage calls their contents, see `Entry.tag`; empty where that is not known."""
+    """Tags of the commit files, see `Entry.tag`; an unknown tag is empty."""
     files: Mapping[str, int] = field(default_factory=dict)
-    """Data files that are in it too, with their sizes: all that the last version has, of a control table."""
+    """Data files in the bundle with their sizes, bytes: all data files of the last version of a control table."""
 
     def packed(self, pieces: Sequence[bytes]) -> bytes:
-        """The file.
+        """Return the bundle's file.
 
         Args:
-            pieces: `pressed` commits, then data files, in order.
+            pieces: commits, then data files, in order, each piece made by `pressed`.
         """
         said = {
             "table": self.table_id,
@@ -72,12 +72,12 @@ class CommitBundle:
     table_id: str
     first: int
     contents: Sequence[bytes]
-    """The commit files."""
+    """Contents of the commit files, in order."""
     tags: Sequence[str]
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     def packed(self) -> bytes:
-        """The file that holds them."""
+        """Return the bundle's file."""
         about = BundleHeader(
             table_id=self.table_id,
             first=self.first,
@@ -89,10 +89,10 @@ class CommitBundle:
 
 
 def unpacked(content: bytes) -> CommitBundle:
-    """What a file holds.
+    """Parse a bundle's file.
 
     Raises:
-        ValueError: it is no such file, is damaged, or another release has made it.
+        ValueError: the file is not a bundle, is damaged, or has another release's format.
     """
     said, _, body = opened(content).partition(b"\n")
     try:
@@ -100,7 +100,7 @@ def unpacked(content: bytes) -> CommitBundle:
         sizes = [*about.sizes, *about.files.values()]
         whole = _inflated(body, sum(sizes))
     except (KeyError, TypeError, RecursionError, zlib.error) as cause:
-        raise ValueError(f"it does not hold what it should: {cause!r}") from cause
+        raise ValueError(f"its header is invalid: {cause!r}") from cause
     parts, at = list[bytes](), 0
     for size in sizes:
         parts.append(whole[at : at + size])
@@ -119,7 +119,7 @@ def _inflated(body: bytes, size: int) -> bytes:
     parts, left = list[bytes](), size
     while body:
         inflate = zlib.decompressobj()
-        # One more than it may have, so that too much is seen.
+        # One byte more than allowed, to notice a bundle that is too long.
         parts.append(inflate.decompress(body, left + 1))
         left -= len(parts[-1])
         if left < 0 or not inflate.eof:
@@ -147,17 +147,16 @@ def _about(found: Any) -> BundleHeader:  # noqa: ANN401 - JSON
 
 
 def proven(found: CommitBundle, block: int, files: LogFiles) -> dict[int, bytes]:
-    """The commits of a joined file that the log has so: a reader need not read those by themselves.
+    """Return the commits of a bundle that the log confirms, by version: a reader need not read their own files.
+
+    A commit is left out if the list has no file for it, or one with another size or tag, because a repair or another
+    table has replaced it. Nothing is confirmed if two commits of the list share a tag: their contents always differ, so
+    the storage's tags prove nothing.
 
     Args:
-        found: what the file of a block holds.
-        block: which one.
+        found: the bundle of a block.
+        block: the block, see `block_of`.
         files: a list of the log.
-
-    Returns:
-        By version. A commit whose own file has another size, or another content by the storage's name for it, is not
-        among them: somebody has replaced it, as a repair does, or the table. What was not listed is of no use either,
-        nor is anything where the storage has one name for two commits, whose contents are never the same.
     """
     if len(set(files.tags.values())) < len(files.tags):
         return {}
@@ -175,10 +174,10 @@ def _same(content: bytes, tag: str, listed_size: int | None, listed_tag: str | N
 _log = logging.getLogger(__name__)
 
 EVERY: Final = 4
-"""Commits from one time that a writer joins them to the next: so many minus one, a reader reads by themselves."""
+"""A writer bundles its commits at every fourth version, so a reader opens at most three commit files by themselves."""
 
 EACH: Final = 1
-"""The same for tables that few commits are made to: none."""
+"""`EVERY` for rarely changed tables: each commit is bundled at once."""
 
 
 class CommitFiles:
@@ -187,8 +186,9 @@ class CommitFiles:
     Args:
         store: the table.
         files: a list of its log.
-        joined: whether joined files may be used.
-        every: `EVERY` or `EACH`, as the table's writers have it: what is not joined yet is read beside what is.
+        joined: False ignores bundles.
+        every: `EVERY` or `EACH`, as the table's writers have it. Commits that cannot be bundled yet are read beside the
+            bundles.
     """
 
     def __init__(self, store: Storage, files: LogFiles, *, joined: bool = True, every: int = EVERY) -> None:
@@ -197,18 +197,18 @@ class CommitFiles:
         self._joined = joined and store.scheduler.is_remote and store.scheduler.combines
         self._every = every
         self.tables: set[str] = set()
-        """Ids of the tables of whose commits joined files have been used."""
+        """Ids of the tables whose bundles were used."""
         self.carried: dict[str, bytes] = {}
-        """Data files that were in these."""
+        """Contents of the data files in these bundles, by path."""
 
     def read(self, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """The files of some versions, in order.
+        """Read the files of some versions, in order.
 
         Args:
             versions: in order; all are in the list of the log.
 
         Raises:
-            FileNotFoundError: one is gone since the list was made.
+            FileNotFoundError: a file was removed since the log was listed.
             OSError: the storage does not answer.
         """
         if not self._store.scheduler.is_remote:
@@ -216,12 +216,12 @@ class CommitFiles:
         return self._remote(versions)
 
     def mislead(self, table_id: str) -> bool:
-        """Whether what was read may be wrong, and is to be read without joined files: these are of another table.
+        """Return True if bundles of another table were used: then read again with `joined=False`.
 
-        Its commits may fit by chance, where a storage names contents by the time at which they came.
+        Such commits fit by chance where a storage's tags are modification times.
 
         Args:
-            table_id: the table's.
+            table_id: the id of this table.
         """
         return bool(self.tables) and self.tables != {table_id}
 
@@ -234,7 +234,7 @@ class CommitFiles:
         found = self._believed(blocks) if self._joined else {}
         for _, versions in blocks:
             left = [v for v in versions if v not in found]
-            # In parts, so that whoever stops at a damaged one has not read all.
+            # Read in parts, because the caller stops at a damaged commit.
             rounds = (left[n : n + READ_BESIDE] for n in range(0, len(left), READ_BESIDE))
             singles = (part for round_ in rounds for part in self._singles(round_))
             for version in versions:
@@ -245,7 +245,7 @@ class CommitFiles:
         return list(zip(versions, contents, strict=True))
 
     def _believed(self, blocks: Sequence[tuple[int, list[int]]]) -> dict[int, bytes]:
-        """What joined files say, and what none of them can have yet, read beside them."""
+        """Return the commits that bundles hold, and those too late for any bundle, read beside the bundles."""
         latest = blocks[-1][1][-1]
         late = [v for v in blocks[-1][1] if v > latest - latest % self._every]
         wanted = [b for b, versions in blocks if b in self._files.joined and set(versions).difference(late)]
@@ -260,7 +260,7 @@ class CommitFiles:
         return found
 
     def _open(self, block: int) -> dict[int, bytes]:
-        """The commits of a joined file; none where it is not to be believed."""
+        """Return the confirmed commits of a bundle; none if it cannot be read."""
         try:
             joined: CommitBundle = unpacked(self._store.read(joined_name(block)))
         except (OSError, ValueError) as cause:
@@ -277,16 +277,16 @@ class CommitFiles:
 
 
 _FEWEST: Final = 2
-"""Commits that are worth a file."""
+"""Fewest commits for which a bundle is written."""
 
 
 class _Run:
-    """Commits in a row of one block, compressed a few at a time, so that each is so once."""
+    """Consecutive commits of one block. They are compressed in pieces, each commit once."""
 
     def __init__(self, first: int) -> None:
         self.first = first
         self.whole = first == _first_of(block_of(first))
-        """Whether it begins with the first commit that the log has of its block."""
+        """True if the run starts with the block's first version."""
         self.sizes: list[int] = []
         self.tags: list[str] = []
         self.bytes = 0
@@ -295,11 +295,11 @@ class _Run:
 
     @property
     def next(self) -> int:
-        """The version that goes on from it."""
+        """The version after the last commit of the run."""
         return self.first + len(self.sizes)
 
     def add(self, content: bytes, tag: str) -> None:
-        """Take in the next commit."""
+        """Append the next commit."""
         self.sizes.append(len(content))
         self.tags.append(tag)
         self.bytes += len(content)
@@ -307,12 +307,12 @@ class _Run:
             self._loose.append(content)
 
     def begin_with(self, first: int, contents: Sequence[bytes], tags: Sequence[str]) -> None:
-        """Take in all commits that come before this run.
+        """Prepend all commits of the block below this run.
 
         Args:
             first: version of the first of them.
             contents: their files, in order.
-            tags: what the storage calls these, one each.
+            tags: their tags, in order.
         """
         self.sizes = [*(len(content) for content in contents), *self.sizes]
         self.tags = [*tags, *self.tags]
@@ -321,7 +321,7 @@ class _Run:
         self.first, self.whole = first, True
 
     def pieces(self) -> list[bytes]:
-        """All of them; not where they are too many."""
+        """Return all pieces. Commits beyond `MOST_BYTES` are missing."""
         if self._loose:
             self._pieces.append(pressed(self._loose))
             self._loose = []
@@ -333,10 +333,10 @@ def _first_of(block: int) -> int:
 
 
 class CommitBundler:
-    """Joins the commits of one table. Thread-safe.
+    """Bundles the commits of one table. Thread-safe.
 
-    It keeps the latest ones in a row that were made or read here, of one block and the one before, so that who writes
-    alone reads none.
+    It keeps the latest consecutive commits that this process wrote or read, of the current block and the one before, so
+    that a lone writer reads no commit.
 
     Args:
         store: the table.
@@ -352,7 +352,7 @@ class CommitBundler:
         self._files: dict[str, bytes] = {}
 
     def note(self, version: int, content: bytes) -> None:
-        """Keep a commit that was made here."""
+        """Keep a commit that this process made."""
         tag = self._store.scheduler.tag(log_name(version))
         with self._mutex:
             if version != self._run.next or block_of(version) != block_of(self._run.first):
@@ -360,19 +360,19 @@ class CommitBundler:
             if tag:
                 self._run.add(content, tag)
             else:
-                # Its answer was lost: it is read when it is to be joined.
+                # The answer to the put was lost: `join` reads the commit again.
                 self._run = _Run(version + 1)
 
     def join(self, version: int, table_id: str, paths: Sequence[str] = ()) -> None:
-        """Put the commits of a block into one file, up to a version, or to a later one that is known.
+        """Write the bundle of a block, up to a version or to a later known one.
 
         Args:
-            version: the last one.
+            version: the last one to include.
             table_id: the table's.
-            paths: data files that are to be in it too.
+            paths: data files to include.
 
         Raises:
-            LogCorruptError: one of them is damaged.
+            LogCorruptError: a commit is damaged.
             OSError: the storage refused, or did not answer.
         """
         run = self._known(version)
@@ -395,7 +395,7 @@ class CommitBundler:
         self._store.replace(joined_name(block_of(version)), about.packed(pieces))
 
     def _known(self, version: int) -> _Run:
-        """What is known of the commits up to a version; an empty one after it where that is nothing."""
+        """Return the run that holds a version; an empty run after it if the version is unknown."""
         with self._mutex:
             for run in (self._run, self._earlier):
                 if run.first <= version < run.next:
@@ -408,14 +408,14 @@ class CommitBundler:
             return run
 
     def _complete(self, run: _Run, table_id: str) -> bool:
-        """Read what comes before some commits in their block; returns whether it is not too much.
+        """Read the commits below a run in its block; return False if they are too many bytes.
 
-        Without what the log does not have any more.
+        Commits that clean-up removed from the log are left out.
         """
         last = run.first - 1
         files = LogFiles.listed(self._store, block_of(last))
         versions = [v for v in files.commits if _first_of(block_of(last)) <= v <= last]
-        # Those that go on to the last one without a gap.
+        # Keep the versions that reach the last one without a gap.
         versions = [v for at, v in enumerate(reversed(versions)) if v == last - at][::-1]
         if sum(files.sizes[v] for v in versions) > MOST_BYTES:
             return False

@@ -1,4 +1,4 @@
-"""Commit file: the JSON file of a table version, made from a change and put into the log; also that of a new table.
+"""Commit file: makes the JSON file of a table version from a change, and puts it into the log.
 
 `Storage.put_if_absent` of the file is the compare-and-set on which offsets rest. If the storage leaves the outcome of a
 put in doubt, `CommitPuts` settles it by the id of the change, which the file holds.
@@ -39,28 +39,28 @@ from kafkalike.version import engine_info, user_and_host
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitFile:
-    """A table commit to be made."""
+    """A table commit that is not in the log yet."""
 
     version: int
     time_ms: int
     operation: str
     append_id: str
-    """Unique text by which the commit is recognised when its outcome is in doubt."""
+    """Unique text by which the commit is recognized if its outcome is in doubt."""
     adds: Sequence[Add] = ()
     removes: Sequence[Add] = ()
     txns: Mapping[str, int] = field(default_factory=dict)
     note: Mapping[str, Any] = field(default_factory=dict)
-    """What else the commit's user metadata say."""
+    """Further entries of the commit's user metadata."""
     closes: bool | None = None
-    """Whether it closes the table to foreign writers, or opens it; None leaves it as it is."""
+    """True closes the table to foreign writers, False opens it, None leaves the protocol unchanged."""
 
     @property
     def user_metadata(self) -> str:
-        """The commit's user metadata: its id, and the note."""
+        """The commit's user metadata as JSON: its id, and the note."""
         return _json({APPEND_KEY: self.append_id, **self.note})
 
     def applied(self) -> TableCommit:
-        """What a reader of the new version will see, for the writer's own state."""
+        """Return the commit as a reader of the new version will parse it, for the writer's own state."""
         return TableCommit(
             version=self.version,
             timestamp_ms=self.time_ms,
@@ -76,7 +76,7 @@ class CommitFile:
         )
 
     def content(self) -> bytes:
-        """The commit's file."""
+        """Return the bytes of the commit's file."""
         info = {
             "timestamp": self.time_ms,
             "operation": self.operation,
@@ -90,7 +90,7 @@ class CommitFile:
         return lines_of(info, self._actions())
 
     def _metrics(self) -> dict[str, str]:
-        """What `DESCRIBE HISTORY` shows of the commit, by Delta's names; texts, as Delta has them."""
+        """Return the metrics of the commit for `DESCRIBE HISTORY`, under Delta's names and as text like Delta's."""
         rows = size = 0
         for new in self.adds:
             rows += int(new.stats.get("numRecords", 0))
@@ -129,7 +129,7 @@ class CommitFile:
 
 
 def writer_info() -> dict[str, str | int]:
-    """What a commit says of who made it: user, host and process; for people who ask afterwards."""
+    """Return the fields of a `commitInfo` that name the user, the host and the process, for operators."""
     user, host = user_and_host()
     return {USER_KEY: user, HOST_KEY: host, PROCESS_KEY: os.getpid()}
 
@@ -144,7 +144,7 @@ def creation(
     txns: Mapping[str, int] | None = None,
     closed: bool = True,
 ) -> bytes:
-    """The file of a new table's first version.
+    """Return the file of a new table's first version.
 
     Args:
         table_id: a new UUID.
@@ -152,8 +152,8 @@ def creation(
         partition_by: names of the partition columns.
         properties: the table's configuration.
         time_ms: now, ms.
-        txns: Delta transactions that it has from the first.
-        closed: whether foreign writers are to refuse it.
+        txns: Delta transactions of the new table.
+        closed: True makes foreign writers refuse the table.
     """
     info = {
         "timestamp": time_ms,
@@ -177,7 +177,7 @@ def creation(
 
 
 def topic_creation(table_id: str, *, time_ms: int, closed: bool, txns: Mapping[str, int] | None = None) -> bytes:
-    """The file of the first version of a topic's table; arguments as those of `creation`."""
+    """Return the file of the first version of a topic's table; see `creation` for the arguments."""
     return creation(
         table_id,
         TOPIC_SCHEMA,
@@ -190,25 +190,25 @@ def topic_creation(table_id: str, *, time_ms: int, closed: bool, txns: Mapping[s
 
 
 def lines_of(info: Mapping[str, Any], actions: Iterable[Action]) -> bytes:
-    """The file of a commit: its `commitInfo`, with the checksum of the other actions, and these."""
+    """Return the file of a commit: its `commitInfo`, with the checksum of the other actions, and these."""
     lines = [*map(_json, actions), ""]
     body = "\n".join(lines).encode()
     return _json({"commitInfo": {**info, CHECKSUM_KEY: zlib.crc32(body)}}).encode() + b"\n" + body
 
 
 _json: Final = json.JSONEncoder(separators=(",", ":")).encode
-"""`json.dumps` would make an encoder for each call."""
+"""One encoder for all calls; `json.dumps` would make one for each."""
 
 
 BACKOFF_SECONDS: Final = 0.05
-"""Longest first wait after a concurrent writer's commit, or a failed call of the storage; doubles with each try."""
+"""Longest first wait after losing to a concurrent writer or a failed call of the storage; it doubles with each try."""
 
 SETTLE_TRIES: Final = 5
-"""How often a storage that does not answer is asked what became of a commit."""
+"""Most tries to settle a commit whose outcome the storage leaves in doubt."""
 
 
 class CommitPuts:
-    """Puts the files of a table's versions.
+    """Puts the commit files of one table.
 
     Args:
         store: the table's files.
@@ -222,24 +222,24 @@ class CommitPuts:
         self._jitter = jitter
 
     def put(self, version: int, content: bytes, append_id: str, *, durable: bool) -> bool:
-        """Put a version's file if absent, and settle by its id what is in doubt.
+        """Put a version's file if absent; settle an ambiguous outcome by the id in the file.
 
-        A put that failed may be under way still, and one that says "exists" may have met itself: storages retry. So it
-        is put again, which is harmless, until the storage gives an answer; and if it gives none, the version is given
-        to an empty commit: then no other one can have it any more.
+        A put that failed may still be under way, and an answer "exists" may mean the put itself, because storages
+        retry. So the put is repeated, which is harmless, until the storage answers. If it does not, an empty commit
+        takes the version, so that no other commit can land there.
 
         Args:
-            version: the wanted one.
-            content: its file.
+            version: the version to make.
+            content: bytes of its file.
             append_id: the id of the change, which the content holds.
-            durable: whether it must survive a power failure.
+            durable: True if the file must survive a power failure.
 
         Returns:
-            True when it is there; False when another one is, so that it can never land.
+            True if the version is in the log; False if another commit has it, so that this one can never land.
 
         Raises:
-            KafkaStorageError: it is not there, and will not be.
-            UnknownOutcomeError: the storage does not say.
+            KafkaStorageError: the version is not in the log, and will never be.
+            UnknownOutcomeError: the storage does not answer.
         """
         name = log_name(version)
         failed: OSError | None = None
@@ -249,7 +249,7 @@ class CommitPuts:
                     return True
                 made_by = self._maker(name)
             except NotStoredError as refused:
-                # An earlier try of this put may still land: then a refusal is no answer, and the put is retried.
+                # An earlier try of this put may still land, so a refusal does not settle it: retry.
                 if failed is None:
                     raise KafkaStorageError(
                         f"{self._store.uri}: the storage refused the commit: {refused}"
@@ -267,7 +267,7 @@ class CommitPuts:
         return self._fenced(version, append_id, failed, durable=durable)
 
     def _landed(self, name: str, append_id: str, *, durable: bool) -> bool:
-        """A commit that landed by a try that failed may not have reached the disk."""
+        """Make a commit durable that landed by a try that failed: it may not have reached the disk."""
         if durable:
             try:
                 self._store.sync(name)
@@ -276,14 +276,14 @@ class CommitPuts:
         return True
 
     def _fenced(self, version: int, append_id: str, cause: OSError, *, durable: bool) -> bool:
-        """Give a version to an empty commit, unless it has been given already.
+        """Take a version with an empty commit, unless another commit has it.
 
         Returns:
-            True when the commit in doubt has it, False when another one does.
+            True if the commit in doubt has it, False if another one does.
 
         Raises:
-            KafkaStorageError: the empty one has it.
-            UnknownOutcomeError: the storage does not say. The first version of a table cannot be fenced.
+            KafkaStorageError: the empty commit has it.
+            UnknownOutcomeError: the storage does not answer. The first version of a table cannot be fenced.
         """
         name, fence_id = log_name(version), uuid.uuid4().hex
         fence = CommitFile(
@@ -310,10 +310,10 @@ class CommitPuts:
         self._clock.sleep(self._jitter() * BACKOFF_SECONDS * 2**attempt)
 
     def _maker(self, name: str) -> str | None:
-        """Id of the change that made a version, "" for a foreign writer's; None when there is none to be seen.
+        """Return the id of the change that made a version, "" for a foreign writer's; None if no version is visible.
 
         Raises:
-            OSError: the storage does not say.
+            OSError: the storage does not answer.
         """
         try:
             content = self._store.read(name)
@@ -322,5 +322,5 @@ class CommitPuts:
         try:
             return parse_commit(0, content, self._store.uri).append_id or ""
         except KafkaError as cause:
-            # Of our own file only a part may have come.
+            # The file may be our own, and half of it visible.
             raise OSError(f"{name} cannot be read: {cause}") from cause

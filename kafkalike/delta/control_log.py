@@ -1,7 +1,7 @@
 """ControlLog: a small Delta table whose rows make up a state, changed by compare-and-set.
 
-Rows are numbered (`seq`), so that their order survives the merging of files, and appending rows is appending to a
-partition 0. The state is a value: one that was handed out stays as it is.
+Rows are numbered (`seq`), so their order survives the merging of files, and appending rows is appending to partition 0.
+A state is an immutable value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafkalike.model.row_value import ControlState
 from kafkalike.storage.port import Pace
 
 if TYPE_CHECKING:
-    # Loaded by who has one: object stores alone.
+    # Loaded lazily, because only object stores use it.
     from kafkalike.delta.group_commit.control_group_commit import ControlGroupCommit
 
 _log = logging.getLogger(__name__)
@@ -36,21 +36,21 @@ R = TypeVar("R")
 
 
 class ControlLog(Generic[S, R]):
-    """A control log in a Delta table, which is made at the first write.
+    """A control log in a Delta table, which the first write creates.
 
     Args:
         table: the table, and the state of its rows.
         helpers: threads that keep the table's log short.
-        patience: seconds that a writer queues behind others before it goes on all the same; None waits. Not for a
-            table that somebody changes in several steps in one turn.
-        longest_pause: most seconds between two looks of those who wait for rows of others, where a look costs money.
-        plans_beside: whether plans may be made beside a look, of what is known, and again of what it found; see
-            `Table.change`. Not where a plan does more than to make rows.
-        properties: the table's, when it is made.
-        before_change: called before anything is written; it may refuse that.
-        on_missing: called by each look that finds no table; it may refuse that.
-        check_new: called before the table is made and after it, and before the first row; it may refuse that.
-        combined: makes the versions for all who wait, where every machine may write; None makes one for each change.
+        patience: seconds that a writer queues behind others before it proceeds without its turn; None waits. Must be
+            None for a table that is changed in several steps per turn.
+        longest_pause: most seconds between two looks of a waiting reader, where a look costs money.
+        plans_beside: True allows plans on the known state beside a look, to be repeated if the look finds news; see
+            `Table.change`. Only for plans that do nothing but make rows.
+        properties: configuration of the table that is created.
+        before_change: called before each change; may raise to refuse it.
+        on_missing: called by each look that finds no table; may raise.
+        check_new: called before and after the table is created, and before its first row; may raise to refuse it.
+        combined: commits the changes of many processes together, in object stores; None commits each change by itself.
     """
 
     def __init__(
@@ -86,28 +86,28 @@ class ControlLog(Generic[S, R]):
     # --- following -----------------------------------------------------------------------------
 
     def look_once(self) -> None:
-        """Read the table, unless that was done before."""
+        """Read the table if it was never read."""
         if self._table.known is None:
             self.refresh()
 
     def seen_within(self, seconds: float) -> bool:
-        """Whether the table was seen to be there so short a time ago."""
+        """Return True if the table was seen within the last seconds."""
         return self._table.seen_within(seconds)
 
     @property
     def state(self) -> S:
-        """The state as of the last `refresh` or `transact`. Read it; only rows change it."""
+        """The state as of the last `refresh` or `transact`. Only rows change it."""
         return self._rows.state
 
     def refresh(self, *, waiting: bool = False, since: float = math.inf, surely: bool = False) -> S:
-        """Apply rows that others added; returns the state. Costs a file look-up when there is nothing new.
+        """Apply the rows of other writers; return the state. Costs one file look-up without news.
 
         Args:
-            waiting: the caller comes again until there is something new; see `TopicLog.refresh`.
-            since: an answer of the storage to a look of this process will do that was made at this time or later,
-                seconds of the machine's monotonic clock; unless `waiting`.
-            surely: what is not seen is taken for not there, so that a leader that gives no answer is an error at once.
-                Without it there is nothing new for as long as it may lag.
+            waiting: True for a caller that polls for news; see `TopicLog.refresh`.
+            since: seconds of the machine's monotonic clock. An answer that this process got from the storage at that
+                time or later is reused, unless `waiting`.
+            surely: True raises at once if a leader does not answer. False reports no news for as long as the leader may
+                lag.
         """
         state = self._rows.refresh(self._waiting if waiting else Pace(since, surely=surely))
         if not state.seq and not self._rows.exists:
@@ -115,22 +115,22 @@ class ControlLog(Generic[S, R]):
         return state
 
     def questions(self) -> list[Callable[[], object]]:
-        """What `refresh` asks; see `TailedTable.questions`."""
+        """Return the requests of `refresh`; see `TailedTable.questions`."""
         return self._table.questions()
 
     @property
     def exists(self) -> bool:
-        """Whether the last look has seen a table."""
+        """True if the last look found a table."""
         return self._rows.exists
 
     @property
     def version(self) -> int:
-        """Version of the table as of the last `refresh`; 0 when there is none."""
+        """Version of the table as of the last `refresh`; 0 without a table."""
         return self._table.state.version if self._rows.exists else 0
 
     @property
     def durable(self) -> bool:
-        """Whether rows must survive a power failure when they are written; may be set before each change."""
+        """True if written rows must survive a power failure; may be set before each change."""
         return self._table.durable
 
     @durable.setter
@@ -138,35 +138,35 @@ class ControlLog(Generic[S, R]):
         self._table.durable = durable
 
     def look(self) -> tuple[int, S]:
-        """Refresh; the table's version and its state, which belong together."""
+        """Refresh; return the table's version with the state of that version."""
         with self._table.mutex:
             state = self.refresh()
             return self.version, state
 
     def reload(self) -> S:
-        """Read the whole table anew, whatever is known of it."""
+        """Read the whole table again, whatever is known of it."""
         return self._rows.reload()
 
     @property
     def rows(self) -> list[R]:
-        """All rows the table still has, fresh, in `seq` order. Reads everything: for history, not for the hot path."""
+        """All rows of the table, fresh, in `seq` order. Reads every file: for history, not for the hot path."""
         with self._table.mutex:
             self.refresh()
             return self._rows.rows_of(self._table.state) if self._rows.exists else []
 
     def state_at(self, version: int) -> S:
-        """The state as of an older version of the table: of the last minutes, as merged files are removed then.
+        """Return the state as of a version of the last minutes; files of older versions are removed after a merge.
 
         Raises:
-            LogCorruptError: the version is gone.
+            LogCorruptError: the version was removed.
         """
         return self._rows.state_at(version)
 
     def known_files(self) -> set[str]:
-        """Paths of the table's data files, as of the last look.
+        """Return the paths of the table's data files, as of the last look.
 
         Raises:
-            LogCorruptError: only an older version is known.
+            LogCorruptError: the newest version is damaged.
         """
         self.look_once()
         if not self._rows.exists:
@@ -176,19 +176,19 @@ class ControlLog(Generic[S, R]):
 
     @property
     def num_rows(self) -> int:
-        """How many rows the table's data files have, as of the last look."""
+        """Number of rows in the table's data files, as of the last look."""
         self.look_once()
         return sum(file.num_records for file in self._table.state.index) if self._rows.exists else 0
 
     def live_files(self) -> set[str]:
-        """Paths of the table's data files, fresh."""
+        """Return the paths of the table's data files, fresh."""
         with self._table.mutex:
             self.refresh()
-            # Whoever removes all other files must not go by an older version: that is refused.
+            # The caller removes all other files, so an older version is refused.
             return self.known_files()
 
     def check_sound(self) -> None:
-        """Refuse a table of which only an older version can be read; see `Table.check_sound`."""
+        """Raise if the newest version of the table is damaged; see `Table.check_sound`."""
         if self._rows.exists:
             self._table.check_sound()
 
@@ -197,12 +197,12 @@ class ControlLog(Generic[S, R]):
     def transact(self, plan: Callable[[S], Sequence[R]], timeout_ms: float | None = 60_000) -> None:
         """Append the rows that `plan` makes of the current state, unless the state changed meanwhile.
 
-        When another writer was faster, the state is refreshed and `plan` is called again. Rows must be numbered from
+        If another writer was faster, the state is refreshed and `plan` called again. Rows must be numbered from
         `state.seq + 1` on. An error that `plan` raises leaves the table unchanged; so does an empty list.
 
         Raises:
-            KafkaTimeoutError: others were faster until time ran out; nothing was written.
-            UnknownOutcomeError: the write may have happened.
+            KafkaTimeoutError: other writers were faster until the timeout; nothing was written.
+            UnknownOutcomeError: the rows may have been written.
         """
         deadline = Deadline(self._clock, timeout_ms)
         seen: int | None = None
@@ -216,7 +216,7 @@ class ControlLog(Generic[S, R]):
             self._combined.bring(plan, deadline)
 
     def _made_for(self, plan: Callable[[S], Sequence[R]], deadline: Deadline) -> bool:
-        """Make the table for a plan; False when it has nothing to write."""
+        """Create the table for a plan; return False if the plan writes nothing."""
         with self.exclusive(deadline):
             if not plan(self.refresh()):
                 return False
@@ -225,7 +225,11 @@ class ControlLog(Generic[S, R]):
         return True
 
     def _create(self) -> None:
-        """Make the table. Whoever forbids that says so, and looks for it then: so one of the two sees the other."""
+        """Create the table.
+
+        A client that forbids the table announces that first and then looks for a table, while this one creates the
+        table and then looks for such an announcement. So at least one client sees the other.
+        """
         made = self._rows.create(self._properties)
         with OnError(self._rows.withdraw) if made else contextlib.nullcontext():
             self._check_new()
@@ -234,7 +238,7 @@ class ControlLog(Generic[S, R]):
         made: list[Sequence[R]] = []
         with self._turns.awaited(deadline, seen) if self._rows.exists else self.exclusive(deadline):
             if not self._rows.exists:
-                # No table is made for a plan that has nothing to write.
+                # A plan without rows does not create the table.
                 made.append(plan(self.refresh()))
                 if not made[0]:
                     return
@@ -251,7 +255,7 @@ class ControlLog(Generic[S, R]):
             )
             if isinstance(landed, Unchanged):
                 return
-            # In this turn: another one would have to queue, and the next commit behind it.
+            # Merge in this turn: another turn would queue, and delay the next commit.
             merged = self._rows.land_merge(deadline)
         self._note_commit(landed)
         if merged is not None:
@@ -277,10 +281,10 @@ class ControlLog(Generic[S, R]):
 
     @contextlib.contextmanager
     def exclusive(self, deadline: Deadline) -> Iterator[None]:
-        """Have one turn for several calls of `transact` of this thread.
+        """Hold one turn for several calls of `transact` of this thread.
 
         Raises:
-            KafkaTimeoutError: others held it until the deadline.
+            KafkaTimeoutError: other writers held the turn until the deadline.
         """
         self._before_change()
         if not self._rows.exists:
@@ -297,16 +301,17 @@ class ControlLog(Generic[S, R]):
             raise KafkaStorageError(f"the root {root.uri} cannot be made: {cause}") from cause
 
     def compact(self, keep: Callable[[Sequence[R]], Sequence[R]]) -> tuple[int, int]:
-        """Keep only some of the rows, in one file. Readers see the same state, and numbers go on from the last row.
+        """Keep only some of the rows, in one file. The state stays equal, and numbering continues after the last row.
 
         Args:
-            keep: which rows stay, of all in `seq` order; their state must be the same. The last row stays in any case.
+            keep: returns the rows to keep, of all rows in `seq` order; they must make the same state. The last row is
+                always kept.
 
         Returns:
-            How many rows there were, and how many stay; equal when nothing was written.
+            Numbers of rows before and after; equal if nothing was written.
 
         Raises:
-            KafkaTimeoutError: others held the table for a minute.
+            KafkaTimeoutError: other writers held the table for a minute.
             KafkaStorageError, UnknownOutcomeError: the write failed, or may have happened.
         """
         counts = 0, 0
@@ -326,7 +331,7 @@ class ControlLog(Generic[S, R]):
         return counts
 
     def fence(self) -> None:
-        """Make a table version without rows: a writer that has looked before it must look, and write, anew.
+        """Make a table version without rows: a writer whose last look came before it must look and plan again.
 
         Raises: see `compact`.
         """
@@ -337,7 +342,7 @@ class ControlLog(Generic[S, R]):
                 self._table.fence(deadline)
 
     def close(self) -> None:
-        """Close the table to foreign writers, unless the last look has seen it closed: an earlier release made it.
+        """Close a table of an earlier release to foreign writers, unless the last look found it closed.
 
         Raises: see `compact`.
         """
@@ -357,14 +362,14 @@ class ControlLog(Generic[S, R]):
                 self._table.change(plan, deadline)
 
     def clean_log(self) -> bool:
-        """Keep the table's log short, as the last look has seen it; see `LogCleaner.clean`."""
+        """Shorten the table's log, as of the last look; see `LogCleaner.clean`."""
         self.look_once()
         return self._rows.exists and self._cleaner.clean(self._table.state.table_id, self._table.state)
 
     def settle(self, timeout: float | None = None) -> None:
-        """Wait until no thread of those who share the table writes to it any more, for so many seconds at most.
+        """Wait until the helper threads write to the table no more; `timeout` is in seconds.
 
-        A merge of small files that waits for a commit is committed.
+        A merge of small files that is ready is committed.
         """
         self._helpers.wait(timeout)
         if not self._rows.has_merge:
@@ -374,7 +379,7 @@ class ControlLog(Generic[S, R]):
             with self._turns.awaited(deadline):
                 merged = self._rows.land_merge(deadline)
         except KafkaError as cause:
-            # The next commit of this process takes it along, or maintenance removes its file.
+            # The next commit of this process commits the merge, or maintenance removes its file.
             _log.warning("small files of %s were not merged: %s", self._rows.files.uri, cause)
             return
         if merged is not None:

@@ -1,4 +1,4 @@
-"""Damage: what readers and writers of a table do when one of its files cannot be read, and checksums of our own files.
+"""Damage: the behavior of readers and writers after a damaged file of a table, and checksums of our own files.
 
 A reader stays at the last good version, and logs that once. A writer refuses to write, because it would have to guess
 what the damaged file said. `sealed` adds a format and a checksum to the files that Delta knows nothing of: bundles of
@@ -19,19 +19,19 @@ from kafkalike.errors import KafkaStorageError, LogCorruptError
 _log = logging.getLogger(__name__)
 
 REPAIR_COMMAND: Final = "kafkalike verify --repair"
-"""What an operator runs."""
+"""Command that repairs a damaged table."""
 
 _told: dict[tuple[str, str], object] = {}
-"""What this process has said, with who said it."""
+"""Damaged files that this process has logged, each with the token of the call that did so."""
 
 
 class DamagedFileError(LogCorruptError):
-    """A data file that a table names cannot be read.
+    """A data file that the log names cannot be read.
 
     Args:
         where: the table's folder.
         path: the file, relative to it.
-        why: what is wrong.
+        why: reason, for the message.
     """
 
     def __init__(self, where: str, path: str, why: str) -> None:
@@ -42,32 +42,32 @@ class DamagedFileError(LogCorruptError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """A damaged file at the end of a table, and what is left without it."""
+    """A damaged file at the end of a table, and the last version before the damage."""
 
     where: str
     """The table's folder."""
     file: str
     """The first damaged file, relative to it."""
     why: str
-    """What is wrong with it."""
+    """Reason why it cannot be read."""
     commit: int | None
-    """The version that the file commits; None for a data file."""
+    """Version that the file commits; None for a data file."""
     good: int
-    """The last version that can be read."""
+    """Last version that can be read."""
     newest: int
-    """The newest version in the log."""
+    """Newest version in the log."""
     size: int = -1
-    """Bytes of a data file; -1 when it is missing."""
+    """Size of a damaged data file, bytes; -1 if it is missing."""
 
     def warn(self) -> None:
-        """Say it in the log, once in each process."""
+        """Log the damage, once per process."""
         here = object()
-        # One step, without a lock that a fork could copy while it is held.
+        # One step, because a fork could copy a lock while it is held.
         if _told.setdefault((self.where, self.file), here) is not here:
             return
         _log.warning(
-            "%s/%s is damaged (%s): the table is read at its last good version %d, what came after it up to version %d "
-            "is not seen, and nothing can be written to the table; run `%s`",
+            "%s/%s is damaged (%s): readers see the table's last good version %d and nothing of the versions up to %d, "
+            "and nothing can be written to the table; run `%s`",
             self.where,
             self.file,
             self.why,
@@ -77,19 +77,19 @@ class Damage:
         )
 
     def refuse(self) -> LogCorruptError:
-        """The error of a writer."""
+        """Return the error that a writer raises."""
         return LogCorruptError(
-            f"{self.where}: nothing was written, as {self.file} is damaged ({self.why}); the last good version is "
-            f"{self.good}. Run `{REPAIR_COMMAND}`, which says what is lost and makes the table writable again"
+            f"{self.where}: nothing was written, because {self.file} is damaged ({self.why}); the last good version is "
+            f"{self.good}. Run `{REPAIR_COMMAND}`, which reports the losses and makes the table writable again"
         )
 
 
 @contextmanager
 def storage_errors(where: str) -> Iterator[None]:
-    """Turn a storage's failure to answer into the error of a client; that a file is missing stays what it is.
+    """Turn an `OSError` of the storage into a client's error; a missing file stays a `FileNotFoundError`.
 
     Args:
-        where: what was read.
+        where: the table or file that is read, for the message.
 
     Raises:
         KafkaStorageError: in place of any other `OSError`.
@@ -103,24 +103,24 @@ def storage_errors(where: str) -> Iterator[None]:
 
 
 def unanswered(where: str, cause: OSError) -> KafkaStorageError:
-    """The error of a client whose storage fails to answer. Caller: `storage_errors`, and who has no time for that."""
+    """Return a client's error for a storage that does not answer; for hot paths, where `storage_errors` is too slow."""
     return KafkaStorageError(f"{where} cannot be read: {cause}")
 
 
 FORMAT: Final = 1
-"""Of the file; another one is refused."""
+"""Format of a sealed file; other formats are refused."""
 
 
 def sealed(rest: bytes) -> bytes:
-    """The file."""
+    """Return the content of a sealed file: format and checksum, then these bytes."""
     return _seal(rest) + b"\n" + rest
 
 
 def opened(content: bytes) -> bytes:
-    """What the file holds.
+    """Return the bytes that a sealed file holds.
 
     Raises:
-        ValueError: it is no such file, is damaged, or only a newer release can read it.
+        ValueError: the file is not sealed, is damaged, or has another release's format.
     """
     seal, _, rest = content.partition(b"\n")
     if seal != _seal(rest):

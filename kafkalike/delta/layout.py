@@ -1,4 +1,4 @@
-"""Layout: what the tables are called, which columns and properties they have; stated once, here.
+"""Layout: names, columns and properties of the tables.
 
 Topic table: `<root>/<location>`, partitioned by `partition`. Control tables: `<root>/__cluster_metadata`,
 `<root>/__consumer_offsets` and `<root>/__schemas`. Locks of a local root: `<root>/__locks/`. Heartbeats of group
@@ -17,27 +17,28 @@ from kafkalike.errors import LogCorruptError, UnsupportedVersionError
 from kafkalike.model import group_state, metadata_rows, names
 
 ROOT_FORMAT: Final = "kafkalike.root.format"
-"""The property. A table that lacks it is of a root of format 1: releases before this one did not write it."""
+"""Property of `__cluster_metadata` with the root's format. Tables of releases without it have format 1."""
 
 ONLY_ROOT: Final = "1"
-"""The format of a root that is the only one of its cluster. Earlier releases gave it to the roots of clusters that were
-made with several."""
+"""Format of the only root of a cluster. Earlier releases also gave it to the roots of clusters that were created with
+several."""
 
 SEVERAL_ROOTS: Final = "2"
-"""The format of a root that is one of several: a client that takes it for the only one would write past the others."""
+"""Format of a root in a cluster of several. A client for single roots refuses it, because it would bypass the other
+roots."""
 
 
 def check_root_format(root: str, properties: Mapping[str, str], *, several: bool = False) -> None:
-    """Refuse a root of a format that this release does not know, or that this client may not write.
+    """Raise if this release does not know the root's format, or this client may not write to it.
 
     Args:
         root: for the error.
         properties: of the table `__cluster_metadata`.
-        several: whether the client knows the root as one of several.
+        several: True if the client opened the root in a cluster of several.
 
     Raises:
-        UnsupportedVersionError: a newer release has made it so, or it has become one of several.
-        LogCorruptError: it is no number of a format at all.
+        UnsupportedVersionError: a newer release wrote the root, or its cluster got several roots.
+        LogCorruptError: the format is not a whole number from 1.
     """
     said = properties.get(ROOT_FORMAT, ONLY_ROOT)
     if said == SEVERAL_ROOTS:
@@ -49,8 +50,8 @@ def check_root_format(root: str, properties: Mapping[str, str], *, several: bool
     if not said.isascii() or not said.isdecimal() or str(int(said)) != said or said == "0":
         raise LogCorruptError(
             f"the root {root} is damaged: its format ({ROOT_FORMAT} in __cluster_metadata) is {said!r}, and formats "
-            "are whole numbers from 1. No kafkalike writes that: restore __cluster_metadata from a backup, or set the "
-            f"property to the number that this root had ({ONLY_ROOT}, or {SEVERAL_ROOTS} in a cluster of several roots)"
+            "are whole numbers from 1. No release of kafkalike writes that: restore __cluster_metadata from a backup, or "
+            f"set the property to the root's former number ({ONLY_ROOT}, or {SEVERAL_ROOTS} in a cluster of several roots)"
         )
     raise UnsupportedVersionError(
         f"the root {root} has format {said} ({ROOT_FORMAT} in __cluster_metadata), and this release knows formats "
@@ -59,19 +60,19 @@ def check_root_format(root: str, properties: Mapping[str, str], *, several: bool
 
 
 def grown_error(root: str) -> UnsupportedVersionError:
-    """What to say to a client of a cluster of one root that has, or gets, several."""
+    """Return the error of a client whose cluster of one root got several."""
     return UnsupportedVersionError(
-        f"the cluster at {root} has several roots by now (`kafkalike brokers add`): begin this client anew; if it says "
-        "this again, call `kafkalike brokers add` again, which was cut off"
+        f"the cluster at {root} has several roots (`kafkalike brokers add`): restart this client. If the error "
+        "persists, run `kafkalike brokers add` again: its previous run did not finish"
     )
 
 
 def taken_error(root: str) -> UnsupportedVersionError:
-    """What to say to a client of one root of which others have made one of several, or are about to."""
+    """Return the error of a client whose root was or is being made part of a cluster of several."""
     return UnsupportedVersionError(
-        f"the root {root} is one of a cluster of several roots, which was made since this client was opened, or is "
-        "being made: restart this client. If the error persists, name all roots of that cluster, as the file "
-        "__brokers.claim in this root lists them: the client that was making it did not finish"
+        f"the root {root} is part of a cluster of several roots, which was created after this client was opened, or "
+        "is being created: restart this client. If the error persists, name all roots of that cluster, as the file "
+        "__brokers.claim in this root lists them: the client that was creating it did not finish"
     )
 
 
@@ -80,44 +81,44 @@ CONSUMER_OFFSETS: Final = group_state.TABLE
 SCHEMAS: Final = names.TABLE
 
 CONTROL_TABLES: Final = (CLUSTER_METADATA, CONSUMER_OFFSETS, SCHEMAS)
-"""Those with rows that make up a state."""
+"""Tables whose rows make up a state."""
 
 LEASES: Final = "__leases"
 LOCKS: Final = "__locks"
 STAGING: Final = "__staging"
-"""Where a Spark write puts its records down before they get their offsets."""
+"""Folder in which a Spark write stages its records until they get their offsets."""
 
 TRANSACTIONS: Final = "__transactions"
-"""Where the records of transactions wait until these are committed, a folder for each."""
+"""Folder in which the records of open transactions wait, one folder per transaction."""
 
 MIRRORS: Final = "__mirrors"
-"""What mirrors have decided to bring, until all topics have it; and how far they have seen their sources."""
+"""Folder of the mirrors: decided synchronizations until all topics have them, and the source versions seen so far."""
 
 DELETED: Final = "__deleted"
-"""Where the tables of deleted topics go while their files are being removed."""
+"""Folder of the tables of deleted topics while their files are removed."""
 
 DAMAGED: Final = "__damaged"
-"""Where `kafkalike verify --repair` keeps the damaged files that it takes out of tables."""
+"""Folder in which `kafkalike verify --repair` keeps the damaged files that it takes out of tables."""
 
 
 BROKERS: Final = "__brokers"
-"""A file of each root of a cluster that has several: which cluster, which broker, and where the others are."""
+"""File of each root of a cluster with several: the cluster's id, the broker, and the addresses of the other roots."""
 
 CLAIM: Final = f"{BROKERS}.claim"
-"""A file of each root of which a cluster of several is being made, or was: which one."""
+"""File of each root that was or is being made part of a cluster of several: names that cluster."""
 
 
 _LIFE: Final = re.compile(r"~\d{1,19}$")
-"""What follows a table's location in the folder of a replica with another life."""
+"""Suffix of the folder of a replica with a later life, after the table's location."""
 
 
 def location_in(folder: str) -> str:
-    """Where the table lies of whose replica a folder would be, by its name."""
+    """Return the location of the table whose replica a folder is, judged by its name."""
     return _LIFE.sub("", folder)
 
 
 def is_folder_of(folder: str, location: str) -> bool:
-    """Whether a folder of a root is where a table lies, or a replica of it, of whatever life.
+    """Return True if a folder of a root is that of a table or of a replica of it, in any life.
 
     Args:
         folder: its name.
@@ -157,14 +158,14 @@ _TYPES: Final = {
 
 
 def delta_schema(schema: pa.Schema) -> dict[str, Any]:
-    """Delta schema of a control table, from its Arrow schema."""
+    """Return the Delta schema of a control table, from its Arrow schema."""
     return {"type": "struct", "fields": [_field(f.name, _TYPES[f.type], nullable=f.nullable) for f in schema]}
 
 
 TOPIC_TABLE_PROPERTIES: Final = {
-    # A file's offset and time range are its index; statistics of keys and values would only cost.
+    # Statistics of offset and timestamp are the index; statistics of keys and values would only cost.
     "delta.dataSkippingStatsColumns": "offset,timestamp",
-    # Every checkpoint writes the whole state; 10, Delta's default, doubled the mean cost of an append.
+    # Every checkpoint writes the whole state; Delta's default of 10 doubled the mean cost of an append.
     "delta.checkpointInterval": "100",
     # Delta lists the whole log at each commit, so old entries cost every writer.
     "delta.logRetentionDuration": "interval 1 days",
@@ -172,14 +173,14 @@ TOPIC_TABLE_PROPERTIES: Final = {
 
 CONTROL_TABLE_PROPERTIES: Final = {
     "delta.checkpointInterval": "100",
-    # Each commit of an offset is a version and a file: what a day would keep of a hundred commits a second makes each
-    # checkpoint, which names all files that are gone, and each look into the log's folder, longer and longer.
+    # Each commit of an offset is a version and a file. With a day's retention and a hundred commits a second, each
+    # checkpoint, which names all removed files, and each list of the log would grow by millions of entries.
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": "interval 10 minutes",
 }
 
 METADATA_TABLE_PROPERTIES: Final = {**CONTROL_TABLE_PROPERTIES, ROOT_FORMAT: ONLY_ROOT}
-"""Of `__cluster_metadata`, which says for the whole root what format it has."""
+"""Properties of `__cluster_metadata`, which holds the format of the whole root."""
 
 METADATA_SCHEMA: Final = pa.schema(
     [

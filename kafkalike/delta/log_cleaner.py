@@ -1,8 +1,7 @@
-"""Log cleaner: a table's commits in; checkpoints, joined commits, and a log without what is not needed, out.
+"""Log cleaner: writes a table's checkpoints and bundles after commits, and removes expired files of its log.
 
-A checkpoint costs some 10 ms and more, which no append shall take: a thread of its own makes it, after the commit. One
-process does it at a time, so that checkpoints never go back, and that it is over before a topic's folder goes: a late
-file would bring the folder back.
+A checkpoint costs 10 ms and more, so a thread of its own writes it after the commit. One process at a time does so:
+then checkpoints never go back, and none is written into the folder of a deleted topic, which a late file would restore.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from kafkalike.model.concurrency import Latch, inherited
 from kafkalike.storage.port import Storage, copies_of
 
 CLEANUP_INTERVAL: Final = 10 * INTERVAL
-"""Commits between two clean-ups of the log by writers: each lists the whole folder for what is an hour or a day old."""
+"""Commits between two clean-ups by writers, because each clean-up lists the whole log."""
 
 THREAD_NAME: Final = "kafkalike-checkpoint"
 
@@ -36,13 +35,13 @@ THREAD_NAME: Final = "kafkalike-checkpoint"
 class Helpers:
     """Threads that keep the logs of one cluster's tables short. Thread-safe.
 
-    They are no daemons: a process that ends waits for them, 100 ms as a rule.
+    They are not daemons: a process that ends waits for them, usually 100 ms.
     """
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._threads: dict[threading.Thread, Latch] = {}
-        """Those at work, with what is opened when they are done."""
+        """Running threads, each with the latch that opens at its end."""
         inherited.add(self)
 
     def in_child(self) -> None:
@@ -50,7 +49,7 @@ class Helpers:
         self._mutex, self._threads = threading.Lock(), {}
 
     def start(self, work: Callable[[], object]) -> None:
-        """Run `work` in a thread; run it here if no thread can be started, as when the interpreter shuts down."""
+        """Run `work` in a thread; run it here if no thread can be started, as at the interpreter's shutdown."""
         thread = threading.Thread(target=self._run, args=(work,), name=THREAD_NAME, daemon=False)
         with self._mutex:
             self._threads[thread] = Latch()
@@ -69,14 +68,14 @@ class Helpers:
                 self._threads.pop(threading.current_thread()).open()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait for the threads, and for those that they start; `seconds` is how long at most, None without end."""
+        """Wait for the threads and their own threads; `seconds` is the longest wait, None waits without end."""
         limit = Deadline(SYSTEM_CLOCK, None if seconds is None else seconds * 1000)
         while not limit.expired():
             with self._mutex:
                 at_work = [done for thread, done in self._threads.items() if thread.ident is not None]
             if not at_work:
                 return
-            # `Thread.join` marks a thread that runs as ended when it is interrupted; the interpreter would not wait.
+            # Not `Thread.join`: interrupted, it marks a running thread as ended, and the interpreter would not wait.
             for done in at_work:
                 done.wait(limit.remaining())
 
@@ -87,9 +86,9 @@ class LogCleaner:
     Args:
         root: the cluster's files.
         location: the table's folder below it.
-        helpers: do the work.
+        helpers: threads that do the work.
         clock: the time.
-        rare: whether few commits are made to it: then each is joined at once, with the data files.
+        rare: True for a rarely changed table: each commit is bundled at once, with the data files.
     """
 
     def __init__(self, root: Storage, location: str, helpers: Helpers, clock: Clock, *, rare: bool = False) -> None:
@@ -102,17 +101,17 @@ class LogCleaner:
         self._every = EACH if rare else EVERY
         scheduler = self._files.scheduler
         self._joining = CommitBundler(self._files, self._every) if scheduler.combines and scheduler.is_remote else None
-        """Where each request takes long; a folder has no bundles."""
+        """None on a disk, where a request is cheap and bundles are not written."""
 
     def after_commit(self, landed: Landed, table_id: str, paths: Collection[str]) -> None:
-        """Join commits and make a checkpoint, where that is due, beside what the caller goes on with.
+        """Bundle commits and write a checkpoint if either is due, in a thread beside the caller.
 
-        Failing is harmless: the log stays the truth, and the next time is soon.
+        Failing is harmless: the log stays the truth, and the next attempt is soon.
 
         Args:
             landed: the version just made.
             table_id: id of its table.
-            paths: data files that it has.
+            paths: its data files.
         """
         version, joining = landed.version, self._joining
         if joining is not None:
@@ -125,7 +124,7 @@ class LogCleaner:
             last = _made(self._files, last_checkpoint(self._files), version)
             return is_due(version, last, files, SHARE if joining is None else FAR_SHARE)
 
-        # There both, and the question, are requests, for which no append shall wait.
+        # In an object store, bundle, checkpoint and even `due` are requests, for which an append must not wait.
         if joining is not None:
             self._helpers.start(
                 lambda: _join(joining, version, table_id, carried) and due() and self._clean(version, table_id)
@@ -136,29 +135,29 @@ class LogCleaner:
     def clean(self, table_id: str, seen: TableState | None = None) -> bool:
         """Shorten the log now, with a checkpoint of the newest version if the last one is far behind.
 
-        In an object store it is far behind by a single commit.
+        In an object store a single commit is far behind.
 
         Args:
             table_id: id of the table.
-            seen: the table as the caller has just read it. Where nothing is due by that, the log is not read again.
+            seen: the table as the caller has just read it. If nothing is due by that state, the log is not read again.
 
         Returns:
-            Whether it worked. Failing, or another who is at it, is harmless: the next run tries again.
+            True if it worked. A failure, or another process at work, is harmless: the next run tries again.
         """
         return (seen is not None and self._is_short(table_id, seen)) or self._clean(None, table_id)
 
     def _is_short(self, table_id: str, seen: TableState) -> bool:
-        """Return whether the log needs no checkpoint and has no file to remove, for what is known without reading it.
+        """Return True if the log needs no checkpoint and has no expired file, judged without reading it.
 
-        Of a table with replicas each one has a log of its own, which nobody has seen.
+        False for a table with replicas, because each replica has a log of its own.
         """
         if seen.table_id != table_id or seen.damage is not None or self._files.tasks.has_replicas:
             return False
         try:
-            # A later one that others have made only has the log read once more.
+            # If others have made a later checkpoint, the log is merely read once more.
             if seen.version - seen.checkpoint >= self._fewest():
                 return False
-            # The table may have gone since.
+            # The table may have been deleted since.
             self._files.size(log_name(seen.version))
             # Without a checkpoint every commit is needed.
             return seen.checkpoint < 0 or is_clean(self._files, self._clock.now_ms(), seen.properties)
@@ -166,9 +165,10 @@ class LogCleaner:
             return False
 
     def _fewest(self) -> int:
-        """Return after how many commits a clean-up makes a checkpoint.
+        """Return the number of commits after which a clean-up writes a checkpoint.
 
-        Where each commit is a request for who opens the table, a quiet table shall have none above its checkpoint.
+        In an object store each commit above the checkpoint costs a reader a request, so a quiet table gets a checkpoint
+        of its last version.
         """
         return 1 if self._files.scheduler.is_remote else INTERVAL
 
@@ -188,10 +188,10 @@ class LogCleaner:
         """Clean up one replica's log, or the only one.
 
         Args:
-            files: where it is.
+            files: the replica's folder, or the table's.
             version: see `_clean`.
             table_id: id of the table.
-            known: what is published at that version, once it was read.
+            known: the published snapshot at that version, once it was read.
         """
         said, now = last_checkpoint(files), self._clock.now_ms()
         if version is not None and _made(files, said, version) >= version:
@@ -201,13 +201,13 @@ class LogCleaner:
         snapshot = known[0]
         metadata = snapshot.metadata()
         if metadata.get("id") != table_id:
-            # The topic is gone, and another one has its name.
+            # The topic was deleted, and another one has its name.
             return False
         if snapshot.damage is not None:
             return False
         if version is not None or snapshot.newest - _made(files, said, snapshot.newest) >= self._fewest():
             if files is not self._files:
-                # Only what a replica has itself may stand in its checkpoint: it may have left the chain meanwhile.
+                # A replica's checkpoint may only hold what the replica itself has, because it may have left the chain.
                 name = log_name(snapshot.newest)
                 if files.look(name) != self._files.look(name):
                     return False
@@ -219,28 +219,29 @@ class LogCleaner:
 
 
 def _join(joining: CommitBundler, version: int, table_id: str, paths: Sequence[str]) -> bool:
-    """Join the commits up to a version; returns whether a checkpoint may be due then."""
+    """Bundle the commits up to a version; return True if a checkpoint may be due."""
     with contextlib.suppress(KafkaError, OSError):
         joining.join(version, table_id, paths)
     return version % INTERVAL == 0
 
 
 def _note_cleaned(replica: Storage, below: int) -> None:
-    # A process of a single root does not load this.
+    # Loaded lazily: a process of a single root does not need it.
     from kafkalike.delta.replica_files import note_cleaned
 
     note_cleaned(replica, below)
 
 
 def _made(files: Storage, said: int, newest: int) -> int:
-    """Version of the last checkpoint, -1 for none.
+    """Return the version of the last checkpoint, -1 without one.
 
-    Another process may have made one above the newest version that is known here. But a log whose end was taken away,
-    as with a copy of older files, may name one that is not there: then nobody would ever make another one.
+    Another process may have written one above the newest version known here. But a log whose end was lost, such as a
+    restored copy, may name a checkpoint that does not exist. It counts as none, or no client would ever write another
+    one.
 
     Args:
         files: the table.
-        said: which one the log names as the last.
+        said: version of the checkpoint that the log names as the last.
         newest: the newest version that is known.
     """
     if said <= newest:

@@ -1,4 +1,4 @@
-"""Log files: the versions and checkpoints that a table's `_delta_log` has, and those that retention removes."""
+"""Log files: the versions and checkpoints that a table's `_delta_log` holds, and the retention of both."""
 
 from __future__ import annotations
 
@@ -15,90 +15,90 @@ from kafkalike.model.row_value import UNREADABLE
 from kafkalike.storage.port import Storage
 
 READ_BESIDE: Final = 16
-"""Files of a table that are read side by side, where that is a request each."""
+"""Most files of a table that are read side by side in an object store."""
 
 LOG: Final = "_delta_log"
 
 LAST_CHECKPOINT: Final = f"{LOG}/_last_checkpoint"
 
 NOTE: Final = "_uncounted."
-"""Beginning of the names of a replica's notes on its own versions; Delta's own readers skip names that begin so."""
+"""Prefix of a replica's notes on its own versions; Delta's readers skip such names."""
 
 _COMMIT: Final = re.compile(r"([0-9]{20})\.json")
-"""A version's commit; as `version_of` says it, for a loop that a log's files pass."""
+"""Name of a commit file; the regular expression of `version_of`, for the loop over a log."""
 
 _NOTE: Final = re.compile(r"_uncounted\.(\d{20})\.(\d{20})(\.final)?")
-"""The last version that does not count, the first one, and whether that is final."""
+"""Name of a note: the last version that does not count, the first one, and a mark if that is final."""
 
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
-"""A checkpoint in one file, or one of several parts: its number, and how many there are."""
+"""Name of a checkpoint in one file, or of one part of several: the part's number, and the number of parts."""
 
 
 _JOINED: Final = re.compile(r"(\d{20})\.commits")
-"""Commits of a block in one file; other readers of Delta skip the name."""
+"""Name of a bundle of a block's commits; other readers of Delta skip it."""
 
 BLOCK: Final = 100
-"""Versions whose commits may stand together in one file; the tables' `delta.checkpointInterval`, so that those above a
-checkpoint are one block as a rule."""
+"""Versions per bundle; the same as the tables' `delta.checkpointInterval`, so that the commits above a checkpoint are
+usually one block."""
 
 
 def block_of(version: int) -> int:
-    """The block that a version belongs to: the number of the version before its first one, and 0 for the first one."""
+    """Return the block of a version: the number before the block's first version; 0 for the first block."""
     return max(version - 1, 0) // BLOCK * BLOCK
 
 
 def joined_name(block: int) -> str:
-    """The file with the commits of a block, relative to the table's folder."""
+    """Return the path of a block's bundle in the table's folder."""
     return f"_delta_log/{block:020d}.commits"
 
 
 def note_name(span: Span) -> str:
-    """The file of a replica's note, relative to the table's folder."""
+    """Return the path of a replica's note in the table's folder."""
     return f"{LOG}/{NOTE}{span.last:020d}.{span.first:020d}" + (".final" if span.final else "")
 
 
 def noted_span(name: str) -> Span | None:
-    """What a file of `_delta_log` notes of a replica; None for any other file."""
+    """Return the span that a file of `_delta_log` notes of a replica; None for any other file."""
     match = _NOTE.fullmatch(name) if name.startswith(NOTE) else None
     return None if match is None else Span(int(match[2]), int(match[1]), match[3] is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """What lies in a table's `_delta_log`."""
+    """Files of a table's `_delta_log`."""
 
     commits: tuple[int, ...]
-    """Versions that have a commit file which counts, in order."""
+    """Versions whose commit files count, in order."""
     checkpoints: Mapping[int, Sequence[str]]
     """Names of the files of each complete checkpoint, by version."""
     modified_ms: Mapping[int, int] = field(default_factory=dict)
-    """When the commit files were written, ms, by version."""
+    """Modification times of the commit files, ms, by version."""
     sizes: Mapping[int, int] = field(default_factory=dict)
-    """Bytes of the commit files, by version."""
+    """Sizes of the commit files, bytes, by version."""
     tags: Mapping[int, str] = field(default_factory=dict)
-    """What the storage calls the contents of the commit files, by version; see `Entry.tag`."""
+    """Tags of the commit files by version; see `Entry.tag`."""
     joined: frozenset[int] = frozenset()
-    """Blocks that have a file with their commits."""
+    """Blocks that have a bundle."""
     spans: tuple[Span, ...] = ()
-    """What was noted where the table is a replica: which of its commits do not count."""
+    """Notes of a replica: spans of its commits that do not count."""
     left_over: tuple[int, ...] = ()
     """Versions whose commit files do not count, in order."""
 
     @property
     def present(self) -> Sequence[int]:
-        """Versions that have a commit file, whether it counts or not, in order."""
+        """All versions that have a commit file, in order."""
         return sorted((*self.commits, *self.left_over)) if self.left_over else self.commits
 
     @classmethod
     def listed(cls, store: Storage, since: int = 0) -> LogFiles:
         """List the folder: for opening, recovery and maintenance; not for the hot path.
 
+        A list is not a snapshot: it may lack a file made meanwhile, and have a later one. So if a commit is missing,
+        the folder is listed once more, and counts up to the last version of the first list.
+
         Args:
             store: the table.
             since: the first version of interest.
-
-        A list of a folder is of no one moment: it may lack a file made meanwhile, and have one that was made later.
-        So where a commit is missing, the folder is listed once more, and counts up to what the first list knew of.
         """
         first = cls._listed(store, since)
         if not first.commits or len(first.commits) == first.commits[-1] - first.commits[0] + 1:
@@ -121,7 +121,7 @@ class LogFiles:
             elif match := _JOINED.fullmatch(entry.name):
                 joined.add(int(match[1]))
             elif match := _CHECKPOINT.fullmatch(entry.name):
-                # A checkpoint of several parts is one only when all of them are there.
+                # A checkpoint of several parts counts only if all parts exist.
                 parts.setdefault(int(match[1]), {})[entry.name] = int(match[3] or 1)
             elif (span := noted_span(entry.name)) is not None:
                 spans.append(span)
@@ -139,22 +139,19 @@ class LogFiles:
 
 
 def base_of(files: LogFiles, version: int) -> bool:
-    """Whether a version can be made from what a log still has."""
+    """Return True if the log still has the files to make a version."""
     return any(
         first_missing(files.commits, base, version) is None for base in [*files.checkpoints, -1] if base <= version
     )
 
 
 def first_missing(commits: Sequence[int], base: int, target: int) -> int | None:
-    """The first version above a checkpoint, up to a target, that has no commit file.
+    """Return the first version above a checkpoint, up to a target, without a commit file; None if all exist.
 
     Args:
-        commits: versions that have one.
+        commits: versions with a commit file, in order.
         base: the checkpoint's version; -1 for none.
-        target: the last version that is looked at.
-
-    Returns:
-        None when none is missing.
+        target: the last version of interest.
     """
     if target <= base:
         return None
@@ -165,7 +162,7 @@ def first_missing(commits: Sequence[int], base: int, target: int) -> int | None:
 
 
 def last_checkpoint(store: Storage) -> int:
-    """Version of the last checkpoint; -1 when there is none, or none that can be found out."""
+    """Return the version of the last checkpoint; -1 if none is known."""
     try:
         return int(json.loads(store.read(LAST_CHECKPOINT))["version"])
     except (OSError, *UNREADABLE):
@@ -173,7 +170,7 @@ def last_checkpoint(store: Storage) -> int:
 
 
 KEPT: Final = 2
-"""Checkpoints that stay although a newer one has all that they have: readers may be at them."""
+"""Superseded checkpoints that are kept, because readers may be reading them."""
 
 HOUR_MS: Final = 3_600_000
 
@@ -187,13 +184,13 @@ _UNITS_MS: Final = {
 }
 
 LOG_STAYS: Final = "delta.logRetentionDuration"
-"""Property: how long commits stay that a checkpoint has replaced."""
+"""Property: how long commits stay after a checkpoint has replaced them."""
 
 DELETED_FILES_STAY: Final = "delta.deletedFileRetentionDuration"
 """Property: how long a checkpoint names removed files, for readers of older versions."""
 
 CLEAN_UP: Final = "delta.enableExpiredLogCleanup"
-"""Property of a table whose log stays as it is when this is `false`."""
+"""Property: `false` keeps the table's log unchanged."""
 
 DURATIONS: Final = {LOG_STAYS: 30 * 24 * HOUR_MS, DELETED_FILES_STAY: 7 * 24 * HOUR_MS}
 """Properties that hold durations, with Delta's defaults, ms."""
@@ -202,19 +199,19 @@ DURATIONS: Final = {LOG_STAYS: 30 * 24 * HOUR_MS, DELETED_FILES_STAY: 7 * 24 * H
 def clean_log(
     store: Storage, now_ms: int, properties: Mapping[str, str], note: Callable[[int], object] | None = None
 ) -> int:
-    """Remove commits past the table's `delta.logRetentionDuration`, and checkpoints that newer ones make unnecessary.
+    """Remove commits past the table's `delta.logRetentionDuration`, and superseded checkpoints.
 
-    Time travel reaches back as far as that setting says; a version within it stays readable. Nothing is removed from a
-    table that has `delta.enableExpiredLogCleanup=false`.
+    Time travel reaches back as far as that setting: a version within it stays readable. A table with
+    `delta.enableExpiredLogCleanup=false` loses nothing.
 
     Args:
         store: the table.
         now_ms: the time, ms.
         properties: the table's configuration.
-        note: is told below which version commits go, before one does.
+        note: called with the version below which commits are removed, before the first removal.
 
     Returns:
-        How many files went.
+        Number of removed files.
 
     Raises:
         OSError: the storage refused.
@@ -223,14 +220,14 @@ def clean_log(
     base, gone = _expired(files, now_ms, properties)
     if note is not None and any(version < base for version in files.present):
         note(base)
-    # From the oldest on: cut off anywhere, what is left is a log without holes.
+    # Oldest first: after an interrupt the rest is a log without holes.
     for name in sorted(gone, key=lambda name: name.rpartition("/")[2]):
         store.remove(name)
     return len(gone)
 
 
 def is_clean(store: Storage, now_ms: int, properties: Mapping[str, str]) -> bool:
-    """Return whether `clean_log` would remove nothing. Costs a list of the log.
+    """Return True if `clean_log` would remove nothing. Costs a list of the log.
 
     Raises:
         OSError: the storage does not answer.
@@ -239,12 +236,12 @@ def is_clean(store: Storage, now_ms: int, properties: Mapping[str, str]) -> bool
 
 
 def _expired(files: LogFiles, now_ms: int, properties: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Return the version that the log shall begin with, and the files that may go."""
+    """Return the version that the log is to start with, and the files to remove."""
     if properties.get(CLEAN_UP, "").lower() == "false":
         return -1, []
     base = _base(files, now_ms - duration_ms(properties, LOG_STAYS))
     gone = [log_name(v) for v in files.present if v < base]
-    # Those of which no commit stays.
+    # Bundles whose commits are all removed.
     gone += [joined_name(block) for block in files.joined if block + BLOCK < base]
     for version in _superseded(files, base):
         gone += [f"_delta_log/{name}" for name in files.checkpoints[version]]
@@ -252,10 +249,10 @@ def _expired(files: LogFiles, now_ms: int, properties: Mapping[str, str]) -> tup
 
 
 def _base(files: LogFiles, horizon_ms: int) -> int:
-    """Version of the checkpoint that the log shall begin with; -1 when it shall stay as it is.
+    """Return the version of the checkpoint that the log is to start with; -1 to keep the log.
 
-    The newest one at or below the last commit that is older than the horizon: the versions since then stay readable. A
-    commit counts as no older than those before it, whatever its writer's clock said.
+    It is the newest checkpoint at or below the last commit before the horizon, so that later versions stay readable. A
+    commit counts as no older than its predecessors, whatever its writer's clock was.
     """
     last, latest_ms = -1, 0
     for version in files.commits:
@@ -267,20 +264,20 @@ def _base(files: LogFiles, horizon_ms: int) -> int:
 
 
 def _superseded(files: LogFiles, base: int) -> list[int]:
-    """Checkpoints that nobody needs: below the log's beginning, or with all commits since then still there."""
+    """Return the checkpoints that no reader needs: below the log's start, or with all later commits present."""
     kept = set(sorted(files.checkpoints)[-KEPT:])
     begins = base if base >= 0 else (files.commits or (0,))[0] - 1
     if begins >= 0:
-        # A log without its first commits rests on the oldest checkpoint that the others follow on from.
+        # A log without its first commits rests on the oldest checkpoint that its commits continue.
         kept.add(min((c for c in files.checkpoints if c >= begins), default=-1))
     return [c for c in files.checkpoints if c not in kept]
 
 
 def duration_ms(properties: Mapping[str, str], name: str) -> int:
-    """A duration among a table's properties, ms; Delta's default where it is not set, or not said as Delta says it.
+    """Return a duration from a table's properties, ms; Delta's default if it is missing or is not a valid interval.
 
     Args:
-        properties: the table's configuration, which anybody may change.
+        properties: the table's configuration, which any Delta writer may change.
         name: a key of `DURATIONS`.
     """
     found = _parsed_ms(properties.get(name, ""))
@@ -288,7 +285,7 @@ def duration_ms(properties: Mapping[str, str], name: str) -> int:
 
 
 def _parsed_ms(interval: str) -> int | None:
-    """A duration such as `interval 1 days 12 hours`, ms; None for anything else: nothing may go because of it."""
+    """Parse a duration such as `interval 1 days 12 hours` into ms; any other text is None, and expires nothing."""
     words = interval.lower().split()
     pairs = list(zip(words[1::2], words[2::2], strict=False))
     if len(pairs) * 2 + 1 != len(words) or words[0] != "interval" or not pairs:

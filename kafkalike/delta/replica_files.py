@@ -1,7 +1,7 @@
 """Replica files: a replica's mark, its notes on the versions that do not count, and its version files and seals.
 
-`kafkalike.model.replication.log_spans` defines the meaning of the notes. Notes are only ever added, whoever writes them
-and however late.
+`kafkalike.model.replication.log_spans` defines the meaning of the notes. A late or repeated note is harmless, because
+the set of versions that do not count only grows.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 
 MARK: Final = f"{LOG}/_replica"
-"""A file that each replica has: where it is missing, nothing else that is missing means anything."""
+"""File of each replica. If it is missing, the replica's folder was removed or is not mounted, and other missing files
+prove nothing."""
 
 
 def mark_replica(files: Storage, replica: Replica) -> None:
-    """Make the place of a replica, unless it is there.
+    """Create the folder and the mark of a replica, if they are missing.
 
     Raises:
         OSError: the root cannot be reached.
@@ -43,22 +44,22 @@ def mark_replica(files: Storage, replica: Replica) -> None:
 
 
 def notes(store: Storage) -> list[Span]:
-    """What was noted of a replica's log.
+    """Return the notes of a replica's log.
 
     Raises:
-        OSError: it gives no answer, or is not there.
+        OSError: the replica does not answer, or is missing.
     """
     found = [noted_span(entry.name) for entry in store.list(LOG, after=NOTE)]
-    # A folder that is gone lists nothing.
+    # The list of a missing folder is empty.
     store.size(MARK)
     return [span for span in found if span is not None]
 
 
 def note_beginning(store: Storage, checkpoint: int) -> None:
-    """Note which of a replica's own versions may not count once it has got a checkpoint, which comes after that.
+    """Note, before a replica gets a checkpoint, which of its own versions may not count from then on.
 
     Raises:
-        OSError: it gives no answer.
+        OSError: the replica does not answer.
     """
     files = LogFiles.listed(store)
     span = begun(files.spans, max(files.checkpoints, default=-1), checkpoint)
@@ -67,20 +68,20 @@ def note_beginning(store: Storage, checkpoint: int) -> None:
 
 
 def note_cleaned(store: Storage, below: int) -> None:
-    """Note that of a replica's own versions those below a checkpoint do not count, which are removed after that.
+    """Note, before commits below a checkpoint are removed, that these versions of the replica do not count.
 
     Args:
         store: the replica.
-        below: where its log is to begin; it has a checkpoint there, or above.
+        below: the version that its log is to start with; it has a checkpoint there or above.
 
     Raises:
-        OSError: it gives no answer.
+        OSError: the replica does not answer.
     """
     if below <= 0:
         return
     known = notes(store)
     store.put_if_absent(note_name(Span(0, below - 1)), b"", durable=True)
-    # The last one of those before stays: a list that others make meanwhile may have missed the new one.
+    # Keep the last older note: a concurrent list may have missed the new one.
     before = max((span.last for span in known if span.final and not span.first and span.last < below - 1), default=-1)
     for span in known:
         if span.last < before:
@@ -88,16 +89,17 @@ def note_cleaned(store: Storage, below: int) -> None:
 
 
 def finish_notes(store: Storage, source: Storage) -> None:
-    """Find out where the versions of a replica that came back cease to count, if that was not done.
+    """Determine which versions of a returning replica do not count, unless that is done.
 
-    Nothing is removed: whoever has slept since before may find the place empty, and believe that nobody was there.
+    No file is removed: a client that slept since before would find an empty place, and take the version for
+    unpublished.
 
     Args:
         store: the replica.
-        source: another one. It may have left the chain since: what counts there up to its newest checkpoint is right.
+        source: another replica. It may have left the chain since, but its log up to its newest checkpoint is right.
 
     Raises:
-        OSError: one gives no answer.
+        OSError: a replica does not answer.
     """
     files = LogFiles.listed(store)
     unfinished = [s for s in holding(files.spans, max(files.checkpoints, default=-1)) if not s.final]
@@ -122,57 +124,57 @@ def finish_notes(store: Storage, source: Storage) -> None:
 
 
 def _right_at(source: Storage) -> frozenset[int]:
-    """Versions that a replica has itself and that were published, whether it is in sync or not."""
+    """Return the published versions that a replica has itself, in sync or not."""
     files = LogFiles.listed(source)
-    # A folder that is gone lists nothing.
+    # The list of a missing folder is empty.
     source.size(MARK)
     newest = max(files.checkpoints, default=-1)
     return frozenset(version for version in files.commits if version <= newest)
 
 
 APPLICATION: Final = REPLICAS
-"""Beginning of the name of the Delta transaction by which a version says a configuration."""
+"""Prefix of the Delta transaction that names a configuration."""
 
 _APPLICATION: Final = APPLICATION.encode()
 
 
 _APPEND: Final = re.compile(rb'"userMetadata":\s?"\{\\"' + APPEND_KEY.encode() + rb'\\":\s?\\"([0-9A-Za-z-]+)\\"')
-"""Where our own writers say the id, in the first line."""
+"""The id in the first line of our own commits."""
 
 
 @dataclass(frozen=True)
 class VersionFile:
-    """The content of a version, byte by byte; a `Version` of the rules."""
+    """Content of a version's file; a `Version` of the replication rules."""
 
     data: bytes
 
     @cached_property
     def commit(self) -> TableCommit:
-        """What it says, its number excepted.
+        """The parsed commit, without its version number.
 
         Raises:
-            LogCorruptError: it is damaged.
+            LogCorruptError: the file is damaged.
         """
         return parse_commit(0, self.data, "a replica")
 
     @property
     def append_id(self) -> str:
-        """Whose it is; empty for those of foreign writers."""
-        # Readers ask it of each version: it need not be parsed for that.
+        """Id of the change that made the version; empty for a foreign writer's."""
+        # Readers ask for it at each version, so the file is not parsed.
         quick = _APPEND.search(self.data.partition(b"\n")[0])
         return quick[1].decode() if quick else self.commit.append_id or ""
 
     @property
     def configuration(self) -> Configuration | None:
-        """The configuration of the versions after it, if it is a seal."""
+        """Configuration of the versions after this one, if it is a seal."""
         if _APPLICATION not in self.data:
-            # Nearly all: they need not be parsed for it.
+            # Nearly every version: return without parsing.
             return None
         return newest_configuration(self.commit.txns)
 
 
 def is_whole(content: bytes) -> bool:
-    """Whether a version's file is what its writer has made, as far as its checksum says; foreign writers have none."""
+    """Return True if a version's file matches its checksum, or has none, as a foreign writer's."""
     first, _, rest = content.partition(b"\n")
     try:
         wanted = json.loads(first).get("commitInfo", {}).get(CHECKSUM_KEY)
@@ -182,31 +184,31 @@ def is_whole(content: bytes) -> bool:
 
 
 class LostFile(NamedTuple):
-    """A data file that a log names and nobody has any more."""
+    """A data file that the log names and no replica has."""
 
     add: Add
     txns: Mapping[str, int]
-    """Latest versions of the applications that have written the log."""
+    """Latest version of each application that has written to the table."""
 
     @property
     def holes(self) -> dict[str, int]:
-        """The application that says below which offset of the file's partition records may be missing."""
+        """Application that records the offset below which records of the partition may be missing, with that offset."""
         last = (self.add.stats.get("maxValues") or {}).get("offset")
         if self.add.partition is None or last is None:
-            # Of a control table, or a foreign writer's without statistics.
+            # A file of a control table, or a foreign writer's without statistics.
             return {}
         app = cleaner_app(self.add.partition, HOLES)
         return {app: max(int(last) + 1, self.txns.get(app, 0))}
 
 
 def seal(configuration: Configuration, time_ms: int, lost: Sequence[LostFile] = ()) -> VersionFile:
-    """A version that puts a configuration in force.
+    """Make a version that puts a configuration in force.
 
     Args:
-        configuration: which one.
+        configuration: the new one.
         time_ms: now, ms.
-        lost: data files that nobody has any more, after an unclean election; it takes them out, and says that their
-            records are missing.
+        lost: data files lost in an unclean election. The version removes them, and records that their records are
+            missing.
     """
     holes: dict[str, int] = {}
     for file in lost:
@@ -224,13 +226,13 @@ def seal(configuration: Configuration, time_ms: int, lost: Sequence[LostFile] = 
 
 
 def application(configuration: Configuration) -> str:
-    """The Delta application that says a chain, such as `kafkalike.replicas:1,3.2,2`: broker 3's has life 2."""
+    """Return the Delta application that names a chain: `kafkalike.replicas:1,3.2,2` has life 2 of broker 3."""
     names = (f"{r.broker}.{r.life}" if r.life else str(r.broker) for r in configuration.chain)
     return APPLICATION + ",".join(names)
 
 
 def newest_configuration(txns: Mapping[str, int]) -> Configuration | None:
-    """The configuration of the highest epoch among a table's Delta transactions; None when there is none."""
+    """Return the configuration with the highest epoch among a table's Delta transactions; None without one."""
     found = [(epoch, name) for name, epoch in txns.items() if name.startswith(APPLICATION)]
     if not found:
         return None
