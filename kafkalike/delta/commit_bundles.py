@@ -100,7 +100,7 @@ def unpacked(content: bytes) -> CommitBundle:
         sizes = [*about.sizes, *about.files.values()]
         whole = _inflated(body, sum(sizes))
     except (KeyError, TypeError, RecursionError, zlib.error) as cause:
-        raise ValueError(f"its header is invalid: {cause!r}") from cause
+        raise ValueError(f"it does not hold a valid bundle: {cause!r}") from cause
     parts, at = list[bytes](), 0
     for size in sizes:
         parts.append(whole[at : at + size])

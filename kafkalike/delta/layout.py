@@ -50,8 +50,8 @@ def check_root_format(root: str, properties: Mapping[str, str], *, several: bool
     if not said.isascii() or not said.isdecimal() or str(int(said)) != said or said == "0":
         raise LogCorruptError(
             f"the root {root} is damaged: its format ({ROOT_FORMAT} in __cluster_metadata) is {said!r}, and formats "
-            "are whole numbers from 1. No release of kafkalike writes that: restore __cluster_metadata from a backup, or "
-            f"set the property to the root's former number ({ONLY_ROOT}, or {SEVERAL_ROOTS} in a cluster of several roots)"
+            "are whole numbers from 1. No release of kafkalike writes that: restore __cluster_metadata from a backup, "
+            f"or set the property to the former number ({ONLY_ROOT}, or {SEVERAL_ROOTS} in a cluster of several roots)"
         )
     raise UnsupportedVersionError(
         f"the root {root} has format {said} ({ROOT_FORMAT} in __cluster_metadata), and this release knows formats "
