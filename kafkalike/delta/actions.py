@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.model.json_values import parsed, raw_decode
+from kafkalike.model.json_values import parse_json, raw_decode
 from kafkalike.model.row_value import UNREADABLE, as_text
 
 SUPPORTED_READER_VERSION: Final = 1
@@ -149,7 +149,7 @@ def append_info(user_metadata: str | None) -> dict[str, Any]:
     try:
         info, end = raw_decode(user_metadata) if user_metadata[0] == "{" else (None, 0)
         if end != len(user_metadata):
-            info = parsed(user_metadata)
+            info = parse_json(user_metadata)
     except ValueError:
         return {}
     return info if isinstance(info, dict) else {}
@@ -176,7 +176,7 @@ def parse_actions(version: int, content: bytes, where: str) -> list[dict[str, An
                 continue
             action, end = raw_decode(line) if line[0] == "{" else (None, 0)
             if end != len(line):
-                action = parsed(line)
+                action = parse_json(line)
             if not isinstance(action, dict):
                 raise TypeError(f"an action must be an object, not {line[:40]!r}")
             actions.append(action)
@@ -300,7 +300,7 @@ def add_of(  # noqa: PLR0917 - called for each file of a table
     if stats:
         found, end = raw_decode(stats) if stats[0] == "{" else (None, 0)
         if end != len(stats):
-            found = parsed(stats)
+            found = parse_json(stats)
     return Add(
         path=unquote(path),
         partition=None if partition is None else int(partition),
@@ -322,7 +322,7 @@ def _parse_remove(remove: Mapping[str, Any]) -> Add:
         size=int(remove.get("size") or 0),
         modification_ms=0,
         data_change=bool(remove.get("dataChange", True)),
-        stats=parsed(remove["stats"]) if remove.get("stats") else {},
+        stats=parse_json(remove["stats"]) if remove.get("stats") else {},
     )
 
 

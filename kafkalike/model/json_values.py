@@ -9,7 +9,7 @@ raw_decode: Final = json.JSONDecoder().raw_decode
 """The value that a text begins with, and where it ends; for loops that parse many texts. See `parsed`."""
 
 
-def parsed(text: str) -> Any:  # noqa: ANN401
+def parse_json(text: str) -> Any:  # noqa: ANN401
     """As `json.loads`, which first looks for white space around the value, though hardly anybody writes any.
 
     Raises:
@@ -25,11 +25,8 @@ def parsed(text: str) -> Any:  # noqa: ANN401
 INT32: Final = range(-(2**31), 2**31)
 INT64: Final = range(-(2**63), 2**63)
 
-BAD_JSON: Final = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What reading a value that somebody else has written may raise."""
 
-
-def list_of(found: Any) -> list[Any]:  # noqa: ANN401 - any JSON
+def checked_list(found: Any) -> list[Any]:  # noqa: ANN401 - any JSON
     """A list.
 
     Raises:
@@ -40,7 +37,7 @@ def list_of(found: Any) -> list[Any]:  # noqa: ANN401 - any JSON
     return found
 
 
-def whole(found: Any, within: range) -> int:  # noqa: ANN401 - any JSON
+def checked_int(found: Any, within: range) -> int:  # noqa: ANN401 - any JSON
     """A whole number of a range.
 
     Raises:
@@ -51,7 +48,7 @@ def whole(found: Any, within: range) -> int:  # noqa: ANN401 - any JSON
     return found
 
 
-def text(found: Any) -> str:  # noqa: ANN401 - any JSON
+def checked_text(found: Any) -> str:  # noqa: ANN401 - any JSON
     """Text that can be stored.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kafkalike.model.group_state import OFFSET, Group, GroupRow, GroupsState
 from kafkalike.model.groups.group_protocol import check_commit
-from kafkalike.model.json_values import INT32, list_of, text, whole
+from kafkalike.model.json_values import INT32, checked_int, checked_list, checked_text
 from kafkalike.model.offsets import MAX_OFFSET
 from kafkalike.model.structs import GroupState, TopicPartition
 
@@ -102,28 +102,28 @@ def load_commit(found: Mapping[str, Any]) -> OffsetCommit:
     """
     if found["kind"] != KIND:
         raise ValueError("another kind of unit")
-    group_id, member_id, client_id = (text(found[name]) for name in _FIELDS)
+    group_id, member_id, client_id = (checked_text(found[name]) for name in _FIELDS)
     instance = found["instance"]
     return OffsetCommit(
         group_id=group_id,
-        generation=whole(found["generation"], INT32),
+        generation=checked_int(found["generation"], INT32),
         member_id=member_id,
-        group_instance_id=None if instance is None else text(instance),
+        group_instance_id=None if instance is None else checked_text(instance),
         client_id=client_id,
-        time_ms=whole(found["time"], range(2**48)),
-        positions=tuple(_position(each) for each in list_of(found["offsets"])),
+        time_ms=checked_int(found["time"], range(2**48)),
+        positions=tuple(_position(each) for each in checked_list(found["offsets"])),
     )
 
 
 def _position(found: Any) -> Position:  # noqa: ANN401 - any JSON
-    topic, topic_id, partition, offset, leader_epoch, metadata = list_of(found)
+    topic, topic_id, partition, offset, leader_epoch, metadata = checked_list(found)
     return Position(
-        text(topic),
-        text(topic_id),
-        whole(partition, range(INT32.stop)),
-        whole(offset, _COUNT),
-        whole(leader_epoch, INT32),
-        text(metadata),
+        checked_text(topic),
+        checked_text(topic_id),
+        checked_int(partition, range(INT32.stop)),
+        checked_int(offset, _COUNT),
+        checked_int(leader_epoch, INT32),
+        checked_text(metadata),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol, Self
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.model.json_values import parsed
+from kafkalike.model.json_values import parse_json
 
 VERSION: Final = "v"
 """Key of the format version in a row's `value`."""
@@ -71,7 +71,7 @@ def row_value(table: str, row: ControlRow, versions: Mapping[str, int]) -> dict[
         raise _newer(table, row, f"kind {row.kind!r}")
     if not row.value:
         return {}
-    found = parsed(row.value)
+    found = parse_json(row.value)
     if not isinstance(found, dict):
         raise TypeError(f"{row.value[:80]!r} is not an object")
     if VERSION not in found:

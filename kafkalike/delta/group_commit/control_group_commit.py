@@ -39,8 +39,8 @@ from kafkalike.model.group_commit.waiting_appends import (
     in_turn,
     to_note,
 )
-from kafkalike.model.json_values import BAD_JSON, list_of
-from kafkalike.model.row_value import ControlState
+from kafkalike.model.json_values import checked_list
+from kafkalike.model.row_value import UNREADABLE, ControlState
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class ControlGroupCommit(Generic[S, R]):
 
     Args:
         table: the table.
-        load: a unit that waits, from its JSON; raises one of `BAD_JSON` where it is none.
+        load: a unit that waits, from its JSON; raises one of `UNREADABLE` where it is none.
         helpers: threads that keep the table's log short.
     """
 
@@ -189,7 +189,7 @@ class ControlGroupCommit(Generic[S, R]):
         Raises:
             ValueError, TypeError, LookupError, RecursionError: they cannot be read.
         """
-        found = list_of(json.loads(opened(content)))
+        found = checked_list(json.loads(opened(content)))
         if len(found) > MOST_UNITS:
             raise ValueError("too many units")
         return Bundle([self._load(each) for each in found])
@@ -230,7 +230,7 @@ class ControlGroupCommit(Generic[S, R]):
         for part, content in others:
             try:
                 found.append((part, self.unpacked(content)))
-            except (*BAD_JSON, KafkaError) as cause:
+            except (*UNREADABLE, KafkaError) as cause:
                 _log.debug("%s: %s is left out: %r", self.rows.files.uri, part.name, cause)
                 unfit.append(part)
         return found, unfit

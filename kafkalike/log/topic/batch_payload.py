@@ -31,7 +31,8 @@ from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.log.topic.record_rules import SchemasOf, check_batch
 from kafkalike.model import faults
 from kafkalike.model.config.topic_config import CODECS
-from kafkalike.model.json_values import BAD_JSON, INT32, INT64, list_of, text, whole
+from kafkalike.model.json_values import INT32, INT64, checked_int, checked_list, checked_text
+from kafkalike.model.row_value import UNREADABLE
 from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
 from kafkalike.model.segments import Segment
 from kafkalike.storage.arrays import binaries, held_numbers, numbers
@@ -288,7 +289,7 @@ def unpack(content: bytes) -> Loose:
     """
     try:
         return _unpacked(content)
-    except BAD_JSON as cause:
+    except UNREADABLE as cause:
         raise CorruptRecordError(f"an append that waits cannot be read: {cause}") from cause
 
 
@@ -310,16 +311,16 @@ def _unpacked(content: bytes) -> Loose:
     head = json.loads(line)
     taker = _Taker(body)
     batch = RecordBatch(
-        partitions=[whole(p, INT32) for p in list_of(head["partitions"])],
-        timestamps=[whole(t, INT64) for t in list_of(head["timestamps"])],
-        keys=[taker.taken(size) for size in list_of(head["keys"])],
-        values=[taker.taken(size) for size in list_of(head["values"])],
-        headers=[_headers(h, taker) for h in list_of(head["headers"])],
+        partitions=[checked_int(p, INT32) for p in checked_list(head["partitions"])],
+        timestamps=[checked_int(t, INT64) for t in checked_list(head["timestamps"])],
+        keys=[taker.taken(size) for size in checked_list(head["keys"])],
+        values=[taker.taken(size) for size in checked_list(head["values"])],
+        headers=[_headers(h, taker) for h in checked_list(head["headers"])],
     )
     columns = (batch.timestamps, batch.keys, batch.values, batch.headers)
     if taker.at != len(body) or any(len(column) != len(batch) for column in columns):
         raise ValueError("lengths that do not fit")
-    codec = text(head["codec"])
+    codec = checked_text(head["codec"])
     if codec not in CODECS:
         raise ValueError(f"codec {codec!r}")
     return batch, codec, _txn(head["txn"])
@@ -329,17 +330,19 @@ def _headers(found: Any, taker: _Taker) -> Headers | None:  # noqa: ANN401 - any
     if found is None:
         return None
     headers = []
-    for header in list_of(found):
-        name, size = list_of(header)
-        headers.append((text(name), taker.taken(size)))
+    for header in checked_list(found):
+        name, size = checked_list(header)
+        headers.append((checked_text(name), taker.taken(size)))
     return headers
 
 
 def _txn(found: Any) -> TxnId | None:  # noqa: ANN401 - any JSON
     if found is None:
         return None
-    app_id, version, after = list_of(found)
-    return TxnId(text(app_id), whole(version, INT64), None if after is None else whole(after, INT64))
+    app_id, version, after = checked_list(found)
+    return TxnId(
+        checked_text(app_id), checked_int(version, INT64), None if after is None else checked_int(after, INT64)
+    )
 
 
 class _Taker:
@@ -352,6 +355,6 @@ class _Taker:
     def taken(self, size: Any) -> bytes | None:  # noqa: ANN401 - any JSON
         if size is None:
             return None
-        stop = self.at + whole(size, range(len(self._body) - self.at + 1))
+        stop = self.at + checked_int(size, range(len(self._body) - self.at + 1))
         found, self.at = self._body[self.at : stop], stop
         return found

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from kafkalike.model.schemas import refusals
 from kafkalike.model.schemas.registration_rules import check_number
+from kafkalike.model.schemas.registry_settings import _check_writable
 from kafkalike.model.schemas.registry_state import RegistryState
-from kafkalike.model.schemas.schema import READ_ONLY_MODES
 from kafkalike.model.schemas.schema_rows import CONFIG, GONE, LIVE, MODE, SCHEMA, SOFT, SchemaRow, schema_value
 
 
@@ -103,11 +103,6 @@ def _check_unused(state: RegistryState, subject: str, version: int, *, permanent
     # Records of a schema that is deleted softly can still be read, so what it refers to must stay.
     if referrers(state, subject, version, deleted=permanent):
         raise refusals.referenced(subject, version)
-
-
-def _check_writable(state: RegistryState, subject: str) -> None:
-    if state.mode(subject) in READ_ONLY_MODES:
-        raise refusals.not_permitted(f"Subject {subject} is in read-only mode")
 
 
 def _rows(

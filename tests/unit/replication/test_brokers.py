@@ -19,7 +19,7 @@ from kafkalike.model.brokers import (
     replicas_of,
     replicas_value,
 )
-from kafkalike.model.json_values import parsed
+from kafkalike.model.json_values import parse_json
 from kafkalike.model.replication.registration import Registration, Replica, UncleanElection
 
 TABLE = ReplicatedTable(
@@ -68,15 +68,15 @@ def test_who_joins_neither_leads_nor_is_in_sync() -> None:
 def test_a_new_table_says_in_its_row_what_it_is(assigned: list[int]) -> None:
     table = first_replicas("__consumer_offsets", assigned)
 
-    assert replicas_of(parsed(replicas_value(table))) == table
+    assert replicas_of(parse_json(replicas_value(table))) == table
     assert set(table.isr) == set(assigned)
     assert table.leader == assigned[0]
 
 
 def test_what_is_registered_of_a_table_is_in_its_row() -> None:
-    assert parsed(replicas_value(TABLE)) == SAID
+    assert parse_json(replicas_value(TABLE)) == SAID
     assert replicas_of(SAID) == TABLE
-    assert list(parsed(replicas_value(TABLE))) == sorted(SAID)
+    assert list(parse_json(replicas_value(TABLE))) == sorted(SAID)
     assert replicas_of(SAID | {"joining": None}).registration.joining is None
 
 
@@ -87,7 +87,7 @@ def test_who_is_being_added_and_what_was_lost_of_files_are_in_the_row_where_ther
     table = replace(TABLE, adding=(4, 6), registration=registered)
     said = SAID | {"adding": [4, 6], "losses": [SAID["losses"][0], [*SAID["losses"][0], 3]]}
 
-    assert parsed(replicas_value(table)) == said
+    assert parse_json(replicas_value(table)) == said
     assert replicas_of(said) == table
 
 
@@ -150,15 +150,15 @@ def test_a_row_of_replicas_that_lacks_something_is_refused(name: str) -> None:
 def test_what_a_broker_is_is_in_its_row() -> None:
     broker = Broker(id=3, uri="/r3", rack="a", draining=True)
 
-    assert parsed(broker_value(broker)) == BROKER
-    assert list(parsed(broker_value(broker))) == sorted(BROKER)
+    assert parse_json(broker_value(broker)) == BROKER
+    assert list(parse_json(broker_value(broker))) == sorted(BROKER)
     assert broker_of(BROKER) == (broker, False)
 
 
 def test_a_broker_may_have_no_rack_and_may_be_gone() -> None:
     broker = Broker(id=1, uri="s3://b/r")
 
-    assert broker_of(parsed(broker_value(broker, removed=True))) == (broker, True)
+    assert broker_of(parse_json(broker_value(broker, removed=True))) == (broker, True)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Member, Roster, roster_row
-from kafkalike.model.json_values import parsed
+from kafkalike.model.json_values import parse_json
 from kafkalike.model.metadata_rows import TopicChange, parse_row, topic_row
 from kafkalike.model.mirror import AT_ONCE, FIRST_AT_ONCE, Mirrored, Phase, Step, dump_mirror, load_mirror, next_step
 from kafkalike.model.mirror_offsets import CLIENT, MirroredOffset, SyncedTopic, may_take, offset_rows, offsets_due
@@ -325,15 +325,15 @@ SAID = {
 
 def test_what_is_known_of_a_mirror_is_in_its_row() -> None:
     """The row's own time is that of the last pass."""
-    assert parsed(dump_mirror(MIRROR)) == SAID
+    assert parse_json(dump_mirror(MIRROR)) == SAID
     assert load_mirror(SAID, 2_000) == MIRROR
-    assert list(parsed(dump_mirror(MIRROR))) == sorted(SAID)
+    assert list(parse_json(dump_mirror(MIRROR))) == sorted(SAID)
 
 
 def test_a_mirror_that_had_no_pass_yet_is_at_version_minus_1() -> None:
     new = Mirrored(source="/source", began_ms=BEGAN)
 
-    assert load_mirror(parsed(dump_mirror(new)), 0) == new
+    assert load_mirror(parse_json(dump_mirror(new)), 0) == new
 
 
 @pytest.mark.parametrize(

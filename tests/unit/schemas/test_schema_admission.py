@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalike.model.json_values import INT32, list_of, text, whole
+from kafkalike.model.json_values import INT32, checked_int, checked_list, checked_text
 from kafkalike.model.schemas import registration_rules
 from kafkalike.model.schemas.admission import admits, admitted, heads_of, id_of, refusal, topics_with_subjects
 from kafkalike.model.schemas.registry_state import RegistryState
@@ -191,11 +191,11 @@ def test_a_refusal_says_what_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("check", "good", "bad", "why"),
     [
-        (list_of, [1], {"a": 1}, "dict where a list must be"),
-        (lambda found: whole(found, INT32), 7, 2**31, "int where a number of range"),
-        (lambda found: whole(found, INT32), -1, True, "bool where a number of range"),
-        (text, "é", 5, "int where text must be"),
-        (text, "a", "\ud800", "'utf-8' codec can't encode"),
+        (checked_list, [1], {"a": 1}, "dict where a list must be"),
+        (lambda found: checked_int(found, INT32), 7, 2**31, "int where a number of range"),
+        (lambda found: checked_int(found, INT32), -1, True, "bool where a number of range"),
+        (checked_text, "é", 5, "int where text must be"),
+        (checked_text, "a", "\ud800", "'utf-8' codec can't encode"),
     ],
 )
 def test_json_of_others_has_the_types_that_are_asked_for(
