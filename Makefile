@@ -122,7 +122,7 @@ coverage: setup ## branch coverage of the model and the change loop by the unit 
 	    $(addprefix --cov=,$(measured)) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100 \
 	    tests/unit --ignore=tests/unit/log/test_group_simulation.py
 
-mutants: setup ## one small fault at a time in the same modules: do the tests notice it? only="kafkalike.model.offsets.*" for a part
+mutants: setup ## one small fault at a time in the same modules: do the tests notice it? only="kafkalike.model.segments.*" for a part
 	$(call step,mutmut)
 	@$(env) $(bin)/python scripts/mutants.py $(only)
 

@@ -8,7 +8,7 @@ sample. It reads its settings from the folder that it stands in and cannot be to
 so each part gets a folder of its own, `build/mutants/<part>`. What is known of unchanged functions stays there from run
 to run.
 
-A PATTERN picks mutants by name, such as `kafkalike.model.offsets.*`, and tries them again.
+A PATTERN picks mutants by name, such as `kafkalike.model.segments.*`, and tries them again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ PARTS: Final[Mapping[str, Part]] = {
         ),
     ),
     "combining": Part(
-        modules=("kafkalike/model/group_commit/*.py",),
+        modules=("kafkalike/model/group_commit.py", "kafkalike/model/waiting_appends.py"),
         tests=_unit("combined_appends", "combined_course", "commit_notes", "schema_admission", "units"),
     ),
     "schemas": Part(
@@ -112,7 +112,7 @@ PARTS: Final[Mapping[str, Part]] = {
         without="taken_away",
     ),
     "corrections": Part(
-        modules=("kafkalike/model/maintenance/purge_certificate.py", "kafkalike/model/maintenance/record_removal.py"),
+        modules=("kafkalike/model/maintenance/record_removal.py",),
         tests=_unit("removal"),
     ),
     "brokers": Part(
@@ -120,8 +120,8 @@ PARTS: Final[Mapping[str, Part]] = {
         tests=_unit("brokers"),
     ),
     "mirrors": Part(
-        modules=("kafkalike/model/mirror.py", "kafkalike/model/mirror_offsets.py"),
-        tests=_unit("mirror_rules"),
+        modules=("kafkalike/model/mirror.py", "kafkalike/model/offset_commit.py"),
+        tests=_unit("mirror_rules", "offset_expiry", "commit_notes"),
     ),
     "model": Part(
         modules=("kafkalike/model/*.py", "kafkalike/model/groups/*.py", "kafkalike/model/maintenance/*.py"),

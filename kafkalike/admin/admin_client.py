@@ -21,7 +21,7 @@ from kafkalike.model.config.client_config import NO_EFFECT, AdminConfig, refuse_
 from kafkalike.model.config.setting_types import AdminSettings, documented
 
 if TYPE_CHECKING:
-    from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember
+    from kafkalike.model.replication.quorum_protocol import MetadataQuorum, QuorumMember
 
 
 METADATA_TOPIC: Final = "__cluster_metadata"

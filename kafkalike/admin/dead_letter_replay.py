@@ -20,8 +20,8 @@ from kafkalike.log.group.group_offsets import GroupOffsets, check_position
 from kafkalike.model import faults
 from kafkalike.model.clock import RETRY_BACKOFF_SECONDS, Clock, Deadline
 from kafkalike.model.dead_letter import Replayed
+from kafkalike.model.murmur2 import partition_for_key
 from kafkalike.model.names import check_group_id, check_topic_name
-from kafkalike.model.partitioner.murmur2 import partition_for_key
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
 from kafkalike.model.transactions.group_claims import GroupClaim

@@ -16,7 +16,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.model.brokers import Replicas
-from kafkalike.model.offsets import MAX_OFFSET
+from kafkalike.model.segments import MAX_OFFSET
 from kafkalike.model.structs import (
     IsolationLevel,
     NewPartitions,

@@ -13,8 +13,8 @@ from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.names import check_topic_name
-from kafkalike.model.offsets import MAX_OFFSET
 from kafkalike.model.partitioner import partition_for_key
+from kafkalike.model.segments import MAX_OFFSET
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog

@@ -13,7 +13,7 @@ from kafkalike.cli.environment import Environment, SuggestingGroup, keep_where, 
 from kafkalike.cli.options import bootstrap_option, command_config_option, table_lines, version_option
 
 if TYPE_CHECKING:
-    from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember, Recovery
+    from kafkalike.model.replication.quorum_protocol import MetadataQuorum, QuorumMember, Recovery
 
 
 HEADS: Final = (

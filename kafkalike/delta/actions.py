@@ -13,8 +13,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.model.json_values import parse_json, raw_decode
-from kafkalike.model.row_value import UNREADABLE, as_text
+from kafkalike.model.row_value import UNREADABLE, as_text, parse_json, raw_decode
 
 SUPPORTED_READER_VERSION: Final = 1
 SUPPORTED_WRITER_VERSION: Final = 2

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafkalike.delta.actions import log_name
-from kafkalike.model.replication.log_spans import Span, holding
+from kafkalike.model.replication.registration import Span, holding
 from kafkalike.model.row_value import UNREADABLE
 from kafkalike.storage.port import Storage
 

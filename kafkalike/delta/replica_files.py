@@ -1,7 +1,7 @@
 """Replica files: a replica's mark, its notes on the versions that do not count, and its version files and seals.
 
-`kafkalike.model.replication.log_spans` defines the meaning of the notes. A late or repeated note is harmless, because
-the set of versions that do not count only grows.
+`kafkalike.model.replication.registration` defines the meaning of the notes. A late or repeated note is harmless,
+because the set of versions that do not count only grows.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from kafkalike.delta.actions import APPEND_KEY, CHECKSUM_KEY, Add, TableCommit, 
 from kafkalike.delta.commit_file import CommitFile
 from kafkalike.delta.log_files import LOG, NOTE, LogFiles, note_name, noted_span
 from kafkalike.delta.table_state import REPLICAS, SEAL
-from kafkalike.model.maintenance.compaction import HOLES, cleaner_app
-from kafkalike.model.replication.log_spans import Span, begun, compared, holding
-from kafkalike.model.replication.registration import Configuration, Replica
+from kafkalike.model.maintenance.log_cleanup import HOLES, cleaner_app
+from kafkalike.model.replication.registration import Configuration, Replica, Span, begun, compared, holding
 
 if TYPE_CHECKING:
     from kafkalike.model.replication.registration import Replica

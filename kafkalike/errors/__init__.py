@@ -6,190 +6,15 @@ Errors carry their facts as attributes and say them. `errno` is Kafka's protocol
 
 from __future__ import annotations
 
-from kafkalike.errors.client_errors import (
-    CheckpointMismatchError,
-    CommitFailedError,
-    ConcurrentTransactionsError,
-    DuplicateSequenceNumberError,
-    FencedInstanceIdError,
-    GroupAuthorizationFailedError,
-    GroupIdNotFoundError,
-    GroupSubscribedToTopicError,
-    IllegalArgumentError,
-    IllegalGenerationError,
-    IllegalStateError,
-    InconsistentGroupProtocolError,
-    InvalidGroupIdError,
-    InvalidProducerEpochError,
-    InvalidRecordError,
-    InvalidTimestampError,
-    InvalidTransactionTimeoutError,
-    InvalidTxnStateError,
-    KafkaConfigurationError,
-    KafkaTimeoutError,
-    MessageSizeTooLargeError,
-    NonEmptyGroupError,
-    NoOffsetForPartitionError,
-    OffsetMetadataTooLargeError,
-    OffsetOutOfRangeError,
-    OutOfOrderSequenceNumberError,
-    ProducerFencedError,
-    RebalanceInProgressError,
-    RecordDeserializationError,
-    RecordListTooLargeError,
-    RequestTimedOutError,
-    SerializationError,
-    TransactionAbortableError,
-    TransactionAbortedError,
-    TransactionalIdNotFoundError,
-    UnknownMemberCommitError,
-    UnknownMemberIdError,
-    UnknownProducerIdError,
-    UnstableOffsetCommitError,
-    UnsupportedCodecError,
-)
-from kafkalike.errors.cluster_errors import (
-    BrokerNotAvailableError,
-    CorruptRecordError,
-    CorruptRecordException,
-    DataLossError,
-    ElectionNotNeededError,
-    EligibleLeadersNotAvailableError,
-    InvalidConfigurationError,
-    InvalidPartitionsError,
-    InvalidReplicationAssignmentError,
-    InvalidReplicationFactorError,
-    InvalidRequestError,
-    InvalidSchemaError,
-    InvalidTopicError,
-    InvalidTopicTypeError,
-    KafkaConnectionError,
-    KafkaStorageError,
-    LeaderNotAvailableError,
-    LogCorruptError,
-    MirrorError,
-    MirrorTopicError,
-    NoReassignmentInProgressError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    NotLeaderForPartitionError,
-    PolicyViolationError,
-    PreferredLeaderNotAvailableError,
-    SchemaRegistryError,
-    TopicAlreadyExistsError,
-    TopicAuthorizationFailedError,
-    TopicDeletedError,
-    UnknownOutcomeError,
-    UnknownPartitionerTopicError,
-    UnknownRegistryOutcomeError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-    UnsafeStorageError,
-    UnsupportedVersionError,
-)
-from kafkalike.errors.codes import (
-    for_code,
-)
-from kafkalike.errors.kafka_error import (
-    AuthorizationError,
-    BrokerResponseError,
-    InvalidMetadataError,
-    KafkaError,
-    NoError,
-    RetriableError,
-    UnknownError,
-)
-from kafkalike.errors.never_raised import (
-    BrokerIdNotRegisteredError,
-    Cancelled,
-    ClusterAuthorizationFailedError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    CorrelationIdError,
-    DelegationTokenAuthDisabledError,
-    DelegationTokenAuthorizationFailedError,
-    DelegationTokenExpiredError,
-    DelegationTokenNotFoundError,
-    DelegationTokenOwnerMismatchError,
-    DelegationTokenRequestNotAllowedError,
-    DuplicateBrokerRegistrationError,
-    DuplicateResourceError,
-    DuplicateVoterError,
-    FeatureUpdateFailedError,
-    FencedLeaderEpochError,
-    FencedMemberEpochError,
-    FencedStateEpochError,
-    FetchSessionIdNotFoundError,
-    FetchSessionTopicIdError,
-    GroupMaxSizeReachedError,
-    IllegalSaslStateError,
-    IncompatibleBrokerVersion,
-    InconsistentClusterIdError,
-    InconsistentTopicIdError,
-    InconsistentVoterSetError,
-    IneligibleReplicaError,
-    InvalidCommitOffsetSizeError,
-    InvalidFetchRequestError,
-    InvalidFetchSessionEpochError,
-    InvalidPrincipalTypeError,
-    InvalidProducerIdMappingError,
-    InvalidReceiveError,
-    InvalidRecordStateError,
-    InvalidRegistrationError,
-    InvalidRequiredAcksError,
-    InvalidSessionTimeoutError,
-    InvalidShareSessionEpochError,
-    InvalidUpdateVersionError,
-    InvalidVoterKeyError,
-    KafkaProtocolError,
-    ListenerNotFoundError,
-    LogDirNotFoundError,
-    LogTruncationError,
-    MemberIdRequiredError,
-    MetadataEmptyBrokerList,
-    MismatchedEndpointTypeError,
-    NetworkExceptionError,
-    NewLeaderElectedError,
-    NodeNotReadyError,
-    NotControllerError,
-    NotCoordinatorError,
-    OffsetMovedToTieredStorageError,
-    OffsetNotAvailableError,
-    OperationNotAttemptedError,
-    PositionOutOfRangeError,
-    PrincipalDeserializationFailureError,
-    QuotaViolationError,
-    ReassignmentInProgressError,
-    ReplicaNotAvailableError,
-    ResourceNotFoundError,
-    SaslAuthenticationFailedError,
-    SecurityDisabledError,
-    ShareSessionNotFoundError,
-    SnapshotNotFoundError,
-    StaleBrokerEpochError,
-    StaleControllerEpochError,
-    StaleMemberEpochError,
-    StaleMetadata,
-    TelemetryTooLargeError,
-    ThrottlingQuotaExceededError,
-    TooManyInFlightRequests,
-    TopicDeletionDisabledError,
-    TransactionalIdAuthorizationFailedError,
-    TransactionCoordinatorFencedError,
-    UnacceptableCredentialError,
-    UnknownBrokerIdError,
-    UnknownControllerIdError,
-    UnknownLeaderEpochError,
-    UnknownSubscriptionIdError,
-    UnrecognizedBrokerVersion,
-    UnreleasedInstanceIdError,
-    UnsupportedAssignorError,
-    UnsupportedCompressionTypeError,
-    UnsupportedEndpointTypeError,
-    UnsupportedForMessageFormatError,
-    UnsupportedSaslMechanismError,
-    VoterNotFoundError,
-)
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+from kafkalike.errors import client_errors, cluster_errors, kafka_error, never_raised
+from kafkalike.errors.client_errors import *
+from kafkalike.errors.cluster_errors import *
+from kafkalike.errors.kafka_error import *
+from kafkalike.errors.never_raised import *
 
 __all__ = [
     "AuthorizationError",
@@ -367,6 +192,33 @@ __all__ = [
     "VoterNotFoundError",
     "for_code",
 ]
+
+_MODULES: Final = (kafka_error, client_errors, cluster_errors, never_raised)
+
+
+def for_code(error_code: int) -> type[BrokerResponseError]:
+    """The class of a code of Kafka's protocol; a class of its own below `UnknownError` for one that is not known."""
+    known = _by_code().get(error_code)
+    if known is not None:
+        return known
+    return type("UnrecognizedBrokerError", (UnknownError,), {"errno": error_code, "__module__": "kafkalike.errors"})
+
+
+def _classes() -> Iterator[type[BrokerResponseError]]:
+    for module in _MODULES:
+        for found in vars(module).values():
+            if isinstance(found, type) and issubclass(found, BrokerResponseError):
+                yield found
+
+
+@cache
+def _by_code() -> dict[int, type[BrokerResponseError]]:
+    """By code, the class nearest to the root; made when it is first asked for, since few programs do."""
+    found: dict[int, type[BrokerResponseError]] = {UnknownError.errno: UnknownError}
+    for one in sorted(_classes(), key=lambda one: len(one.__mro__)):
+        found.setdefault(one.errno, one)
+    return found
+
 
 for _name in __all__:
     # A user sees one name: in a traceback, in a pickle and in `repr`.

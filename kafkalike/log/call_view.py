@@ -9,9 +9,8 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from kafkalike.delta.control_log import ControlLog
-    from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.cluster_state import ClusterState, MetadataRow
     from kafkalike.model.group_state import GroupRow, GroupsState
-    from kafkalike.model.metadata_rows import MetadataRow
     from kafkalike.storage.port import Storage
 
 

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.model.maintenance.purge_certificate import Certificate
-from kafkalike.model.maintenance.record_removal import GroupPast, count
+from kafkalike.model.maintenance.record_removal import Certificate, GroupPast, count
 
 if TYPE_CHECKING:
     from kafkalike.maintenance.deletion import Removed

@@ -36,8 +36,7 @@ from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.dead_letter import read_context
-from kafkalike.model.maintenance.purge_certificate import FileHash
-from kafkalike.model.maintenance.record_removal import KeyFound, Runs, Taking, count, runs_of, within
+from kafkalike.model.maintenance.record_removal import FileHash, KeyFound, Runs, Taking, count, runs_of, within
 from kafkalike.model.segments import Segment
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from kafkalike.storage.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS, key_filte
 
 if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
-    from kafkalike.model.maintenance.small_files import Run
+    from kafkalike.model.maintenance.log_cleanup import Run
     from kafkalike.storage.port import Storage
 
 

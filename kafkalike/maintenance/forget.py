@@ -27,8 +27,16 @@ from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.config.maintenance_config import MaintenanceConfig
 from kafkalike.model.config.storage_options import Address, StorageOptionsLike
 from kafkalike.model.dead_letter import SUFFIX
-from kafkalike.model.maintenance.purge_certificate import Certificate, TopicForgotten, VersionMade
-from kafkalike.model.maintenance.record_removal import KeyFound, Taking, joined, runs_of, tombstones_wanted
+from kafkalike.model.maintenance.record_removal import (
+    Certificate,
+    KeyFound,
+    Taking,
+    TopicForgotten,
+    VersionMade,
+    joined,
+    runs_of,
+    tombstones_wanted,
+)
 from kafkalike.model.names import check_topic_name
 from kafkalike.model.record_batch import RecordBatch
 

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kafkalike.errors import CorruptRecordError, IllegalArgumentError, KafkaStorageError
-from kafkalike.errors.java_errors import innermost
+from kafkalike.errors.kafka_error import innermost
 from kafkalike.maintenance.file_tasks import Job, Piece, Work
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 

@@ -17,9 +17,14 @@ from kafkalike.maintenance.vacuum import ORPHAN_MS, Delays, leftovers, log_reach
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.config.maintenance_config import MaintenanceConfig
-from kafkalike.model.maintenance.compaction import plan_compaction
-from kafkalike.model.maintenance.retention import RetentionHold, RetentionPlan, plan_retention
-from kafkalike.model.maintenance.small_files import Run, plan_merges
+from kafkalike.model.maintenance.log_cleanup import (
+    RetentionHold,
+    RetentionPlan,
+    Run,
+    plan_compaction,
+    plan_merges,
+    plan_retention,
+)
 from kafkalike.model.structs import TopicPartition
 from kafkalike.replication.mirrors.data_file_copy import LEFT_MS
 

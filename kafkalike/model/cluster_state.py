@@ -1,21 +1,37 @@
-"""ClusterState: rows of `__cluster_metadata` in, the topics of the cluster out.
+"""Rows of `__cluster_metadata`, and ClusterState: the topics, brokers and mirrors that those rows describe.
 
-The latest row of a key wins (`metadata_rows.py`), so a table that keeps only latest rows says the same as one that
-keeps all.
+Each row holds all facts about its keys (a topic, or the log starts of some partitions), and the latest row of a key
+wins. A table that keeps only the latest rows therefore describes the same state as one that keeps all.
 
-A state is a value: rows make a new one, and one handed out stays as it is. A row that cannot be read makes none.
+A state is a value: applying rows returns a new state. A row that cannot be read raises the same error every time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 from kafkalike.errors import UnknownTopicOrPartitionError
-from kafkalike.model.brokers import Broker, Defaults, ReplicatedTable
+from kafkalike.model.brokers import (
+    BROKER,
+    DEFAULTS,
+    REPLICAS,
+    Broker,
+    Defaults,
+    ReplicatedTable,
+    broker_of,
+    broker_value,
+    defaults_of,
+    defaults_value,
+    replicas_of,
+    replicas_value,
+)
 from kafkalike.model.frozen_map import Draft, FrozenMap
-from kafkalike.model.metadata_rows import BrokerChange, LogStartsMoved, MetadataRow, TopicChange, parse_row
-from kafkalike.model.mirror import Mirrored, Phase
+from kafkalike.model.mirror import FORMAT, Mirrored, Phase, dump_mirror, load_mirror
+from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.row_value import UNREADABLE, VERSION, as_text, damaged, flag, row_value, text, whole
 from kafkalike.model.topic import LogStart, TopicInfo
 
 
@@ -175,3 +191,243 @@ class _Draft:
         own.update(risen)
         self._log_starts.put(row.topic_id, own)
         self._moved[row.topic_id] = row.topic
+
+
+TABLE: Final = "__cluster_metadata"
+
+TOPIC: Final = "topic"
+LOG_START: Final = "log_start"
+MIRROR: Final = "mirror"
+
+VERSIONS: Final = {TOPIC: 2, LOG_START: 2, BROKER: 1, REPLICAS: 1, MIRROR: FORMAT, DEFAULTS: 1}
+"""The newest format of each kind of row. A log start of format 1 is that of one partition. A topic
+of format 2 has a table with another id than its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataRow:
+    """One row of `__cluster_metadata`; `seq` orders the rows of the table."""
+
+    seq: int
+    time_ms: int
+    kind: str
+    """`topic`, `log_start`, `broker`, `replicas`, `mirror` or `defaults`."""
+    topic: str
+    """Empty in a row about a broker or defaults; a control table's name in one about its replicas."""
+    topic_id: str
+    """Empty in rows that are about no topic."""
+    change: str
+    """What happened, for people: `created`, `configs changed` …"""
+    value: str
+    """JSON: the state of the keys after the change; see `parse_row`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicChange:
+    """What a `topic` row says."""
+
+    info: TopicInfo
+    """The topic after the change, without its log starts."""
+    deleted: bool
+
+
+class Move(NamedTuple):
+    """Where the log of one partition begins."""
+
+    offset: int
+    before: int | None = None
+    """Where it began until then; None in rows of format 1, which do not say it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStartsMoved:
+    """What a `log_start` row says."""
+
+    moves: Mapping[int, Move]
+    """By partition."""
+    reason: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerChange:
+    """What a `broker` row says."""
+
+    broker: Broker
+    removed: bool
+
+
+def broker_row(seq: int, time_ms: int, broker: Broker, change: str, *, removed: bool = False) -> MetadataRow:
+    """The row that says what a broker is from now on."""
+    value = broker_value(broker, removed=removed)
+    return MetadataRow(seq=seq, time_ms=time_ms, kind=BROKER, topic="", topic_id="", change=change, value=value)
+
+
+def replicas_row(
+    seq: int, time_ms: int, table: ReplicatedTable, change: str, *, topic: str, topic_id: str = ""
+) -> MetadataRow:
+    """The row that says who has a table from now on.
+
+    Args:
+        seq: number of the row.
+        time_ms: its time, ms since the epoch.
+        table: what is so.
+        change: what happened, for people.
+        topic: whose table, or which control table.
+        topic_id: the topic's; empty for a control table.
+    """
+    value = replicas_value(table)
+    return MetadataRow(
+        seq=seq, time_ms=time_ms, kind=REPLICAS, topic=topic, topic_id=topic_id, change=change, value=value
+    )
+
+
+def topic_row(seq: int, time_ms: int, info: TopicInfo, change: str, *, deleted: bool = False) -> MetadataRow:
+    """The row that says what a topic is from now on."""
+    value = {
+        VERSION: 1 if info.origin_id is None else 2,
+        "location": info.location,
+        "num_partitions": info.num_partitions,
+        "configs": dict(info.configs),
+        "created_ms": info.created_ms,
+        "deleted": deleted,
+        **({} if info.origin_id is None else {"table_id": info.origin_id}),
+    }
+    return MetadataRow(
+        seq=seq,
+        time_ms=time_ms,
+        kind=TOPIC,
+        topic=info.name,
+        topic_id=info.topic_id,
+        change=change,
+        value=json.dumps(value, sort_keys=True),
+    )
+
+
+def log_start_row(
+    seq: int, time_ms: int, info: TopicInfo, starts: Mapping[int, int], *, reason: str, run: str
+) -> MetadataRow:
+    """The row that says where the logs of some partitions begin from now on.
+
+    Args:
+        seq: number of the row.
+        time_ms: its time, ms since the epoch.
+        info: the topic before the change.
+        starts: first offset to keep, by partition; at least one.
+        reason: who moves the log starts.
+        run: id of the run that moves them.
+    """
+    moves = {p: Move(offset=offset, before=info.log_start(p)) for p, offset in sorted(starts.items())}
+    moved = LogStartsMoved(moves=moves, reason=reason, run=run)
+    return MetadataRow(
+        seq=seq,
+        time_ms=time_ms,
+        kind=LOG_START,
+        topic=info.name,
+        topic_id=info.topic_id,
+        change=moved_text(moves) if len(moves) == 1 else f"log starts of {len(moves)} partitions moved",
+        value=_dump(moved),
+    )
+
+
+def mirror_row(seq: int, info: TopicInfo, mirrored: Mirrored, change: str) -> MetadataRow:
+    """The row that says how a copy of another cluster's topic stands from now on; its time is `mirrored.time_ms`."""
+    return MetadataRow(
+        seq=seq,
+        time_ms=mirrored.time_ms,
+        kind=MIRROR,
+        topic=info.name,
+        topic_id=info.topic_id,
+        change=change,
+        value=dump_mirror(mirrored),
+    )
+
+
+def defaults_row(seq: int, time_ms: int, defaults: Defaults, change: str) -> MetadataRow:
+    """Return the row with the cluster-wide server settings."""
+    value = defaults_value(defaults)
+    return MetadataRow(seq=seq, time_ms=time_ms, kind=DEFAULTS, topic="", topic_id="", change=change, value=value)
+
+
+def moved_text(moves: Mapping[int, Move]) -> str:
+    """The moves of a row, for people."""
+    if len(moves) == 1:
+        return "".join(f"log start of partition {p} moved to {move.offset}" for p, move in moves.items())
+    return "log starts moved: " + ", ".join(f"partition {p} to {move.offset}" for p, move in sorted(moves.items()))
+
+
+def trimmed(row: MetadataRow, moved: LogStartsMoved, partitions: Collection[int]) -> MetadataRow:
+    """A `log_start` row without the moves of all other partitions.
+
+    Args:
+        row: the row.
+        moved: what it says.
+        partitions: the partitions whose moves stay.
+    """
+    if len(partitions) == len(moved.moves):
+        return row
+    return replace(row, value=_dump(replace(moved, moves={p: moved.moves[p] for p in sorted(partitions)})))
+
+
+def _dump(moved: LogStartsMoved) -> str:
+    value = {
+        VERSION: 2,
+        "reason": moved.reason,
+        "run": moved.run,
+        "moves": [[p, move.before, move.offset] for p, move in moved.moves.items()],
+    }
+    return json.dumps(value, separators=(",", ":"))
+
+
+Said = TopicChange | LogStartsMoved | BrokerChange | ReplicatedTable | Mirrored | Defaults
+
+
+def parse_row(row: MetadataRow) -> Said:
+    """What a row of `__cluster_metadata` says.
+
+    Raises:
+        UnsupportedVersionError: a newer release wrote it.
+        LogCorruptError: it is damaged.
+    """
+    try:
+        value = row_value(TABLE, row, VERSIONS)
+        if row.kind == TOPIC:
+            return _topic_change(row, value)
+        if row.kind == LOG_START:
+            return _log_starts_moved(value)
+        if row.kind == REPLICAS:
+            return replicas_of(value)
+        if row.kind == MIRROR:
+            return load_mirror(value, row.time_ms)
+        if row.kind == DEFAULTS:
+            return defaults_of(value)
+        broker, removed = broker_of(value)
+        return BrokerChange(broker=broker, removed=removed)
+    except UNREADABLE as cause:
+        raise damaged(TABLE, row, cause) from cause
+
+
+def _topic_change(row: MetadataRow, value: Mapping[str, Any]) -> TopicChange:
+    info = TopicInfo(
+        name=TopicName(row.topic),
+        topic_id=TopicId(row.topic_id),
+        location=text(value, "location"),
+        num_partitions=whole(value, "num_partitions", at_least=1),
+        configs={name: as_text(setting, name) for name, setting in value["configs"].items()},
+        created_ms=whole(value, "created_ms"),
+        origin_id=TopicId(text(value, "table_id")) if "table_id" in value else None,
+    )
+    return TopicChange(info=info, deleted=flag(value, "deleted"))
+
+
+def _log_starts_moved(value: Mapping[str, Any]) -> LogStartsMoved:
+    reason, run = text(value, "reason"), text(value, "run")
+    if value.get(VERSION, 1) == 1:
+        moves = {whole(value, "partition"): Move(offset=whole(value, "offset"))}
+        return LogStartsMoved(moves=moves, reason=reason, run=run)
+    found = value["moves"]
+    numbers = [number for move in found for number in move]
+    if not set(map(type, numbers)) <= {int} or min(numbers, default=0) < 0:
+        raise TypeError("'moves' has what is no whole number from 0")
+    moves = {partition: Move(offset, before) for partition, before, offset in found}
+    return LogStartsMoved(moves=moves, reason=reason, run=run)

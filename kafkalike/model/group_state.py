@@ -17,7 +17,7 @@ from kafkalike.model.structs import CommittedOffset, GroupState, OffsetAndMetada
 
 if TYPE_CHECKING:
     # The functions that need transactions load them: most clusters have none, and each process would pay for them.
-    from kafkalike.model.transactions.pending_decisions import PendingDecisions, UnsettledDraft
+    from kafkalike.model.transactions.transaction_views import PendingDecisions, UnsettledDraft
     from kafkalike.model.transactions.transactional_id import Entries, TransactionalIdState
 
 __all__ = [
@@ -235,7 +235,7 @@ class _Draft:
     def _stand(self, row: GroupRow) -> None:
         standing = standing_of(row)
         if self._unsettled is None:
-            from kafkalike.model.transactions.pending_decisions import UnsettledDraft
+            from kafkalike.model.transactions.transaction_views import UnsettledDraft
 
             self._unsettled = UnsettledDraft(self._before.unsettled)
         self._unsettled.note(row.group_id, self._transactions.get(row.group_id), standing)

@@ -1,17 +1,17 @@
-"""Row value: a control row in, the facts of its JSON `value` out; a row that this release cannot read is refused.
+"""Row value: read and check the JSON `value` of a control row; a row that this release cannot read is rejected.
 
-Every row has a format version: the key `v` of its `value`, or 1 where that is empty or has no `v`. It is the oldest
-format of that kind of row that says what the row says, so a release raises it only for rows that older ones would
-misread. A newer version, or a kind that is not known, stops the client: it must not go on as if the row were not there.
+Every row has a format version: the key `v` of its `value`, or 1 if the value is empty or has no `v`. The version is the
+oldest format that can express the row, so a release raises it only for rows that older releases would misread. A newer
+version or an unknown kind stops the client, because skipping the row would give wrong results.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol, Self
 
 from kafkalike.errors import LogCorruptError, UnsupportedVersionError
-from kafkalike.model.json_values import parse_json
 
 VERSION: Final = "v"
 """Key of the format version in a row's `value`."""
@@ -127,3 +127,59 @@ def flag(found: Mapping[str, Any], name: str) -> bool:
     if type(value) is not bool:
         raise TypeError(f"{name!r} is {value!r}, not true or false")
     return value
+
+
+raw_decode: Final = json.JSONDecoder().raw_decode
+"""Return the JSON value at the start of a text and the index of its end; for loops that parse many texts."""
+
+
+def parse_json(text: str) -> Any:  # noqa: ANN401
+    """As `json.loads`, which first looks for white space around the value, though hardly anybody writes any.
+
+    Raises:
+        ValueError, RecursionError: it is not JSON.
+    """
+    if text[:1] == "{" and text[-1] == "}":
+        found, end = raw_decode(text)
+        if end == len(text):
+            return found
+    return json.loads(text)
+
+
+INT32: Final = range(-(2**31), 2**31)
+INT64: Final = range(-(2**63), 2**63)
+
+
+def checked_list(found: Any) -> list[Any]:  # noqa: ANN401 - any JSON
+    """A list.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if type(found) is not list:
+        raise TypeError(f"{type(found).__name__} where a list must be")
+    return found
+
+
+def checked_int(found: Any, within: range) -> int:  # noqa: ANN401 - any JSON
+    """A whole number of a range.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if type(found) is not int or found not in within:
+        raise ValueError(f"{type(found).__name__} where a number of {within} must be, or one outside it")
+    return found
+
+
+def checked_text(found: Any) -> str:  # noqa: ANN401 - any JSON
+    """Text that can be stored.
+
+    Raises:
+        TypeError: it is none.
+        ValueError: half a surrogate pair is text to JSON, and can be stored nowhere.
+    """
+    if type(found) is not str:
+        raise TypeError(f"{type(found).__name__} where text must be")
+    found.encode()
+    return found

@@ -13,8 +13,7 @@ from typing import Any, Final
 from kafkalike.errors import KafkaError
 from kafkalike.errors.kafka_error import foreign_errors
 from kafkalike.model.schemas import refusals
-from kafkalike.model.schemas.schema import Checks, Resolve, Schema, SchemaType
-from kafkalike.model.schemas.schema_identity import canonical, json_text, parsed_json
+from kafkalike.model.schemas.schema import Checks, Resolve, Schema, SchemaType, canonical, json_text, parsed_json
 from kafkalike.schemas.optional_imports import require_module
 
 

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from kafkalike.model.partitioner.murmur2 import MASK, MULTIPLIER, POSITIVE, SEED, check_partitions
+from kafkalike.model.murmur2 import MASK, MULTIPLIER, POSITIVE, SEED, check_partitions
 
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 HEADERS: Final = ArrayType(_HEADER)
@@ -287,7 +287,7 @@ def murmur2_column(key: Column) -> Column:
         key: a BINARY column; any bytes.
 
     Returns:
-        INT, equal to `kafkalike.model.partitioner.murmur2.murmur2`; null for null. With ANSI mode on or off.
+        INT, equal to `kafkalike.model.murmur2.murmur2`; null for null. With ANSI mode on or off.
     """
     text = key.cast("string")
     by_codec = F.java_method(F.lit(_CODEC_CLASS), F.lit("hash32"), text).cast("int")

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Final
 import pyarrow as pa
 
 from kafkalike.errors import KafkaStorageError
-from kafkalike.model.groups.sessions import Leases
+from kafkalike.model.groups.roster import Leases
 from kafkalike.storage.leases import LocalLeases
 from kafkalike.storage.parquet import LocalFile
 from kafkalike.storage.port import TABLE_LOG, Coordination, Entry, NotStoredError, Reach, Storage

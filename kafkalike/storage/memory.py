@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kafkalike.errors import KafkaTimeoutError
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.groups.sessions import Leases
+from kafkalike.model.groups.roster import Leases
 from kafkalike.storage.leases import MemoryLeases
 from kafkalike.storage.port import Coordination, Entry, Reach, Scheduler, Storage
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from kafkalike.errors import KafkaError, TopicAuthorizationFailedError
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions, resolve_options
-from kafkalike.model.groups.sessions import Leases
+from kafkalike.model.groups.roster import Leases
 from kafkalike.storage.impatient_client import ImpatientClient
 from kafkalike.storage.object_client import check_process
 from kafkalike.storage.object_files import RangeFile, UploadFile

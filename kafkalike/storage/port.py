@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from kafkalike.errors import KafkaError
 from kafkalike.model.config.storage_options import SentOptions
-from kafkalike.model.groups.sessions import Leases
+from kafkalike.model.groups.roster import Leases
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Deadline

@@ -37,7 +37,7 @@ needless = {
     "kafkalike.delta.group_commit.group_commit",
     "kafkalike.log.topic.topic_log",
     "kafkalike.log.transactions",
-    "kafkalike.model.group_commit.commit_protocol",
+    "kafkalike.model.group_commit",
     "kafkalike.model.transactions.transaction_protocol",
 }
 sys.exit(", ".join(needless & sys.modules.keys()) or None)
@@ -56,7 +56,7 @@ needless = {
     "kafkalike.delta.group_commit.group_commit",
     "kafkalike.delta.group_commit.control_group_commit",
     "kafkalike.log.topic.topic_group_commit",
-    "kafkalike.model.group_commit.commit_protocol",
+    "kafkalike.model.group_commit",
     "kafkalike.model.transactions.transaction_protocol",
 }
 sys.exit(", ".join(needless & sys.modules.keys()) or None)

@@ -17,7 +17,7 @@ from kafkalike.maintenance.maintenance_run import TopicReport, maintain
 from kafkalike.maintenance.spark_tasks import SparkTasks
 from kafkalike.maintenance.topic_compaction import Compacted, DuePass, checkpoints_of, compact
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
-from kafkalike.model.maintenance.compaction import Cleaned, CompactionPlan
+from kafkalike.model.maintenance.log_cleanup import Cleaned, CompactionPlan
 from tests.tools.children import run as run_worker
 from tests.tools.findings import errors_of
 from tests.tools.upkeep import AT_ONCE, EAGER, HOUR_MS, open_cluster, pairs_of, topic, turns, upkeep

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import kafkalike.spark as ks
 from kafkalike.errors import UnknownTopicOrPartitionError
-from kafkalike.model.partitioner.murmur2 import partition_for_key
+from kafkalike.model.murmur2 import partition_for_key
 from tests.tools.clusters import on_disk
 from tests.tools.lines import Lines
 from tests.tools.records import all_records, fill

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.partitioner.murmur2 import murmur2, partition_for_key
+from kafkalike.model.murmur2 import murmur2, partition_for_key
 from kafkalike.spark import partition_column
 from kafkalike.spark.record_columns import murmur2_column
 

@@ -34,7 +34,7 @@ from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.config.properties import LONG_MAX
 from kafkalike.model.config.server_config import ServerProperties
-from kafkalike.model.partitioner.murmur2 import partition_for_key
+from kafkalike.model.murmur2 import partition_for_key
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark import ProducerOptions, read, register_sql, write
 from kafkalike.storage.parquet import open_parquet

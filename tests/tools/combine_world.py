@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
-from kafkalike.model.group_commit.commit_effects import (
+from kafkalike.model.group_commit import (
     GIVES_WAY,
     LOST,
     AskRoom,
     Attempt,
     CommitEffect,
+    Contention,
     LeaveRoom,
     Look,
     MoveOn,
@@ -28,10 +29,10 @@ from kafkalike.model.group_commit.commit_effects import (
     Put,
     Seen,
     Withdraw,
+    appending,
+    withdrawing,
 )
-from kafkalike.model.group_commit.commit_protocol import appending, withdrawing
-from kafkalike.model.group_commit.contention import Contention
-from kafkalike.model.group_commit.waiting_appends import (
+from kafkalike.model.waiting_appends import (
     Placed,
     Room,
     TakenAppends,

@@ -11,7 +11,7 @@ from kafkalike import ForgetOptions
 from kafkalike.errors import IllegalArgumentError, TopicAlreadyExistsError
 from kafkalike.maintenance.verify.certificate_file import check_certificate
 from kafkalike.maintenance.verify.topic_history import topic_history
-from kafkalike.model.maintenance.purge_certificate import parse_certificate
+from kafkalike.model.maintenance.record_removal import parse_certificate
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.structs import TopicPartition
 from kafkalike.producer import KafkaProducer

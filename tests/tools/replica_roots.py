@@ -11,8 +11,18 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from kafkalike.model.replication import replica_effects as effects
-from kafkalike.model.replication.log_spans import Span, begun, compared, counts, holding
-from kafkalike.model.replication.registration import Configuration, Registration, Replica, UnreachableError, View
+from kafkalike.model.replication.registration import (
+    Configuration,
+    Registration,
+    Replica,
+    Span,
+    UnreachableError,
+    View,
+    begun,
+    compared,
+    counts,
+    holding,
+)
 
 Steps = Generator[Any, Any, Any]
 

@@ -11,7 +11,9 @@ from functools import partial
 from typing import Any
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas import registration_rules, registry_settings, registry_state, schema_rows, subject_deletion
+from kafkalike.model.schemas import registration_rules, registry_state, schema_rows
+from kafkalike.model.schemas import subject_changes as registry_settings
+from kafkalike.model.schemas import subject_changes as subject_deletion
 from kafkalike.model.schemas.schema import Checks, Reference, Resolve, Schema
 
 ONE = Schema("AVRO", "1")

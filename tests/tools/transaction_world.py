@@ -32,9 +32,10 @@ from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.maintenance.control_rows import kept_group_rows
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.structs import OffsetAndMetadata, TopicPartition
-from kafkalike.model.transactions import roll_forward, upkeep
-from kafkalike.model.transactions import transaction_effects as effects
+from kafkalike.model.transactions import roll_forward
+from kafkalike.model.transactions import roll_forward as effects
 from kafkalike.model.transactions import transaction_protocol as protocol
+from kafkalike.model.transactions import transaction_protocol as upkeep
 from kafkalike.model.transactions.group_claims import GroupClaim
 from kafkalike.model.transactions.rules import CommitRequest
 from kafkalike.model.transactions.transaction_views import TopicCut

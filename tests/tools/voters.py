@@ -14,8 +14,7 @@ from kafkalike.delta.layout import CLUSTER_METADATA, METADATA_SCHEMA, METADATA_T
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.row_table import RowTable
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.metadata_rows import MetadataRow, topic_row
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, topic_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 from kafkalike.replication.cluster.controller import found_voter

@@ -80,7 +80,7 @@ def first_line(error: BaseException) -> str:
     Where Java names causes, in the error or in what caused it, the last one says most: the line that could not be
     parsed, not the job that was aborted. A Python function that Spark has called says more than Spark does.
     """
-    from kafkalike.errors.java_errors import java_causes, python_error
+    from kafkalike.errors.kafka_error import java_causes, python_error
 
     raised = python_error(str(error))
     if raised is not None:

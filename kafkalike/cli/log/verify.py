@@ -132,7 +132,7 @@ def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> Report:
         click.ClickException: it cannot be read, or the cluster has no tables.
     """
     from kafkalike.maintenance.verify.certificate_file import check_certificate
-    from kafkalike.model.maintenance.purge_certificate import parse_certificate
+    from kafkalike.model.maintenance.record_removal import parse_certificate
 
     try:
         text = Path(path).read_text(encoding="utf-8")

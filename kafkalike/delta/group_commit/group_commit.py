@@ -1,6 +1,6 @@
 """Group commit: one table commit for the appends of many writers, where every machine may write.
 
-`kafkalike.model.group_commit.commit_protocol` says what is done in which order; here it is done. An append that
+`kafkalike.model.group_commit` says what is done in which order; here it is done. An append that
 waits is staged in a folder of the table that no reader of Delta looks into. `Table.change` makes the versions, as for
 every change.
 """
@@ -28,13 +28,15 @@ from kafkalike.errors import (
 from kafkalike.model import faults
 from kafkalike.model.clock import Clock, Deadline
 from kafkalike.model.effects import run
-from kafkalike.model.group_commit.commit_effects import (
+from kafkalike.model.group_commit import (
     BUSY,
     GIVES_WAY,
     LOST,
+    RIVALS_SECONDS,
     AskRoom,
     Attempt,
     CommitEffect,
+    Contention,
     ForgottenError,
     LeaveRoom,
     Look,
@@ -44,10 +46,11 @@ from kafkalike.model.group_commit.commit_effects import (
     Put,
     Seen,
     Withdraw,
+    appending,
+    sealing,
+    withdrawing,
 )
-from kafkalike.model.group_commit.commit_protocol import appending, sealing, withdrawing
-from kafkalike.model.group_commit.contention import RIVALS_SECONDS, Contention
-from kafkalike.model.group_commit.waiting_appends import Placed, Room, WaitingAppend
+from kafkalike.model.waiting_appends import Placed, Room, WaitingAppend
 
 GRACE_MS: Final = 10_000.0
 """How long to try to find out what became of an append that is taken back."""

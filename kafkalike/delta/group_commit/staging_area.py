@@ -23,8 +23,8 @@ from kafkalike.delta.table_change import Change, Landed, Plan, Unchanged
 from kafkalike.delta.table_state import TableState
 from kafkalike.errors import KafkaStorageError, LogCorruptError, UnknownOutcomeError
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.group_commit.commit_effects import GIVES_WAY, ForgottenError, Lost
-from kafkalike.model.group_commit.waiting_appends import (
+from kafkalike.model.group_commit import GIVES_WAY, ForgottenError, Lost
+from kafkalike.model.waiting_appends import (
     Placed,
     Room,
     TakenAppends,

@@ -18,9 +18,8 @@ from kafkalike.delta.layout import (
 from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.row_table import RowTable
 from kafkalike.model.clock import Clock
-from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import GroupRow, GroupsState
-from kafkalike.model.metadata_rows import MetadataRow
 from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:

@@ -30,8 +30,7 @@ from kafkalike.log.topic.topic_commits import segment_of
 from kafkalike.model import faults
 from kafkalike.model.brokers import ONLY_BROKER
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.metadata_rows import MetadataRow
+from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.port import Storage

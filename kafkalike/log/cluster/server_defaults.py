@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.errors import InvalidConfigurationError, KafkaError, KafkaStorageError
 from kafkalike.model.brokers import Defaults
+from kafkalike.model.cluster_state import MetadataRow, defaults_row
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.config.server_config import (
     PER_ROOT,
@@ -24,7 +25,6 @@ from kafkalike.model.config.server_config import (
     ServerProperties,
     unreadable,
 )
-from kafkalike.model.metadata_rows import MetadataRow, defaults_row
 
 if TYPE_CHECKING:
     from kafkalike.log.cluster.control_logs import MetadataLog

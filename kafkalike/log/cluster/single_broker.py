@@ -15,7 +15,7 @@ from kafkalike.errors import (
 from kafkalike.model.brokers import ONLY_BROKER, AddRoot, Broker, Replicas, ReplicateReport
 
 if TYPE_CHECKING:
-    from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
+    from kafkalike.model.replication.quorum_protocol import MetadataQuorum, Recovery
     from kafkalike.model.topic import TopicInfo
 
 
@@ -192,7 +192,7 @@ class SingleBroker:
 
     def quorum(self) -> MetadataQuorum:
         """It decides alone."""
-        from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember
+        from kafkalike.model.replication.quorum_protocol import MetadataQuorum, QuorumMember
 
         version = self._seq()
         only = QuorumMember(
@@ -204,7 +204,7 @@ class SingleBroker:
         self, source: str | None = None, voters: Collection[int] | None = None, *, dry_run: bool = False
     ) -> Recovery:
         """There is nothing to recover."""
-        from kafkalike.model.replication.quorum_members import Recovery
+        from kafkalike.model.replication.quorum_protocol import Recovery
 
         del source, voters, dry_run
         version = self._seq()

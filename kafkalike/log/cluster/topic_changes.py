@@ -18,9 +18,7 @@ from kafkalike.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.config.server_config import check_partition_count
-from kafkalike.model.config.topic_config import FOREIGN_WRITES, TOPIC_PROPERTIES
-from kafkalike.model.metadata_rows import (
+from kafkalike.model.cluster_state import (
     LogStartsMoved,
     MetadataRow,
     log_start_row,
@@ -28,6 +26,8 @@ from kafkalike.model.metadata_rows import (
     replicas_row,
     topic_row,
 )
+from kafkalike.model.config.server_config import check_partition_count
+from kafkalike.model.config.topic_config import FOREIGN_WRITES, TOPIC_PROPERTIES
 from kafkalike.model.names import TopicId, TopicName, check_topic_name
 from kafkalike.model.topic import TopicInfo
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from kafkalike.errors import IllegalArgumentError, OffsetMetadataTooLargeError
 from kafkalike.log.group.membership import Membership
 from kafkalike.model.clock import Clock
-from kafkalike.model.json_values import INT32
-from kafkalike.model.offsets import MAX_OFFSET
+from kafkalike.model.row_value import INT32
+from kafkalike.model.segments import MAX_OFFSET
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:

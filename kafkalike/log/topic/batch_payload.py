@@ -31,9 +31,8 @@ from kafkalike.log.topic.chunk import CHUNK_SCHEMA
 from kafkalike.log.topic.record_rules import SchemasOf, check_batch
 from kafkalike.model import faults
 from kafkalike.model.config.topic_config import CODECS
-from kafkalike.model.json_values import INT32, INT64, checked_int, checked_list, checked_text
-from kafkalike.model.row_value import UNREADABLE
 from kafkalike.model.record_batch import Headers, RecordBatch, TxnId
+from kafkalike.model.row_value import INT32, INT64, UNREADABLE, checked_int, checked_list, checked_text
 from kafkalike.model.segments import Segment
 from kafkalike.storage.arrays import binaries, held_numbers, numbers
 from kafkalike.storage.parquet import put_parquet

@@ -23,7 +23,7 @@ from kafkalike.log.topic.chunk import CHUNK_SCHEMA, HEADERS_TYPE
 from kafkalike.log.topic.column_rules import Slices, header_sizes, turns
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, RECORD_ERRORS, RECORD_OVERHEAD, SchemasOf, check_batch
 from kafkalike.model import faults
-from kafkalike.model.partitioner.murmur2 import partitions_of_slices
+from kafkalike.model.murmur2 import partitions_of_slices
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.schemas.admission import HEAD
 from kafkalike.storage.arrays import numbers

@@ -22,11 +22,10 @@ from kafkalike.log.topic.reader import PartitionReader, first_at_or_after, lates
 from kafkalike.log.topic.record_rules import SchemasOf
 from kafkalike.log.topic.topic_commits import ForeignWarnings, look_back, segment_of
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.config.server_config import ServerProperties
 from kafkalike.model.config.topic_config import TopicConfig
-from kafkalike.model.maintenance.compaction import HOLES, cleaner_app
-from kafkalike.model.metadata_rows import MetadataRow
+from kafkalike.model.maintenance.log_cleanup import HOLES, cleaner_app
 from kafkalike.model.record_batch import TRANSACTIONS
 from kafkalike.model.segments import Segment
 from kafkalike.model.structs import OffsetAndTimestamp

@@ -22,8 +22,8 @@ from kafkalike.log.topic.record_rules import SchemasOf, check_after, codec_for
 from kafkalike.log.topic.topic_commits import names_of
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
-from kafkalike.model.group_commit.waiting_appends import OWN, PARTS_KEY, Placed, WaitingAppend, numbered, to_note
 from kafkalike.model.record_batch import Appended, RecordBatch, TxnId
+from kafkalike.model.waiting_appends import OWN, PARTS_KEY, Placed, WaitingAppend, numbered, to_note
 
 if TYPE_CHECKING:
     from kafkalike.model.clock import Clock

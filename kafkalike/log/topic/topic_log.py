@@ -26,8 +26,8 @@ from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.histogram import Histogram
-from kafkalike.model.offsets import plan_offsets
 from kafkalike.model.record_batch import TRANSACTIONS, Appended, RecordBatch, TxnId
+from kafkalike.model.segments import plan_offsets
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.port import NOW, Pace
 

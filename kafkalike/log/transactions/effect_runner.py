@@ -18,7 +18,7 @@ from kafkalike.model.effects import run
 from kafkalike.model.group_state import GroupRow, GroupsState, transaction_rows
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.topic import TopicInfo
-from kafkalike.model.transactions import transaction_effects as effects
+from kafkalike.model.transactions import roll_forward as effects
 from kafkalike.model.transactions.group_claims import GroupOffsets, check_partitions
 from kafkalike.model.transactions.transaction_views import TopicCut
 from kafkalike.model.transactions.transactional_id import (

@@ -23,14 +23,14 @@ from kafkalike.log.transactions.transaction_files import check_part, staged_coun
 from kafkalike.model.clock import Deadline
 from kafkalike.model.group_state import GroupsState
 from kafkalike.model.names import check_topic_name, check_transactional_id, is_storable
-from kafkalike.model.transactions import roll_forward, upkeep
+from kafkalike.model.transactions import roll_forward
 from kafkalike.model.transactions import transaction_protocol as protocol
-from kafkalike.model.transactions.pending_decisions import PendingDecision
 from kafkalike.model.transactions.roll_forward import looking
 from kafkalike.model.transactions.rules import is_open
 from kafkalike.model.transactions.transaction_views import (
     Cut,
     LostPart,
+    PendingDecision,
     ProducerIdAndEpoch,
     TransactionReport,
     TransactionState,
@@ -258,7 +258,7 @@ class Transactions:
             What could not be done and why, a sentence each.
         """
         expiration_ms = int(self._cluster.server.get("transactional.id.expiration.ms"))
-        todo = upkeep.maintaining(expiration_ms, self._cluster.clock.now_ms())
+        todo = protocol.maintaining(expiration_ms, self._cluster.clock.now_ms())
         problems: Sequence[KafkaError] = self._driver(deadline).run(todo)
         self._staging.remove_empty()
         return [f"{type(problem).__name__}: {problem}" for problem in problems]
@@ -281,7 +281,7 @@ class Transactions:
         Raises:
             KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError: not done, or not sure; call again.
         """
-        return bool(self._driver(deadline).run(upkeep.leaving_out(lost)))
+        return bool(self._driver(deadline).run(protocol.leaving_out(lost)))
 
 
 def _left_alone(due: PendingDecision, now_ms: int) -> bool:

@@ -25,14 +25,16 @@ from kafkalike.maintenance.verify.key_traces import keys_left
 from kafkalike.maintenance.verify.verify_report import Finding, Report
 from kafkalike.model.clock import Clock, utc_text
 from kafkalike.model.concurrency import OnError
-from kafkalike.model.maintenance.purge_certificate import (
+from kafkalike.model.maintenance.record_removal import (
     Certificate,
     FileHash,
     TopicForgotten,
     VersionMade,
+    fingerprint,
     parse_certificate,
+    runs_of,
+    within,
 )
-from kafkalike.model.maintenance.record_removal import fingerprint, runs_of, within
 from kafkalike.version import user_and_host
 
 if TYPE_CHECKING:

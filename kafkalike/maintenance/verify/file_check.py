@@ -17,7 +17,7 @@ from kafkalike.log.topic.data_file import COLUMNS, ReadOptions, kind_of, rows_at
 from kafkalike.log.topic.segment_rows import SegmentRows
 from kafkalike.maintenance.verify.log_rules import check_schema
 from kafkalike.maintenance.verify.verify_report import Finding, Report, finding, one
-from kafkalike.model.partitioner.murmur2 import partitions_for_keys
+from kafkalike.model.murmur2 import partitions_for_keys
 from kafkalike.model.segments import Segment
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet

@@ -23,8 +23,8 @@ from kafkalike.maintenance.deletion import Remover
 from kafkalike.maintenance.vacuum import Delays, leftovers
 from kafkalike.maintenance.verify.verify_report import Finding
 from kafkalike.model.clock import Clock, Deadline
+from kafkalike.model.cluster_state import TopicChange, parse_row
 from kafkalike.model.maintenance.record_removal import Taking
-from kafkalike.model.metadata_rows import TopicChange, parse_row
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.transactions.transaction_views import TransactionState as State
 from kafkalike.storage.parquet import UNREADABLE, is_storage_error, open_parquet

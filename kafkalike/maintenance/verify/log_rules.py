@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalike.maintenance.verify.verify_report import Finding, finding, one
 from kafkalike.model.group_state import MEMBER, TRANSACTION, GroupRow, GroupsState, standing_of
-from kafkalike.model.offsets import Gap, gaps_and_overlaps
 from kafkalike.model.schemas.registry_state import RegistryState
 from kafkalike.model.schemas.schema_rows import SchemaRow
-from kafkalike.model.segments import Segment
+from kafkalike.model.segments import Gap, Segment, gaps_and_overlaps
 from kafkalike.model.transactions.transaction_views import LostPart
 from kafkalike.model.transactions.transactional_id import TransactionalIdState
 

@@ -13,8 +13,8 @@ from kafkalike.delta.actions import log_name, parse_commit
 from kafkalike.delta.table_state import load_table
 from kafkalike.errors import CorruptRecordError, DataLossError, KafkaError
 from kafkalike.log.topic.topic_commits import segment_of, versions
-from kafkalike.model.maintenance.compaction import HOLES, cleaner_app
-from kafkalike.model.offsets import Gap, gaps_and_overlaps
+from kafkalike.model.maintenance.log_cleanup import HOLES, cleaner_app
+from kafkalike.model.segments import Gap, gaps_and_overlaps
 from kafkalike.storage.port import Storage
 
 if TYPE_CHECKING:

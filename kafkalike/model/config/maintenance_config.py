@@ -9,9 +9,13 @@ from typing import Final, cast
 from kafkalike.errors import InvalidConfigurationError
 from kafkalike.model.config.properties import Value
 from kafkalike.model.config.topic_config import TOPIC_PROPERTIES
-from kafkalike.model.maintenance.compaction import CompactionPolicy
-from kafkalike.model.maintenance.retention import FOREVER, RetentionClock, RetentionPolicy
-from kafkalike.model.maintenance.small_files import MergePolicy
+from kafkalike.model.maintenance.log_cleanup import (
+    FOREVER,
+    CompactionPolicy,
+    MergePolicy,
+    RetentionClock,
+    RetentionPolicy,
+)
 
 RETENTION_PARTS: Final = 10
 """Merged files that the retained part of a partition consists of at least, in time and in bytes: whole files expire, so

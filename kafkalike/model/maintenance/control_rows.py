@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kafkalike.model.brokers import DEFAULTS, REPLICAS, Defaults, ReplicatedTable
-from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
-from kafkalike.model.metadata_rows import (
+from kafkalike.model.cluster_state import (
     MIRROR,
     BrokerChange,
     LogStartsMoved,
@@ -21,6 +20,7 @@ from kafkalike.model.metadata_rows import (
     parse_row,
     trimmed,
 )
+from kafkalike.model.group_state import OFFSET, TRANSACTION, GroupRow, GroupsState
 from kafkalike.model.mirror import Mirrored
 
 MERGE_FACTOR: Final = 4

@@ -1,15 +1,22 @@
-"""Removal: which records are to go in, by key or by offset; the rule, runs of offsets and fingerprints of keys out.
+"""Record removal: select records by key or by offset, and the certificate of a purge of keys.
 
-What is asked to go leaves holes, as compaction does: the offsets of all other records stay.
+Removed records leave holes, as compaction does: the offsets of all other records stay.
+
+The certificate is JSON that the operator keeps outside of the cluster and can check later. It holds a fingerprint of
+each key and the salt of the fingerprints, never a key in clear text.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any, Final
+
+from kafkalike.errors import IllegalArgumentError
 
 Runs = tuple[range, ...]
 """Offsets as runs, in order, none of which touches the next one."""
@@ -175,3 +182,228 @@ def plan_undo(ranges: Mapping[int, range], log_starts: Mapping[int, int]) -> Und
         takes={p: runs for p, runs in takes.items() if runs},
         below_start=sum(map(len, ranges.values())) - left,
     )
+
+
+KIND: Final = "kafkalike certificate of forgotten keys"
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileHash:
+    """A data file as it was."""
+
+    path: str
+    """Relative to the table's folder."""
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionMade:
+    """A table version that took records out."""
+
+    version: int
+    partition: int
+    removed: tuple[FileHash, ...]
+    """Files that the version took out: they held the records."""
+    added: tuple[FileHash, ...]
+    """Files that it put in their place: they hold all others."""
+    offsets: Runs
+    """Of the records that went."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicForgotten:
+    """What was done to one topic."""
+
+    topic: str
+    topic_id: str
+    location: str
+    """Its folder below the root."""
+    looked_at: Mapping[int, int] = field(default_factory=dict)
+    """By partition that was looked at: the log end then. Records from there on were not looked at."""
+    versions: tuple[VersionMade, ...] = ()
+    tombstones: Mapping[int, Runs] = field(default_factory=dict)
+    """Offsets of the tombstones that were written, or stayed; they have the keys."""
+    source: str | None = None
+    """Only dead letters of this topic went; None for a topic whose records were all looked at."""
+
+    @property
+    def records(self) -> int:
+        """How many went."""
+        return sum(len(run) for made in self.versions for run in made.offsets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """What a run has done."""
+
+    run: str
+    root: str
+    began_ms: int
+    who: str
+    """User and host."""
+    reason: str
+    salt: bytes
+    fingerprints: tuple[str, ...]
+    topics: tuple[TopicForgotten, ...] = ()
+    finished: bool = False
+    """False while the run is under way, or was cut off: a run with the same keys that is given the file goes on."""
+    ended_ms: int = 0
+    gone_after_ms: int = 0
+    """From this time on maintenance removes the last of the files that held the records."""
+    open_transactions: tuple[str, ...] = ()
+    """Transactional ids that had records for the topics which were not committed then."""
+    copies: tuple[str, ...] = ()
+    """Topics that were made from one of these, which have records of their own."""
+    origins: tuple[str, ...] = ()
+    """Topics that one of these was made from, and others that were made from those."""
+    held: Mapping[str, int | None] = field(default_factory=dict)
+    """By such a topic, of either kind: how many records with one of the keys it had when the run ended; None where it
+    could not be read."""
+
+    def about(self, keys: Sequence[bytes]) -> bool:
+        """Whether these keys are the ones that were forgotten, all of them."""
+        return {fingerprint(self.salt, key) for key in keys} == set(self.fingerprints)
+
+    @property
+    def digest(self) -> str:
+        """What the table's history says in place of the keys."""
+        return digest(self.fingerprints)
+
+    def with_topic(self, topic: TopicForgotten) -> Certificate:
+        """The same with one topic as it stands now."""
+        others = [one for one in self.topics if one.topic_id != topic.topic_id]
+        return replace(self, topics=(*others, topic))
+
+    def topic(self, topic_id: str) -> TopicForgotten | None:
+        """What was done to a topic so far."""
+        return next((one for one in self.topics if one.topic_id == topic_id), None)
+
+    def to_json(self) -> str:
+        """The file."""
+        said = {
+            "kind": KIND,
+            "format": FORMAT,
+            "run": self.run,
+            "root": self.root,
+            "finished": self.finished,
+            "began_ms": self.began_ms,
+            "ended_ms": self.ended_ms,
+            "gone_after_ms": self.gone_after_ms,
+            "who": self.who,
+            "reason": self.reason,
+            "keys": {"hmac_sha256": list(self.fingerprints), "salt": self.salt.hex(), "digest": self.digest},
+            "topics": [_topic_json(topic) for topic in self.topics],
+            "open_transactions": list(self.open_transactions),
+            "copies": list(self.copies),
+            "origins": list(self.origins),
+            "held": dict(self.held),
+        }
+        return json.dumps(said, indent=2) + "\n"
+
+
+def parse_certificate(text: str) -> Certificate:
+    """A certificate, from its file.
+
+    Raises:
+        IllegalArgumentError: it is none, is damaged, or a newer release has made it.
+    """
+    try:
+        said = json.loads(text)
+        if not isinstance(said, dict) or said.get("kind") != KIND:
+            raise IllegalArgumentError("the file is no certificate of kafkalike")
+        if said["format"] != FORMAT:
+            raise IllegalArgumentError(f"the certificate has format {said['format']}; this release knows {FORMAT}")
+        found = Certificate(
+            run=str(said["run"]),
+            root=str(said["root"]),
+            finished=bool(said["finished"]),
+            began_ms=int(said["began_ms"]),
+            ended_ms=int(said["ended_ms"]),
+            gone_after_ms=int(said["gone_after_ms"]),
+            who=str(said["who"]),
+            reason=str(said["reason"]),
+            salt=bytes.fromhex(said["keys"]["salt"]),
+            fingerprints=tuple(map(str, said["keys"]["hmac_sha256"])),
+            topics=tuple(map(_topic, said["topics"])),
+            open_transactions=tuple(map(str, said["open_transactions"])),
+            copies=tuple(map(str, said["copies"])),
+            # Those of 0.2.0 and before do not say these.
+            origins=tuple(map(str, said.get("origins", ()))),
+            held={str(name): None if n is None else int(n) for name, n in said.get("held", {}).items()},
+        )
+        if found.digest != said["keys"]["digest"]:
+            raise IllegalArgumentError("the certificate was changed: its fingerprints do not have the digest it says")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+        if isinstance(cause, IllegalArgumentError):
+            raise
+        raise IllegalArgumentError(f"the certificate is damaged: {cause!r}") from cause
+    return found
+
+
+def _topic_json(topic: TopicForgotten) -> dict[str, Any]:
+    return {
+        "topic": topic.topic,
+        "topic_id": topic.topic_id,
+        "location": topic.location,
+        "source": topic.source,
+        "looked_at": {str(p): end for p, end in topic.looked_at.items()},
+        "records": topic.records,
+        "tombstones": {str(p): _runs_json(runs) for p, runs in topic.tombstones.items()},
+        "versions": [
+            {
+                "version": made.version,
+                "partition": made.partition,
+                "offsets": _runs_json(made.offsets),
+                "removed": [_file_json(file) for file in made.removed],
+                "added": [_file_json(file) for file in made.added],
+            }
+            for made in topic.versions
+        ],
+    }
+
+
+def _topic(said: Mapping[str, Any]) -> TopicForgotten:
+    return TopicForgotten(
+        topic=str(said["topic"]),
+        topic_id=str(said["topic_id"]),
+        location=_below(said["location"]),
+        source=None if said["source"] is None else str(said["source"]),
+        looked_at={int(p): int(end) for p, end in said["looked_at"].items()},
+        tombstones={int(p): _runs(runs) for p, runs in said["tombstones"].items()},
+        versions=tuple(
+            VersionMade(
+                version=int(made["version"]),
+                partition=int(made["partition"]),
+                offsets=_runs(made["offsets"]),
+                removed=tuple(map(_file, made["removed"])),
+                added=tuple(map(_file, made["added"])),
+            )
+            for made in said["versions"]
+        ),
+    )
+
+
+def _runs_json(runs: Runs) -> list[list[int]]:
+    return [[run.start, run.stop] for run in runs]
+
+
+def _runs(said: Sequence[Sequence[int]]) -> Runs:
+    return tuple(range(int(start), int(stop)) for start, stop in said)
+
+
+def _file_json(file: FileHash) -> dict[str, Any]:
+    return {"path": file.path, "size": file.size, "sha256": file.sha256}
+
+
+def _file(said: Mapping[str, Any]) -> FileHash:
+    return FileHash(path=_below(said["path"]), size=int(said["size"]), sha256=str(said["sha256"]))
+
+
+def _below(path: object) -> str:
+    """A path of a certificate, which anybody may have written: it must not lead out of the folder it is about."""
+    text = str(path)
+    if not text or text.startswith("/") or ".." in text.split("/") or "\\" in text or "\0" in text:
+        raise IllegalArgumentError(f"the certificate names {text!r}, which is no file of a topic")
+    return text

@@ -18,8 +18,10 @@ from kafkalike.model.schemas.schema import (
     Reference,
     Registered,
     Schema,
+    compact,
+    fingerprint,
+    guid_of,
 )
-from kafkalike.model.schemas.schema_identity import compact, fingerprint, guid_of
 from kafkalike.model.schemas.schema_rows import LIVE, SCHEMA, SOFT, Named, SchemaRow, schema_value
 
 MAX_TEXT: Final = 1_000_000

@@ -1,10 +1,22 @@
-"""Schemas of a registry as values, with levels, modes and subject strategies; what the rules ask of their readers."""
+"""Schemas of a registry as values, their levels, modes and subject strategies, and the rule of identity.
+
+Two schemas that are the same one have the same id. White space in an Avro or JSON Schema does not matter, because no
+reader sees it: the text is kept as compact JSON. An Avro schema is kept in the form in which Avro's Java library prints
+schemas, as Confluent's registry does: keys in a fixed order, no defaults, names without the enclosing namespace, none
+of Avro's own keys where they have no meaning; additional properties, such as logical types, keep their order. The keys
+of a JSON Schema keep the order in which they were written. The text of a Protobuf schema is compared as it is, without
+the white space around it.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NoReturn, get_args
 
 SchemaType = Literal["AVRO", "PROTOBUF", "JSON"]
 
@@ -138,3 +150,174 @@ TOPIC_RECORD_NAME: Final = "TopicRecordNameStrategy"
 """`<topic>-<full name>`."""
 
 STRATEGIES: Final = (TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME)
+
+
+def compact(schema: Schema, *, ordered: bool = True) -> Schema:
+    """The schema with its text in the one form that is kept.
+
+    Args:
+        schema: as somebody wrote it.
+        ordered: whether the keys of an Avro schema are put in order; not those of a schema that already has an id
+            elsewhere, where schemas that differ in the order alone may have two.
+
+    Raises:
+        ValueError, RecursionError: it cannot be UTF-8; an Avro or JSON Schema is not JSON, or is nested too deeply.
+    """
+    bare = schema.text.strip()
+    if schema.type == "PROTOBUF":
+        text = bare
+    elif schema.type == "AVRO":
+        value = bare if bare in AVRO_PRIMITIVES else parsed_json(bare)
+        text = json_text(canonical(value) if ordered else value)
+    else:
+        text = json_text(parsed_json(bare))
+    text.encode()  # half of a pair of surrogates cannot be stored
+    return schema if text == schema.text else replace(schema, text=text)
+
+
+def parsed_json(text: str) -> Any:  # noqa: ANN401 - any JSON
+    """What a text of strict JSON says.
+
+    Raises:
+        ValueError, RecursionError: it is none.
+    """
+    return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+
+
+def json_text(value: object, *, sort_keys: bool = False) -> str:
+    """A value as compact JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=sort_keys)
+
+
+def fingerprint(schema: Schema) -> bytes:
+    """What distinguishes a schema from all others: a SHA-256 of its type, text and references.
+
+    Args:
+        schema: with its text as `compact` makes it.
+    """
+    references = [[r.name, r.subject, r.version] for r in schema.references]
+    # ASCII, so that a text that cannot be UTF-8 has a fingerprint too.
+    said = json.dumps([schema.type, schema.text, references])
+    return hashlib.sha256(said.encode()).digest()
+
+
+def guid_of(mark: bytes) -> str:
+    """The GUID of a schema: the same in every root, since it is made of the schema alone.
+
+    Args:
+        mark: its `fingerprint`.
+    """
+    return str(uuid.UUID(bytes=mark[:16], version=5))
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return number
+
+
+AVRO_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+"""Their names alone are schemas, which some clients send without quotes."""
+
+_NAMED: Final = {"record": "fields", "error": "fields", "enum": "symbols", "fixed": "size"}
+"""Kinds of types with names, and the key of what makes each."""
+_INSIDE: Final = {"array": "items", "map": "values"}
+_OF_TYPES: Final = frozenset(
+    {"doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"}
+)
+_OF_FIELDS: Final = frozenset({"default", "doc", "name", "order", "type", "aliases"})
+
+
+def canonical(value: Any, *, sort_added: bool = False) -> Any:  # noqa: ANN401 - any JSON
+    """A schema in the form that is kept; what is no schema stays as it is, so that checks can say what is wrong.
+
+    Args:
+        value: the schema's JSON.
+        sort_added: whether keys that are not Avro's go by their names.
+
+    Raises:
+        RecursionError: it is nested too deeply.
+    """
+    return _Text(sort_added=sort_added).type(value, "")
+
+
+class _Text:
+    def __init__(self, *, sort_added: bool) -> None:
+        self._sort_added = sort_added
+
+    def type(self, value: Any, around: str) -> Any:  # noqa: ANN401, PLR0911 - any JSON; a return for each kind
+        """A type that stands in a namespace."""
+        if isinstance(value, str):
+            return _short(value, around)
+        if isinstance(value, list):
+            return [self.type(branch, around) for branch in value]
+        if not isinstance(value, dict):
+            return value
+        kind = value.get("type")
+        if not isinstance(kind, str):
+            return {**value, "type": self.type(kind, around)} if "type" in value else value
+        if kind in AVRO_PRIMITIVES:
+            added = self._added(value, _OF_TYPES)
+            return {"type": kind, **added} if added else kind
+        if kind in _INSIDE:
+            part = _INSIDE[kind]
+            if part not in value:
+                return value
+            return {"type": kind, part: self.type(value[part], around), **self._added(value, _OF_TYPES)}
+        return self._named(kind, value, around) if kind in _NAMED else _short(kind, around)
+
+    def _named(self, kind: str, value: dict[str, Any], around: str) -> Any:  # noqa: ANN401 - any JSON
+        name, space, part = value.get("name"), value.get("namespace"), _NAMED[kind]
+        if not isinstance(name, str) or not isinstance(space, str | None) or part not in value:
+            return value
+        before, dot, last = name.rpartition(".")
+        space = before if dot else around if space is None else space
+        made: dict[str, Any] = {"type": kind, "name": last}
+        if space != around:
+            made["namespace"] = space
+        if isinstance(value.get("doc"), str):
+            made["doc"] = value["doc"]
+        fields = value[part]
+        in_list = part == "fields" and isinstance(fields, list)
+        made[part] = [self._field(field, space) for field in fields] if in_list else fields
+        own = _OF_TYPES
+        if kind == "enum":
+            own |= {"default"}
+            if value.get("default") is not None:
+                made["default"] = value["default"]
+        made |= self._added(value, own)
+        aliases = value.get("aliases")
+        if isinstance(aliases, list):
+            aliases = [_short(alias, space) if isinstance(alias, str) else alias for alias in aliases]
+        return {**made, "aliases": aliases} if aliases else made
+
+    def _field(self, value: Any, around: str) -> Any:  # noqa: ANN401 - any JSON
+        if not isinstance(value, dict) or not isinstance(value.get("name"), str) or "type" not in value:
+            return value
+        made = {"name": value["name"], "type": self.type(value["type"], around)}
+        if isinstance(value.get("doc"), str):
+            made["doc"] = value["doc"]
+        if "default" in value:
+            made["default"] = value["default"]
+        order = value.get("order")
+        order = order.lower() if isinstance(order, str) else order
+        if order is not None and order != "ascending":
+            made["order"] = order
+        if value.get("aliases"):
+            made["aliases"] = value["aliases"]
+        return {**made, **self._added(value, _OF_FIELDS)}
+
+    def _added(self, value: dict[str, Any], own: frozenset[str]) -> dict[str, Any]:
+        added = [key for key in value if key not in own]
+        return {key: value[key] for key in (sorted(added) if self._sort_added else added)}
+
+
+def _short(name: str, around: str) -> str:
+    """A name without its namespace, where that is the one around it."""
+    space, dot, last = name.rpartition(".")
+    return last if dot and space == around and last not in AVRO_PRIMITIVES else name

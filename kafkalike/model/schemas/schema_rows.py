@@ -13,8 +13,16 @@ from kafkalike.model.names import TABLE
 from kafkalike.model.row_value import UNREADABLE as UNREADABLE_VALUE
 from kafkalike.model.row_value import as_text, as_whole, damaged, flag, row_value, text
 from kafkalike.model.schemas.refusals import MAX_ID
-from kafkalike.model.schemas.schema import LEVELS, MODES, SCHEMA_TYPES, Reference, Schema
-from kafkalike.model.schemas.schema_identity import fingerprint, guid_of, json_text
+from kafkalike.model.schemas.schema import (
+    LEVELS,
+    MODES,
+    SCHEMA_TYPES,
+    Reference,
+    Schema,
+    fingerprint,
+    guid_of,
+    json_text,
+)
 
 SCHEMA: Final = "schema"
 CONFIG: Final = "config"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.row_value import as_text, as_whole
 from kafkalike.model.schemas import refusals
-from kafkalike.model.schemas import registry_settings as settings
+from kafkalike.model.schemas import subject_changes as settings
 from kafkalike.model.schemas.registration_rules import (
     RegistrationRequest,
     check_number,
@@ -21,11 +21,19 @@ from kafkalike.model.schemas.registration_rules import (
     prepared,
     take_over,
 )
-from kafkalike.model.schemas.registry_settings import NOT_KEPT, check_level, check_mode_name
 from kafkalike.model.schemas.registry_state import RegistryState
-from kafkalike.model.schemas.schema import READ_ONLY_MODES, SCHEMA_TYPES, Checks, Reference, Schema
-from kafkalike.model.schemas.schema_identity import guid_of, json_text, parsed_json
+from kafkalike.model.schemas.schema import (
+    READ_ONLY_MODES,
+    SCHEMA_TYPES,
+    Checks,
+    Reference,
+    Schema,
+    guid_of,
+    json_text,
+    parsed_json,
+)
 from kafkalike.model.schemas.schema_rows import EVERYWHERE, Config, SchemaRow
+from kafkalike.model.schemas.subject_changes import NOT_KEPT, check_level, check_mode_name
 
 _UNREADABLE: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError, SchemaRegistryError)
 

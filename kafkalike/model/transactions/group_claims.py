@@ -14,7 +14,7 @@ from kafkalike.model.groups.group_protocol import check_commit
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from kafkalike.model.topic import TopicInfo
-from kafkalike.model.transactions.pending_decisions import PendingDecisions
+from kafkalike.model.transactions.transaction_views import PendingDecisions
 from kafkalike.model.transactions.transactional_id import TopicLife, TransactionalIdState, TransactionOffset
 
 

@@ -1,29 +1,27 @@
-"""Settling: decisions in, the effects out that bring them into all of their topics, by whoever comes.
+"""Roll forward: bring decisions of transactions into all of their topics; and the effects that the protocols yield.
 
-A topic gets decisions in the order of their rows: so the number of the last one says that it has all before it.
+Any process rolls forward what it finds. A topic gets decisions in the order of their rows, so the number of its last
+one tells that it has all before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kafkalike.errors import KafkaError, LogCorruptError, UnknownTopicOrPartitionError
+from kafkalike.model.effects import Effect
 from kafkalike.model.record_batch import Appended
 from kafkalike.model.transactions.group_claims import Groups
-from kafkalike.model.transactions.pending_decisions import PendingDecision, due_in
-from kafkalike.model.transactions.transaction_effects import (
-    Apply,
-    Beside,
-    CutAt,
-    Find,
-    LookAtGroups,
-    LookAtTopic,
-    Remove,
-    TransactionEffect,
+from kafkalike.model.transactions.transaction_views import PendingDecision, TopicCut, due_in
+from kafkalike.model.transactions.transactional_id import (
+    CommittedTransaction,
+    Entries,
+    StagedFolder,
+    TopicLife,
+    TransactionPart,
 )
-from kafkalike.model.transactions.transaction_views import TopicCut
-from kafkalike.model.transactions.transactional_id import CommittedTransaction, TopicLife, TransactionPart
 
 
 def pending(groups: Groups, topic_id: str, applied: int, upto: int) -> Sequence[PendingDecision]:
@@ -171,3 +169,95 @@ def _cutting(topic: TopicLife, known: Groups) -> Generator[TransactionEffect, An
     yield from rolling(topic, known, known.seq)
     cut = yield from CutAt(topic, known.seq)
     return cut
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtGroups(Effect[Groups]):
+    """Look at the groups' table. Comes to `Groups`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtTopics(Effect[Mapping[str, str]]):
+    """Look at the cluster's topics. Comes to their ids by name."""
+
+
+Plan = Callable[[Groups, int], "Entries | None"]
+"""Rows of the groups' table and a time, ms; None when nothing is to be written. It may be called several times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write(Effect[Groups]):
+    """Change the groups' table by a plan of what it is then. Comes to `Groups`, after it.
+
+    What the plan raises comes out, and nothing is written then.
+    """
+
+    plan: Plan
+    step: str
+    """What for: `begin`, `commit`, `abort`, `fence`, `forget` or `leave_out`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtTopic(Effect[int | None]):
+    """Look at a topic's table. Comes to the number of the last decision that it has, or None when the topic is gone."""
+
+    topic: TopicLife
+    fresh: bool = True
+    """False: what was seen before will do, which is the same number or a lower one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Apply(Effect[Appended | None]):
+    """Append the records of a decision, unless the topic has it or a later one. Comes to `Appended`; None: it is gone.
+
+    The table's version says which decision it brings: no two of them bring one.
+    """
+
+    committed: CommittedTransaction
+    part: TransactionPart
+
+
+@dataclass(frozen=True, slots=True)
+class Find(Effect[Appended | None]):
+    """Where the records of a decision are that the topic has. Comes to `Appended`."""
+
+    committed: CommittedTransaction
+    part: TransactionPart
+
+
+@dataclass(frozen=True, slots=True)
+class CutAt(Effect[TopicCut | None]):
+    """The newest version of a topic that has no decision after one. Comes to `TopicCut`, or None: the topic is gone."""
+
+    topic: TopicLife
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beside(Effect[list[Any]]):
+    """Carry out protocols, side by side. Comes to what each has returned, or the `KafkaError` that it has raised."""
+
+    protocols: Sequence[TransactionProtocol]
+
+
+@dataclass(frozen=True, slots=True)
+class Remove(Effect[None]):
+    """Remove the staged files of transactions. Failing is harmless. Comes to nothing.
+
+    Without a number, those of all transactions of the epoch.
+    """
+
+    producer_id: int
+    epoch: int
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListFolders(Effect[Sequence[StagedFolder]]):
+    """Look which transactions have staged files. Comes to a list of `Folder`."""
+
+
+TransactionEffect = (
+    LookAtGroups | LookAtTopics | Write | LookAtTopic | Apply | Find | CutAt | Beside | Remove | ListFolders
+)
+TransactionProtocol = Generator[TransactionEffect, Any, Any]

@@ -20,9 +20,8 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.topic_folders import check_not_enclosed
 from kafkalike.model.brokers import Broker, ReplicaEnd, Replicas, ReplicatedTable, ReplicateReport
 from kafkalike.model.clock import Deadline
-from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
-from kafkalike.model.replication.quorum_members import MetadataQuorum, Recovery
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row, replicas_row
+from kafkalike.model.replication.quorum_protocol import MetadataQuorum, Recovery
 from kafkalike.model.replication.replica_assignment import check_factor
 from kafkalike.replication.cluster.controller import owner
 from kafkalike.replication.cluster.format_storage import check_apart, is_cluster

@@ -36,8 +36,7 @@ from kafkalike.errors import KafkaConfigurationError, KafkaConnectionError, Kafk
 from kafkalike.model import faults
 from kafkalike.model.brokers import ONLY_BROKER, Broker, first_replicas
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.metadata_rows import MetadataRow, broker_row, replicas_row
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row, replicas_row
 from kafkalike.replication.cluster.controller import found_voter
 from kafkalike.replication.cluster.epoch_marker import TRIES, configuration_in, seal_table
 from kafkalike.replication.cluster.format_storage import check_apart, check_unused, find_cluster

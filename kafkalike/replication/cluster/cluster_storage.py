@@ -29,7 +29,7 @@ from kafkalike.errors import (
 )
 from kafkalike.model.clock import Clock
 from kafkalike.model.config.storage_options import SentOptions, StorageOptions
-from kafkalike.model.groups.sessions import Leases
+from kafkalike.model.groups.roster import Leases
 from kafkalike.model.replication.registration import Replica
 from kafkalike.replication.cluster.broker_coordination import SeveralLeases
 from kafkalike.replication.cluster.broker_storage import BrokerStorage

@@ -16,8 +16,7 @@ from kafkalike.delta.log_cleaner import Helpers
 from kafkalike.delta.row_table import RowTable
 from kafkalike.errors import KafkaConfigurationError, KafkaStorageError, UnknownTopicOrPartitionError
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.metadata_rows import MetadataRow, replicas_row
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, replicas_row
 from kafkalike.model.replication.registers import UnreachableVoterError
 from kafkalike.model.replication.takeover import OpenVoter, PutMark, VoterSet
 from kafkalike.model.row_value import ControlState

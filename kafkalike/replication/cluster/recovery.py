@@ -15,7 +15,7 @@ from kafkalike.delta.layout import is_folder_of
 from kafkalike.delta.replica_files import newest_configuration
 from kafkalike.delta.row_files import ROWS
 from kafkalike.errors import KafkaConfigurationError, KafkaError, KafkaStorageError, PolicyViolationError
-from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember, Recovery
+from kafkalike.model.replication.quorum_protocol import MetadataQuorum, QuorumMember, Recovery
 from kafkalike.model.replication.registers import (
     NoMajorityError,
     UnreachableVoterError,
@@ -34,8 +34,7 @@ from kafkalike.replication.tables.voter_roots import VoterRoots
 
 if TYPE_CHECKING:
     from kafkalike.model.brokers import ReplicatedTable
-    from kafkalike.model.cluster_state import ClusterState
-    from kafkalike.model.metadata_rows import MetadataRow
+    from kafkalike.model.cluster_state import ClusterState, MetadataRow
     from kafkalike.replication.cluster.replica_manager import BrokerContext
     from kafkalike.replication.tables.quorum_storage import QuorumStorage
     from kafkalike.storage.port import Storage

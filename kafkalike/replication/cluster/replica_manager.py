@@ -27,9 +27,8 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.server_defaults import ServerDefaults
 from kafkalike.model.brokers import REPLICAS, ReplicatedTable
 from kafkalike.model.clock import Clock
-from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, parse_row
 from kafkalike.model.config.server_config import ServerProperties
-from kafkalike.model.metadata_rows import MetadataRow, parse_row
 from kafkalike.model.replication import isr_changes
 from kafkalike.model.replication.isr_changes import giving_up
 from kafkalike.model.replication.registration import (

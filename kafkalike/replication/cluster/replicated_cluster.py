@@ -24,10 +24,9 @@ from kafkalike.log.cluster.cluster import Cluster, spark_uri
 from kafkalike.log.cluster.server_defaults import ServerFiles, environments_file
 from kafkalike.model.brokers import LEADER, Broker, ReadFrom
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, broker_row
 from kafkalike.model.concurrency import OnError
 from kafkalike.model.config.server_config import ServerProperties
-from kafkalike.model.metadata_rows import MetadataRow, broker_row
 from kafkalike.replication.cluster.broker_storage import BrokerStorage
 from kafkalike.replication.cluster.brokers import Brokers
 from kafkalike.replication.cluster.cluster_storage import ClusterStorage

@@ -26,7 +26,7 @@ from kafkalike.log.cluster.topic_folders import location_of, put_aside
 from kafkalike.model import faults
 from kafkalike.model.brokers import ReplicatedTable, first_replicas
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.metadata_rows import replicas_row
+from kafkalike.model.cluster_state import replicas_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.replication.replica_assignment import assigned, check_assignment, check_factor, late
 from kafkalike.replication.cluster.broker_coordination import LONG
@@ -39,9 +39,8 @@ from kafkalike.storage.timeouts import calls_of
 
 if TYPE_CHECKING:
     from kafkalike.model.brokers import ReplicatedTable
-    from kafkalike.model.cluster_state import ClusterState
+    from kafkalike.model.cluster_state import ClusterState, MetadataRow
     from kafkalike.model.config.server_config import ServerProperties
-    from kafkalike.model.metadata_rows import MetadataRow
     from kafkalike.model.replication.registration import Replica
     from kafkalike.model.topic import TopicInfo
     from kafkalike.replication.cluster.controller import StaleReadControlLog

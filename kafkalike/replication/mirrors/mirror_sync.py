@@ -26,9 +26,9 @@ from kafkalike.errors import (
 )
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
+from kafkalike.model.cluster_state import MetadataRow
 from kafkalike.model.config.topic_config import TopicConfig
-from kafkalike.model.metadata_rows import MetadataRow
-from kafkalike.model.mirror_offsets import OffsetsDue, SyncedTopic, offsets_due
+from kafkalike.model.offset_commit import OffsetsDue, SyncedTopic, offsets_due
 from kafkalike.replication.mirrors.data_file_copy import DataFiles
 from kafkalike.replication.mirrors.roll_forward import (
     MirrorManifest,

@@ -10,7 +10,7 @@ from kafkalike.delta.damage import storage_errors
 from kafkalike.errors import KafkaError, MirrorError
 from kafkalike.model import faults
 from kafkalike.model.clock import Deadline
-from kafkalike.model.metadata_rows import MetadataRow, mirror_row
+from kafkalike.model.cluster_state import MetadataRow, mirror_row
 from kafkalike.model.mirror import SEAL, Phase
 from kafkalike.replication.mirrors.roll_forward import find_lost, finish_all
 from kafkalike.replication.mirrors.source_reader import new_run

@@ -18,8 +18,7 @@ from kafkalike.delta.log_files import LogFiles
 from kafkalike.delta.replica_files import MARK, is_whole, notes
 from kafkalike.errors import KafkaError
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.replication.log_spans import counts
-from kafkalike.model.replication.registration import Registration, Replica
+from kafkalike.model.replication.registration import Registration, Replica, counts
 from kafkalike.storage.port import NOW, Pace, Storage
 
 _log = logging.getLogger(__name__)

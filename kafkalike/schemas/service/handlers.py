@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkalike.errors import SchemaRegistryError
 from kafkalike.model.clock import Clock
-from kafkalike.model.schemas import refusals, registration_rules, registry_settings, subject_deletion
+from kafkalike.model.schemas import refusals, registration_rules
+from kafkalike.model.schemas import subject_changes as registry_settings
+from kafkalike.model.schemas import subject_changes as subject_deletion
 from kafkalike.model.schemas.registry_state import RegistryState, SchemaEntry, Subject
 from kafkalike.model.schemas.schema import BACKWARD, READWRITE, SCHEMA_TYPES, Checks, Registered, remembered
 from kafkalike.model.schemas.schema_rows import EVERYWHERE, LIVE, Config, SchemaRow
@@ -133,7 +135,7 @@ def version_answer(state: RegistryState, found: Registered, request: Request) ->
 
 def raw(answer: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
     """The schema of an answer as JSON of its own; the text of a Protobuf schema."""
-    from kafkalike.model.schemas.schema_identity import parsed_json
+    from kafkalike.model.schemas.schema import parsed_json
 
     return answer["schema"] if answer.get("schemaType") == "PROTOBUF" else parsed_json(answer["schema"])
 

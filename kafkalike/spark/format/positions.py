@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.offsets import MAX_OFFSET
+from kafkalike.model.segments import MAX_OFFSET
 from kafkalike.model.structs import OffsetAndTimestamp, TopicPartition
 
 EARLIEST: Final = -2

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from kafkalike.model.offsets import MARK
+from kafkalike.model.segments import MARK
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.format.batch_plan import Offsets, rate_limited, waits
 from kafkalike.spark.format.positions import names, offsets_of

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from kafkalike.errors import CheckpointMismatchError, DataLossError, KafkaError
 from kafkalike.model import faults
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock
-from kafkalike.model.offsets import MARK
+from kafkalike.model.segments import MARK
 from kafkalike.spark.format.batch_plan import OffsetRun
 from kafkalike.spark.format.input_partitions import OffsetPartition, parts, read_part
 from kafkalike.spark.format.option_values import MAX_LONG

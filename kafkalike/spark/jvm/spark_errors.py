@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.errors.java_errors import innermost
+from kafkalike.errors.kafka_error import innermost
 
 
 def raise_refusal(topic: str, cause: Exception) -> NoReturn:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, KafkaError, KafkaStorageError
-from kafkalike.model.offsets import MARK
 from kafkalike.model.row_value import UNREADABLE, as_text
+from kafkalike.model.segments import MARK
 from kafkalike.model.structs import TopicPartition
 from kafkalike.spark.jvm.spark_connect import need_jvm
 from kafkalike.storage.object_root import object_root

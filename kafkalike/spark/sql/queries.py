@@ -25,8 +25,7 @@ from kafkalike.errors import (
     KafkaError,
     KafkaTimeoutError,
 )
-from kafkalike.errors.java_errors import innermost
-from kafkalike.errors.kafka_error import foreign_errors
+from kafkalike.errors.kafka_error import foreign_errors, innermost
 from kafkalike.model.clock import SYSTEM_CLOCK, Clock, Deadline
 from kafkalike.model.topic_sql import SQL_RESERVED, own_tables, refusal, relations
 from kafkalike.spark.jvm.spark_session import answers, end_jobs

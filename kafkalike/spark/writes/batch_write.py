@@ -26,7 +26,7 @@ from kafkalike.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from kafkalike.errors.java_errors import innermost
+from kafkalike.errors.kafka_error import innermost
 from kafkalike.log.runs.run_files import Numbering, WrittenSegment
 from kafkalike.log.runs.run_manifest import LargeRun, StagedRun
 from kafkalike.log.runs.run_payload import Job, Writing, in_threads, write_anew

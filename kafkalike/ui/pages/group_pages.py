@@ -11,7 +11,7 @@ from starlette.responses import Response
 from kafkalike.admin.group_lag import Lags, lag_history
 from kafkalike.errors import GroupIdNotFoundError, IllegalArgumentError, NoError
 from kafkalike.model.lag import Moment
-from kafkalike.model.offsets import shifted, storable
+from kafkalike.model.segments import shifted, storable
 from kafkalike.model.structs import OffsetAndMetadata, OffsetSpec, OffsetTimestamp, TopicPartition
 from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.page_request import LinePlot, form, line, moment, moved, page, paged, query_parameter, site, whole

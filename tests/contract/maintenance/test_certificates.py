@@ -18,7 +18,7 @@ from kafkalike.maintenance.deletion import without_maintenance
 from kafkalike.maintenance.vacuum import ORPHAN_MS
 from kafkalike.maintenance.verify.certificate_file import check_certificate
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.maintenance.purge_certificate import Certificate, parse_certificate
+from kafkalike.model.maintenance.record_removal import Certificate, parse_certificate
 from kafkalike.model.record_batch import RecordBatch
 from tests.tools.kinds import only_on_disk
 from tests.tools.records import all_records

@@ -33,8 +33,7 @@ from kafkalike.maintenance.verify.key_traces import keys_left
 from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.model.clock import SYSTEM_CLOCK, Deadline
 from kafkalike.model.dead_letter import OFFSET, PARTITION, TOPIC
-from kafkalike.model.maintenance.purge_certificate import Certificate, parse_certificate
-from kafkalike.model.maintenance.record_removal import Taking, runs_of
+from kafkalike.model.maintenance.record_removal import Certificate, Taking, parse_certificate, runs_of
 from kafkalike.model.partitioner import partition_for_key
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.storage.port import copies_of

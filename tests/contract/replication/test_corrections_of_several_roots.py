@@ -15,7 +15,7 @@ from kafkalike.maintenance.verify.key_traces import _Search
 from kafkalike.maintenance.verify.topic_history import topic_history
 from kafkalike.maintenance.verify.verify import verify
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.maintenance.purge_certificate import Certificate
+from kafkalike.model.maintenance.record_removal import Certificate
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from tests.tools.away import away, back

@@ -28,8 +28,7 @@ from kafkalike.model.clock import SYSTEM_CLOCK
 from kafkalike.model.replication import isr_changes
 from kafkalike.model.replication import replica_effects as effects
 from kafkalike.model.replication import replica_protocol as protocol
-from kafkalike.model.replication.log_spans import Span
-from kafkalike.model.replication.registration import FellBehindError, Replica, ReplicaError
+from kafkalike.model.replication.registration import FellBehindError, Replica, ReplicaError, Span
 from kafkalike.replication.cluster.replicated_cluster import ReplicatedCluster
 from kafkalike.replication.tables import replica_logs
 from kafkalike.replication.tables.chain_storage import ChainStorage

@@ -26,7 +26,7 @@ from kafkalike.errors import (
 from kafkalike.log.cluster.cluster import Cluster
 from kafkalike.maintenance.maintenance_run import maintain
 from kafkalike.model.clock import SYSTEM_CLOCK
-from kafkalike.model.metadata_rows import topic_row
+from kafkalike.model.cluster_state import topic_row
 from kafkalike.storage.object_files import PART_BYTES
 from kafkalike.storage.objects import ObjectStorage
 from tests.tools.clusters import object_store

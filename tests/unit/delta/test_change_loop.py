@@ -17,8 +17,7 @@ from kafkalike.delta.table_change import Change, EndsAt, Landed, Plan, Unchanged
 from kafkalike.delta.table_state import TableState, end_app
 from kafkalike.errors import KafkaError, KafkaStorageError, UnknownOutcomeError
 from kafkalike.model.clock import Clock, Deadline
-from kafkalike.model.offsets import gaps_and_overlaps
-from kafkalike.model.segments import Segment
+from kafkalike.model.segments import Segment, gaps_and_overlaps
 from kafkalike.storage.memory import MemoryStorage
 from kafkalike.storage.port import NotStoredError, Storage
 from tests.tools.effort import examples, seeds

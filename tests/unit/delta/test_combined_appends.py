@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError, UnknownOutcomeError
-from kafkalike.model.group_commit import commit_protocol as protocol
-from kafkalike.model.group_commit import waiting_appends
-from kafkalike.model.group_commit.commit_effects import (
+from kafkalike.model import group_commit as protocol
+from kafkalike.model import waiting_appends
+from kafkalike.model.group_commit import (
     BUSY,
+    LEAST_ROOM,
     LOST,
     AskRoom,
     Attempt,
+    CommitTimings,
     LeaveRoom,
     Look,
     MoveOn,
@@ -26,8 +28,7 @@ from kafkalike.model.group_commit.commit_effects import (
     Seen,
     Withdraw,
 )
-from kafkalike.model.group_commit.contention import LEAST_ROOM, CommitTimings
-from kafkalike.model.group_commit.waiting_appends import Placed, Room, TakenAppends, WaitingAppend
+from kafkalike.model.waiting_appends import Placed, Room, TakenAppends, WaitingAppend
 from tests.tools import combine_world
 from tests.tools.combine_world import Request, Trouble, World, Writer, writers
 from tests.tools.effort import examples, seeds

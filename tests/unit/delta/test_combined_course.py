@@ -11,15 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import KafkaStorageError, KafkaTimeoutError
-from kafkalike.model.group_commit import commit_protocol as protocol
-from kafkalike.model.group_commit.commit_effects import (
+from kafkalike.model import group_commit as protocol
+from kafkalike.model.group_commit import (
     BUSY,
     GIVES_WAY,
     LOST,
+    RIVALS_SECONDS,
     Appending,
     AskRoom,
     Attempt,
     CommitEffect,
+    CommitTimings,
+    Contention,
     LeaveRoom,
     Look,
     MoveOn,
@@ -27,8 +30,7 @@ from kafkalike.model.group_commit.commit_effects import (
     Put,
     Seen,
 )
-from kafkalike.model.group_commit.contention import RIVALS_SECONDS, CommitTimings, Contention
-from kafkalike.model.group_commit.waiting_appends import MOST_WRITERS, Placed, Room, TakenAppends, WaitingAppend
+from kafkalike.model.waiting_appends import MOST_WRITERS, Placed, Room, TakenAppends, WaitingAppend
 
 PACE = CommitTimings(0.025)
 PART = WaitingAppend(4, "a", 1)

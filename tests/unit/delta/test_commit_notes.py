@@ -2,16 +2,8 @@
 
 from typing import Any
 
-from kafkalike.model.group_commit.waiting_appends import (
-    OWN,
-    PARTS_KEY,
-    WaitingAppend,
-    ids_of,
-    parts_of,
-    ranges_of_write,
-    to_note,
-)
 from kafkalike.model.record_batch import TRANSACTIONS
+from kafkalike.model.waiting_appends import OWN, PARTS_KEY, WaitingAppend, ids_of, parts_of, ranges_of_write, to_note
 
 
 def note() -> dict[str, Any]:

@@ -7,11 +7,10 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.cluster_state import ClusterState, MetadataRow, log_start_row, topic_row
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.roster import Roster
 from kafkalike.model.maintenance.control_rows import MERGE_FACTOR, files_to_merge, kept_group_rows, kept_metadata_rows
-from kafkalike.model.metadata_rows import MetadataRow, log_start_row, topic_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.structs import TopicPartition
 from kafkalike.model.topic import TopicInfo

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.offsets import (
+from kafkalike.model.segments import (
     MAX_OFFSET,
     Gap,
     Overlap,

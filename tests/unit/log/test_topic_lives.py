@@ -3,8 +3,7 @@
 import pytest
 
 from kafkalike.log.cluster.topic_folders import UNDER_WAY_MS, Fate, Found, fate_of, location_of, may_be_dead
-from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.metadata_rows import topic_row
+from kafkalike.model.cluster_state import ClusterState, topic_row
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import TopicInfo
 

@@ -14,9 +14,7 @@ import pytest
 from kafkalike.errors import KafkaStorageError, LogCorruptError, ProducerFencedError, UnknownTopicOrPartitionError
 from kafkalike.model.group_state import GroupsState, transaction_rows
 from kafkalike.model.record_batch import Appended
-from kafkalike.model.transactions.roll_forward import cutting, finishing, helping, looking, rolling
-from kafkalike.model.transactions.rules import CommitRequest, UnsettledError
-from kafkalike.model.transactions.transaction_effects import (
+from kafkalike.model.transactions.roll_forward import (
     Apply,
     Beside,
     CutAt,
@@ -29,8 +27,23 @@ from kafkalike.model.transactions.transaction_effects import (
     TransactionEffect,
     TransactionProtocol,
     Write,
+    cutting,
+    finishing,
+    helping,
+    looking,
+    rolling,
 )
-from kafkalike.model.transactions.transaction_protocol import aborting, beginning, committing, fencing, forgetting
+from kafkalike.model.transactions.rules import CommitRequest, UnsettledError
+from kafkalike.model.transactions.transaction_protocol import (
+    aborting,
+    beginning,
+    committing,
+    fencing,
+    forgetting,
+    is_over,
+    leaving_out,
+    maintaining,
+)
 from kafkalike.model.transactions.transaction_views import LostPart, Past, TopicCut, whole_versions
 from kafkalike.model.transactions.transactional_id import (
     CommittedTransaction,
@@ -43,7 +56,6 @@ from kafkalike.model.transactions.transactional_id import (
     TransactionPart,
     Why,
 )
-from kafkalike.model.transactions.upkeep import is_over, leaving_out, maintaining
 
 A, B = TopicLife("a", "a-id"), TopicLife("b", "b-id")
 PART_A = TransactionPart(topic=A, counts={0: 2}, files=(StagedFile("0", 1, 2),))

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from kafkalike.model.group_state import GroupsState, transaction_rows
-from kafkalike.model.transactions import pending_decisions
-from kafkalike.model.transactions.pending_decisions import PendingDecision, PendingDecisions
+from kafkalike.model.transactions import transaction_views as pending_decisions
 from kafkalike.model.transactions.roll_forward import pending
 from kafkalike.model.transactions.rules import plan_drop
+from kafkalike.model.transactions.transaction_views import PendingDecision, PendingDecisions
 from kafkalike.model.transactions.transactional_id import (
     CommittedTransaction,
     Entries,

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import KafkaError, KafkaStorageError
-from kafkalike.model.transactions import group_claims, roll_forward, rules, upkeep
-from kafkalike.model.transactions import transaction_effects as effects
+from kafkalike.model.transactions import group_claims, roll_forward, rules
+from kafkalike.model.transactions import roll_forward as effects
 from kafkalike.model.transactions import transaction_protocol as protocol
+from kafkalike.model.transactions import transaction_protocol as upkeep
 from kafkalike.model.transactions.transactional_id import TransactionalIdState, Why
 from tests.tools.effort import examples
 from tests.tools.transaction_world import Broken, World

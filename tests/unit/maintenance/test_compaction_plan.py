@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafkalike.model.maintenance.compaction import (
+from kafkalike.model.maintenance.log_cleanup import (
     Cleaned,
     CompactionPlan,
     CompactionPolicy,

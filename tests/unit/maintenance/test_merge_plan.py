@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.model.maintenance.small_files import MergePolicy, Run, plan_merges
+from kafkalike.model.maintenance.log_cleanup import MergePolicy, Run, plan_merges
 from kafkalike.model.segments import Segment
 
 NOW = 1_000_000

@@ -9,22 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.maintenance.purge_certificate import (
+from kafkalike.model.maintenance.record_removal import (
     Certificate,
     FileHash,
-    TopicForgotten,
-    VersionMade,
-    parse_certificate,
-)
-from kafkalike.model.maintenance.record_removal import (
     GroupPast,
     KeyFound,
     Taking,
+    TopicForgotten,
+    VersionMade,
     count,
     digest,
     fingerprint,
     groups_past,
     joined,
+    parse_certificate,
     plan_undo,
     runs_of,
     tombstones_wanted,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.model.maintenance.retention import (
+from kafkalike.model.maintenance.log_cleanup import (
     RetentionHold,
     RetentionPlan,
     RetentionPolicy,

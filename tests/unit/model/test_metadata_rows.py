@@ -7,11 +7,10 @@ import pytest
 
 from kafkalike.errors import LogCorruptError
 from kafkalike.model.brokers import Defaults
-from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.maintenance.control_rows import files_to_merge, kept_metadata_rows
-from kafkalike.model.metadata_rows import (
+from kafkalike.model.cluster_state import (
     LOG_START,
     TOPIC,
+    ClusterState,
     LogStartsMoved,
     MetadataRow,
     Move,
@@ -23,6 +22,7 @@ from kafkalike.model.metadata_rows import (
     topic_row,
     trimmed,
 )
+from kafkalike.model.maintenance.control_rows import files_to_merge, kept_metadata_rows
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.topic import LogStart, TopicInfo
 

@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError, IllegalStateError, LogCorruptError, UnsupportedVersionError
-from kafkalike.model.cluster_state import ClusterState
+from kafkalike.model.cluster_state import ClusterState, MetadataRow
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, roster_row
 from kafkalike.model.groups.group_protocol import Assign, GroupFacts, Scheme, join
 from kafkalike.model.groups.roster import Member, Roster
 from kafkalike.model.histogram import Histogram
 from kafkalike.model.lag import CommitIndex, GrowthIndex, Moment, PartitionIndex, history
-from kafkalike.model.maintenance.compaction import HOLES, cleaner_app
-from kafkalike.model.metadata_rows import MetadataRow
+from kafkalike.model.maintenance.log_cleanup import HOLES, cleaner_app
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.record_batch import RecordBatch, TxnId
 from kafkalike.model.segments import SegmentIndex

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalike.errors import IllegalArgumentError
-from kafkalike.model.partitioner.murmur2 import murmur2, partition_for_key, partitions_for_keys, partitions_of_slices
+from kafkalike.model.murmur2 import murmur2, partition_for_key, partitions_for_keys, partitions_of_slices
 
 VECTORS = json.loads((Path(__file__).parents[2] / "data" / "kafka_murmur2_vectors.json").read_text())
 

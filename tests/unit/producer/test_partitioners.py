@@ -11,6 +11,7 @@ import pytest
 
 from kafkalike.errors import IllegalArgumentError, UnknownTopicOrPartitionError
 from kafkalike.model.partitioner import (
+    Cluster,
     ClusterView,
     DefaultPartitioner,
     Partitioner,
@@ -18,7 +19,6 @@ from kafkalike.model.partitioner import (
     StickyPartitioner,
     as_partitioner,
 )
-from kafkalike.model.partitioner.partitioners import Cluster
 
 CLUSTER = ClusterView(partitions={"orders": frozenset(range(4)), "other": frozenset(range(2))})
 

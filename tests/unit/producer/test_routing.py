@@ -21,8 +21,8 @@ from kafkalike.log.topic.chunk import HEADERS_TYPE
 from kafkalike.log.topic.column_rules import RUN, ColumnRouter, Rules
 from kafkalike.log.topic.record_rules import MAX_TIMESTAMP_MS, check_batch, record_size
 from kafkalike.model.config.topic_config import TopicConfig
+from kafkalike.model.murmur2 import partition_for_key
 from kafkalike.model.names import TopicId, TopicName
-from kafkalike.model.partitioner.murmur2 import partition_for_key
 from kafkalike.model.record_batch import RecordBatch
 from kafkalike.model.topic import TopicInfo
 from kafkalike.storage.arrays import binaries

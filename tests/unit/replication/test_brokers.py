@@ -19,8 +19,8 @@ from kafkalike.model.brokers import (
     replicas_of,
     replicas_value,
 )
-from kafkalike.model.json_values import parse_json
 from kafkalike.model.replication.registration import Registration, Replica, UncleanElection
+from kafkalike.model.row_value import parse_json
 
 TABLE = ReplicatedTable(
     location="topics/t",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalike.model.replication.log_spans import Span, begun, compared, counts, holding
+from kafkalike.model.replication.registration import Span, begun, compared, counts, holding
 
 
 def not_counted(spans: Sequence[Span], newest: int, until: int = 12) -> list[int]:

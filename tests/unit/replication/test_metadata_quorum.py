@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkalike.model.replication.quorum_members import MetadataQuorum, QuorumMember
+from kafkalike.model.replication.quorum_protocol import MetadataQuorum, QuorumMember
 
 
 def member(broker: int, version: int | None, *, votes: bool = True, time_ms: int | None = None) -> QuorumMember:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkalike.model.cluster_state import TopicChange, parse_row, topic_row
 from kafkalike.model.group_state import OFFSET, GroupRow, GroupsState, Member, Roster, roster_row
-from kafkalike.model.json_values import parse_json
-from kafkalike.model.metadata_rows import TopicChange, parse_row, topic_row
 from kafkalike.model.mirror import AT_ONCE, FIRST_AT_ONCE, Mirrored, Phase, Step, dump_mirror, load_mirror, next_step
-from kafkalike.model.mirror_offsets import CLIENT, MirroredOffset, SyncedTopic, may_take, offset_rows, offsets_due
 from kafkalike.model.names import TopicId, TopicName
+from kafkalike.model.offset_commit import CLIENT, MirroredOffset, SyncedTopic, may_take, offset_rows, offsets_due
+from kafkalike.model.row_value import parse_json
 from kafkalike.model.topic import TopicInfo
 
 BEGAN = 1_000

@@ -8,11 +8,10 @@ import pytest
 
 from kafkalike.errors import LogCorruptError, MirrorTopicError, UnsupportedVersionError
 from kafkalike.model.brokers import BROKER, REPLICAS, Broker, broker_value, first_replicas, replicas_value
-from kafkalike.model.cluster_state import ClusterState
-from kafkalike.model.maintenance.control_rows import kept_metadata_rows
-from kafkalike.model.metadata_rows import (
+from kafkalike.model.cluster_state import (
     MIRROR,
     BrokerChange,
+    ClusterState,
     MetadataRow,
     broker_row,
     log_start_row,
@@ -21,6 +20,7 @@ from kafkalike.model.metadata_rows import (
     replicas_row,
     topic_row,
 )
+from kafkalike.model.maintenance.control_rows import kept_metadata_rows
 from kafkalike.model.mirror import Mirrored, Phase, dump_mirror
 from kafkalike.model.names import TopicId, TopicName
 from kafkalike.model.replication.registration import Registration, Replica

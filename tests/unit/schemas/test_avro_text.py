@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from kafkalike.model.schemas.schema_identity import canonical, json_text
+from kafkalike.model.schemas.schema import canonical, json_text
 from tests.tools.avro_pairs import schemas_with_values
 from tests.tools.effort import examples
 

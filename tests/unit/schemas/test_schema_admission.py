@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalike.model.json_values import INT32, checked_int, checked_list, checked_text
+from kafkalike.model.row_value import INT32, checked_int, checked_list, checked_text
 from kafkalike.model.schemas import registration_rules
 from kafkalike.model.schemas.admission import admits, admitted, heads_of, id_of, refusal, topics_with_subjects
 from kafkalike.model.schemas.registry_state import RegistryState

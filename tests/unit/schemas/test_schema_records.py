@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas import registration_rules, registry_settings, schemas_topic
+from kafkalike.model.schemas import registration_rules, schemas_topic
+from kafkalike.model.schemas import subject_changes as registry_settings
 from kafkalike.model.schemas.registry_state import RegistryState
 from kafkalike.model.schemas.schema import Checks, Reference, Schema
 from kafkalike.model.schemas.schema_rows import Config

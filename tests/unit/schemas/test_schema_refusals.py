@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import SchemaRegistryError
-from kafkalike.model.schemas import refusals, registration_rules, registry_settings, subject_deletion
+from kafkalike.model.schemas import refusals, registration_rules
+from kafkalike.model.schemas import subject_changes as registry_settings
+from kafkalike.model.schemas import subject_changes as subject_deletion
 from kafkalike.model.schemas.registry_state import RegistryState
 from kafkalike.model.schemas.schema import Reference, Schema
 from kafkalike.model.schemas.schema_rows import Config

@@ -9,16 +9,11 @@ from typing import Any
 import pytest
 
 from kafkalike.errors import LogCorruptError, SchemaRegistryError, UnsupportedVersionError
-from kafkalike.model.schemas import (
-    registration_rules,
-    registry_settings,
-    registry_state,
-    schemas_topic,
-    subject_deletion,
-)
+from kafkalike.model.schemas import registration_rules, registry_state, schemas_topic
+from kafkalike.model.schemas import subject_changes as registry_settings
+from kafkalike.model.schemas import subject_changes as subject_deletion
 from kafkalike.model.schemas.registry_state import RegistryState, referenced_by
-from kafkalike.model.schemas.schema import Reference, Registered, Schema
-from kafkalike.model.schemas.schema_identity import fingerprint, guid_of
+from kafkalike.model.schemas.schema import Reference, Registered, Schema, fingerprint, guid_of
 from kafkalike.model.schemas.schema_rows import (
     Config,
     Configured,

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalike.errors import LogCorruptError, SchemaRegistryError, UnsupportedVersionError
-from kafkalike.model.schemas import registration_rules, registry_settings, schemas_topic, subject_deletion
+from kafkalike.model.schemas import registration_rules, schemas_topic
+from kafkalike.model.schemas import subject_changes as registry_settings
+from kafkalike.model.schemas import subject_changes as subject_deletion
 from kafkalike.model.schemas.registry_state import RegistryState
-from kafkalike.model.schemas.schema import Checks, Reference, Schema, remembered
-from kafkalike.model.schemas.schema_identity import compact, fingerprint, guid_of
+from kafkalike.model.schemas.schema import Checks, Reference, Schema, compact, fingerprint, guid_of, remembered
 from kafkalike.model.schemas.schema_rows import Config, SchemaRow, parse_row
 from tests.tools.effort import examples
 from tests.tools.schema_world import ONE, OTHER, THREE, TOY, TWO, USER, World

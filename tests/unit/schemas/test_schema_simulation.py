@@ -10,7 +10,8 @@ from types import ModuleType
 import pytest
 
 from kafkalike.errors import KafkaError
-from kafkalike.model.schemas import registration_rules, registry_state, subject_deletion
+from kafkalike.model.schemas import registration_rules, registry_state
+from kafkalike.model.schemas import subject_changes as subject_deletion
 from tests.tools.effort import examples
 from tests.tools.schema_world import explore, walk
 

@@ -1,4 +1,4 @@
-"""Partitioners: a record's key and the topic's partitions in, a partition out: by hash, at random, in turn, sticky."""
+"""Partitioners: choose the partition of a record by the hash of its key, at random, in turn, or sticky."""
 
 from __future__ import annotations
 
@@ -12,10 +12,23 @@ from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalike.errors import IllegalArgumentError, UnknownPartitionerTopicError
-from kafkalike.model.partitioner.murmur2 import partition_for_key
+from kafkalike.model.murmur2 import partition_for_key, partitions_for_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+__all__ = [
+    "Cluster",
+    "ClusterView",
+    "DefaultPartitioner",
+    "Partitioner",
+    "RoundRobinPartitioner",
+    "StickyPartitioner",
+    "as_partitioner",
+    "partition_for_key",
+    "partitions_for_keys",
+]
 
 
 class Cluster(Protocol):

@@ -1,35 +1,210 @@
-"""Commit protocol: bring one append into a table that other writers append to at the same time.
+"""Group commit: the protocol by which one table commit carries the appends of many writers, its effects and its waits.
 
-The guarantees rest on the order of the effects, which stands here; see `kafkalike.model.effects`.
+The guarantees rest on the order of the effects (see `kafkalike.model.effects`), which only this module decides.
 
-Alone, a writer commits its own append and asks for nothing else. Beside others, it puts its append beside the table and
-waits: whoever made the latest version goes on at once, and takes along what waits. When no version comes for a while, a
-writer that waits makes one itself, for all.
+A writer without competition commits its own append and does nothing else. With competition it puts its append into a
+file next to the table and waits: the writer that made the latest version commits the waiting appends with its own next
+one. If no version appears for a while, a waiting writer makes one for all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any, Final
 
 from kafkalike.errors import KafkaError, KafkaTimeoutError, TopicDeletedError, UnknownOutcomeError
-from kafkalike.model.group_commit.commit_effects import (
-    BUSY,
-    LOST,
-    Appending,
-    AskRoom,
-    Attempt,
-    CommitEffect,
-    LeaveRoom,
-    Look,
-    MoveOn,
-    Pause,
-    Put,
-    Seen,
-    Withdraw,
-)
-from kafkalike.model.group_commit.contention import CommitTimings
-from kafkalike.model.group_commit.waiting_appends import Placed, Room, WaitingAppend
+from kafkalike.model.effects import Effect
+from kafkalike.model.waiting_appends import Placed, Room, TakenAppends, WaitingAppend
+
+
+class Lost(Enum):
+    """An attempt that made no version."""
+
+    LOST = "lost"
+    """Another writer made it."""
+    BUSY = "busy"
+    """Not tried: another thread of this process has the turn."""
+    GIVES_WAY = "gives way"
+    """Not tried: somebody has asked for room whose append cannot wait."""
+
+
+LOST: Final = Lost.LOST
+BUSY: Final = Lost.BUSY
+GIVES_WAY: Final = Lost.GIVES_WAY
+
+
+class ForgottenError(UnknownOutcomeError):
+    """What became of an append is unknown, and stays so: the log no longer says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt(Effect[Placed | Lost]):
+    """Look at the table, and make the next version with the own append. Comes to `Placed`, `LOST` or `BUSY`.
+
+    With `combine`, the appends that wait are listed and read after the look, and the version is made only right after
+    the one that was seen.
+    """
+
+    part: WaitingAppend | None
+    """The own append if it waits beside the table. Then it may have been taken by others: that is found in the look."""
+    combine: bool
+    leading: bool = False
+    """Only if the latest version is this writer's own."""
+    room: Room | None = None
+    """The own word, where one was put there: whoever has asked later gives way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Effect["Seen"]):
+    """Look for new versions. Comes to `Seen`."""
+
+    admit: bool = False
+    """Look at all that an append must have seen, too, and refuse one that will not be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A table at a version, at a time."""
+
+    version: int
+    taken: TakenAppends
+    now: float
+    """Seconds, when it was seen."""
+    deaf: bool = False
+    """Whether the latest version is an append whose writer has not looked for appends that wait."""
+    leading: bool = False
+    """Whether the latest version is this writer's own."""
+    age: float = 0.0
+    """Seconds since that version was first seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put(Effect[None]):
+    """Put the own append beside the table, unless it is there. Comes to nothing."""
+
+    part: WaitingAppend
+
+
+@dataclass(frozen=True, slots=True)
+class AskRoom(Effect[None]):
+    """Put a word beside the table that nobody else is to make versions for a while. Comes to nothing."""
+
+    room: Room
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRoom(Effect[None]):
+    """Try to take that word away. Comes to nothing."""
+
+    room: Room
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw(Effect[None]):
+    """Put a word in the place of the own append that it must not be taken. Comes to nothing."""
+
+    part: WaitingAppend
+
+
+@dataclass(frozen=True, slots=True)
+class MoveOn(Effect["Seen"]):
+    """See to it that there is a version above one, by an empty commit if nobody makes one. Comes to `Seen`."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(Effect[None]):
+    """Do nothing for a while. Comes to nothing."""
+
+    seconds: float
+
+
+CommitEffect = Attempt | Look | Put | AskRoom | LeaveRoom | Withdraw | MoveOn | Pause
+Appending = Generator[CommitEffect, Any, Placed]
+
+RIVALS_SECONDS: Final = 10.0
+"""How long a writer that has met others looks for appends that wait."""
+
+LAP_PUTS: Final = 6.0
+"""How long it takes to commit for all, in times of one small put: some looks, the records, and the version."""
+
+LEAST_ROOM: Final = 2.0
+MOST_ROOM: Final = 60.0
+"""How long, s, others give way to one who asks for room. If it dies, they wait for so long in vain."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTimings:
+    """How fast things go."""
+
+    put_seconds: float
+    """How long a small put takes."""
+    crowd: int = 1
+    """Appends in the latest combined version."""
+    attempt_seconds: float = 0.0
+    """How long an attempt at a version took lately."""
+
+    @property
+    def small_lap(self) -> float:
+        """How long a version of small appends takes at most, as a rule, s."""
+        return LAP_PUTS * self.put_seconds
+
+    @property
+    def lap(self) -> float:
+        """How long a version for all takes at most, as a rule, s."""
+        return max(self.small_lap, 1.25 * self.attempt_seconds)
+
+    def room(self) -> float:
+        """How long others are to give way, s: for some tries, of which the first may be lost to who is at work."""
+        return min(MOST_ROOM, max(LEAST_ROOM, 4 * self.lap))
+
+    def look(self) -> float:
+        """Seconds between two looks. The more wait, the less often each looks: it is always some request's turn."""
+        return self.put_seconds * max(1.0, self.crowd / 16)
+
+    def patience(self, jitter: float) -> float:
+        """Seconds without a new version after which a writer that waits makes one.
+
+        Longer than the latest version's writer needs for its next; drawn, so that not all of them try at once.
+
+        Args:
+            jitter: random number from 0 to 1.
+        """
+        return self.lap + jitter * self.put_seconds * max(2, self.crowd)
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """What a writer knows of others at the table."""
+
+    met: float = float("-inf")
+    """When it last saw an append of one, s."""
+    pace: CommitTimings = CommitTimings(0.025)
+
+    def alone(self, now: float) -> bool:
+        """Whether it may commit without looking for appends that wait."""
+        return now - self.met > RIVALS_SECONDS
+
+    def crowded(self, crowd: int) -> Contention:
+        """Having made a version for so many."""
+        return replace(self, pace=replace(self.pace, crowd=crowd))
+
+    def seen(self, now: float) -> Contention:
+        """Having met others now."""
+        return replace(self, met=now)
+
+    def attempted(self, seconds: float) -> Contention:
+        """Having tried to make a version, for so many seconds; the newest counts for half."""
+        before = self.pace.attempt_seconds or seconds
+        return replace(self, pace=replace(self.pace, attempt_seconds=0.5 * (before + seconds)))
+
+    def took(self, seconds: float) -> Contention:
+        """Having put a small file, in so many seconds; the newest counts for half."""
+        return replace(self, pace=replace(self.pace, put_seconds=0.5 * (self.pace.put_seconds + seconds)))
+
 
 PASSED_OVER: Final = 8
 """Versions after which a writer that waits makes one itself, if none of them took its append: whoever made them does

@@ -1,0 +1,398 @@
+"""Log cleanup: plan which segments of a partition retention deletes, compaction cleans and merging joins; no I/O.
+
+Retention: a segment is a data file, which is sealed when it is committed, so records are deleted one append (or one
+merged file) at a time and not only when Kafka would have rolled a segment (decision 014). The rules are those of
+Kafka's `UnifiedLog.deleteOldSegments`: first segments below the log start, then those that exceed `retention.bytes`,
+then those older than `retention.ms`; always a prefix of whole segments.
+
+Compaction: as in Kafka's log cleaner (`LogCleanerManager`, `Cleaner`), the part below the cleaner's checkpoint is
+clean, the part above it is dirty, and the active segment is left alone. Files take the place of Kafka's record batches:
+they are rolled into segments by `segment.bytes` and `segment.ms` as Kafka would roll them, and the last of these
+segments is the active one (decision 015).
+
+Merging is tiered, so that a byte is rewritten only a few times however many small appends follow: a run of small files
+is merged when the result is at least twice as large as its largest part, or when nothing more can join it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from kafkalike.model.segments import Segment
+
+RetentionClock = Literal["record", "append"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPolicy:
+    """How long records of a topic stay."""
+
+    delete: bool
+    """Whether `cleanup.policy` has `delete`; without it only what lies below the log start goes."""
+    retention_ms: int
+    """Age in ms above which a segment goes; -1 keeps it forever."""
+    retention_bytes: int
+    """Bytes a partition may keep; -1 is no limit."""
+    clock: RetentionClock = "record"
+    """What age counts from; see `segment_times`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionHold:
+    """Groups that retention waits for, and when it stops waiting."""
+
+    offsets: Mapping[str, int]
+    """By group: the offset it has committed in this partition; the log start for a group that has committed none."""
+    max_ms: int
+    """Age in ms above which a segment goes although a group has not read it."""
+    max_bytes: int
+    """Bytes above which the oldest segments go although a group has not read them; -1 is no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPlan:
+    """What retention does with one partition."""
+
+    partition: int
+    log_start: int
+    """Where the log begins now."""
+    new_log_start: int
+    """Where it will begin; the same when nothing expires."""
+    expired: tuple[Segment, ...] = ()
+    """Segments that are past retention; the log start moves behind the last of them."""
+    dead: tuple[Segment, ...] = ()
+    """Segments that already lie below the log start: what `delete_records` or a run that was cut off has left."""
+    held: tuple[Segment, ...] = ()
+    """Segments that would expire if no group had still to read them."""
+    held_by: tuple[str, ...] = ()
+    """The groups that hold them back."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether the log start moves."""
+        return self.new_log_start > self.log_start
+
+    @property
+    def goes(self) -> tuple[Segment, ...]:
+        """All segments that leave the table."""
+        return self.dead + self.expired
+
+
+FOREVER: Final = -1
+
+
+def append_times(segments: Sequence[Segment]) -> list[int]:
+    """When each segment was appended, in ms, as far as can be said: the earliest time noted at or after it.
+
+    Offsets rise with time, so a segment was appended no later than those that follow it; one writer whose clock is
+    ahead is put right by the next one's. 0 where no time is known.
+    """
+    times: list[int] = []
+    earliest: int | None = None
+    for segment in reversed(segments):
+        if segment.modification_ms > 0:
+            earliest = segment.modification_ms if earliest is None else min(earliest, segment.modification_ms)
+        times.append(earliest or 0)
+    return times[::-1]
+
+
+def segment_times(segments: Sequence[Segment], clock: RetentionClock) -> list[int]:
+    """What the age of each segment counts from, in ms.
+
+    Args:
+        segments: of one partition, in offset order.
+        clock: `record`: the newest record's time, as in Kafka, but not later than the append: a record from the far
+            future, which would pin its partition for ever in Kafka, ages from its append on. `append`: the append.
+    """
+    appended = append_times(segments)
+    if clock == "append":
+        return [at or s.max_timestamp for at, s in zip(appended, segments, strict=True)]
+    return [min(at or s.max_timestamp, s.max_timestamp) for at, s in zip(appended, segments, strict=True)]
+
+
+def plan_retention(
+    partition: int,
+    segments: Sequence[Segment],
+    *,
+    log_start: int,
+    now_ms: int,
+    policy: RetentionPolicy,
+    hold: RetentionHold | None = None,
+) -> RetentionPlan:
+    """Decide what goes from one partition.
+
+    Args:
+        partition: its number.
+        segments: all data files of the table for it, in offset order, those below the log start included.
+        log_start: first offset that may be read.
+        now_ms: the time, ms.
+        policy: the topic's settings.
+        hold: groups to wait for; None waits for nobody.
+    """
+    dead = 0
+    while dead < len(segments) and segments[dead].stop <= log_start:
+        dead += 1
+    live = segments[dead:]
+    count = _expired(live, now_ms, policy) if policy.delete else 0
+    allowed, waiting = count, tuple[str, ...]()
+    if hold is not None and count:
+        allowed, waiting = _allowed(live, count, now_ms, policy, hold)
+    expired = tuple(live[:allowed])
+    return RetentionPlan(
+        partition=partition,
+        log_start=log_start,
+        new_log_start=max(log_start, expired[-1].stop) if expired else log_start,
+        expired=expired,
+        dead=tuple(segments[:dead]),
+        held=tuple(live[allowed:count]),
+        held_by=waiting,
+    )
+
+
+def _expired(live: Sequence[Segment], now_ms: int, policy: RetentionPolicy) -> int:
+    """How many of the oldest segments are past retention; first by size, then by time, as Kafka does it."""
+    count = 0
+    if policy.retention_bytes != FOREVER:
+        excess = sum(s.size_bytes for s in live) - policy.retention_bytes
+        # The segment that would bring the partition below its size stays, so the newest one always does.
+        while count < len(live) and excess >= live[count].size_bytes:
+            excess -= live[count].size_bytes
+            count += 1
+    if policy.retention_ms != FOREVER:
+        times = segment_times(live, policy.clock)
+        while count < len(live) and now_ms - times[count] > policy.retention_ms:
+            count += 1
+    return count
+
+
+def _allowed(
+    live: Sequence[Segment], count: int, now_ms: int, policy: RetentionPolicy, hold: RetentionHold
+) -> tuple[int, tuple[str, ...]]:
+    """How many of `count` expired segments may go, and which groups hold back the rest."""
+    read = {g: sum(1 for s in live[:count] if s.stop <= offset) for g, offset in hold.offsets.items()}
+    ceiling = replace(policy, retention_ms=hold.max_ms, retention_bytes=hold.max_bytes)
+    allowed = min(count, max(min(read.values(), default=count), _expired(live, now_ms, ceiling)))
+    return allowed, tuple(sorted(g for g, n in read.items() if n <= allowed)) if allowed < count else ()
+
+
+MIN_RUN: Final = 4
+"""Files that a run must have while more may still join it: fewer are not worth a table commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergePolicy:
+    """What makes a file small, and old enough."""
+
+    target_bytes: int
+    """Bytes that a merged file may have at most, as the sum of its parts."""
+    max_span_ms: int
+    """Time between the appends of the first and the last part at most (`segment.ms`), ms: a merged file leaves by
+    retention as a whole."""
+    min_age_ms: int
+    """Time since its append, ms, before a file is touched."""
+    min_run: int = MIN_RUN
+
+
+Run = tuple[Segment, ...]
+
+
+def plan_merges(segments: Sequence[Segment], now_ms: int, policy: MergePolicy, holes_below: int = 0) -> list[Run]:
+    """Runs of adjacent segments of one partition, each to be rewritten into one file; in offset order, disjoint.
+
+    Args:
+        segments: live data files in offset order, without those below the log start.
+        now_ms: the time, ms.
+        policy: the limits.
+        holes_below: offset below which compaction may have taken records. A hole that ends above it is data loss, which
+            readers see between two files but not inside one: no run goes over it.
+    """
+    times = append_times(segments)
+    cold = 0
+    while cold < len(segments) and now_ms - times[cold] >= policy.min_age_ms:
+        cold += 1
+    runs: list[Run] = []
+    start = 0
+    while start < cold:
+        stop, closed = _grow(segments, times, start, cold, policy, holes_below)
+        runs += _worth(segments[start:stop], policy, closed=closed)
+        start = stop
+    return runs
+
+
+def _grow(  # noqa: PLR0917
+    segments: Sequence[Segment], times: Sequence[int], start: int, cold: int, policy: MergePolicy, holes_below: int
+) -> tuple[int, bool]:
+    """End of the longest run from a segment on that may become one file, and whether a limit ended it."""
+    size = segments[start].size_bytes
+    stop = start + 1
+    while stop < cold:
+        size += segments[stop].size_bytes
+        if segments[stop].start > max(segments[stop - 1].stop, holes_below):
+            return stop, True
+        if size > policy.target_bytes or times[stop] - times[start] > policy.max_span_ms:
+            return stop, True
+        stop += 1
+    return stop, False
+
+
+def _worth(run: Sequence[Segment], policy: MergePolicy, *, closed: bool) -> list[Run]:
+    if len(run) < 2 or (not closed and len(run) < policy.min_run):  # noqa: PLR2004 - one file is merged already
+        return []
+    sizes = [s.size_bytes for s in run]
+    largest = max(range(len(run)), key=lambda at: (sizes[at], -at))
+    if closed or sum(sizes) >= 2 * sizes[largest]:
+        return [tuple(run)]
+    # A large file among small ones: it stays as it is, the small ones may be worth it by themselves.
+    left = _worth(run[:largest], policy, closed=False)
+    return left + _worth(run[largest + 1 :], policy, closed=False)
+
+
+CLEANER_APP: Final = "kafkalike.cleaner"
+"""Delta application under which the cleaner keeps what it has done in a topic's table. A table that has a version of
+it was compacted at least once."""
+
+HOLES: Final = "holes"
+"""What `cleaner_app` calls the offset below which a pass, finished or not, may have taken records."""
+
+
+def cleaner_app(partition: int, what: str) -> str:
+    """Delta application whose version is a fact about one partition: a field of `Cleaned`, or `HOLES`."""
+    return f"{CLEANER_APP}/{partition}/{what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPolicy:
+    """When a topic is compacted, and what stays."""
+
+    compact: bool
+    """Whether `cleanup.policy` has `compact`."""
+    min_dirty_ratio: float
+    """Compaction is worth it when dirty bytes are more than this share of clean and dirty bytes."""
+    min_lag_ms: int
+    """A record younger than this, ms, is not compacted, nor is anything above it."""
+    max_lag_ms: int
+    """A dirty record older than this, ms, is compacted whatever the ratio."""
+    delete_retention_ms: int
+    """How long, ms, a tombstone stays after the pass that cleaned it first."""
+    segment_bytes: int
+    segment_ms: int
+    """Size and age at which Kafka would roll the active segment."""
+    clock: RetentionClock = "record"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """How far a partition is cleaned: the cleaner's checkpoint."""
+
+    dirty: int = 0
+    """First offset that no pass has cleaned."""
+    horizon: int = 0
+    """Tombstones below this offset are clean since `horizon_ms` at least."""
+    horizon_ms: int = 0
+    settled: int = 0
+    """Tombstones below this offset are gone."""
+
+    def tombstones_below(self, now_ms: int, delete_retention_ms: int) -> int:
+        """Offset below which tombstones have been readable for long enough after they were cleaned."""
+        return self.horizon if now_ms - self.horizon_ms >= delete_retention_ms else self.settled
+
+    def after(self, clean_end: int, now_ms: int, gone_below: int) -> Cleaned:
+        """The checkpoint after a pass.
+
+        Args:
+            clean_end: everything below it is clean now.
+            now_ms: when the pass ended, ms.
+            gone_below: tombstones below it were dropped.
+        """
+        dirty = max(self.dirty, clean_end)
+        settled = max(self.settled, gone_below)
+        if self.horizon > settled:
+            # Tombstones that wait keep their time; those cleaned since then wait for the next horizon.
+            return replace(self, dirty=dirty, settled=settled)
+        return Cleaned(dirty=dirty, horizon=dirty, horizon_ms=now_ms, settled=settled)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlan:
+    """What a pass over one partition looks at."""
+
+    partition: int
+    clean: tuple[Segment, ...]
+    """Cleaned before; may hold older values of keys of the dirty part."""
+    dirty: tuple[Segment, ...]
+    """To be cleaned."""
+    untouched: tuple[Segment, ...]
+    """The active segment, and what is too young."""
+    tombstones_below: int
+    """Tombstones below this offset go."""
+    reason: str = ""
+    """Why the pass is due, for people; empty when it is not."""
+
+    @property
+    def due(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self.reason)
+
+
+def active_start(segments: Sequence[Segment], segment_bytes: int, segment_ms: int) -> int:
+    """Index of the first file of the segment that Kafka would still write to.
+
+    Kafka's `LogSegment.shouldRoll`: a batch begins a new segment when the old one would become larger than
+    `segment.bytes`, or when the batch's newest time is more than `segment.ms` after that of the segment's first batch.
+    """
+    start, size = 0, 0
+    for at, segment in enumerate(segments):
+        first = segments[start].max_timestamp
+        if size and (size > segment_bytes - segment.size_bytes or segment.max_timestamp - first > segment_ms):
+            start, size = at, 0
+        size += segment.size_bytes
+    return start
+
+
+def plan_compaction(
+    partition: int, segments: Sequence[Segment], cleaned: Cleaned, now_ms: int, policy: CompactionPolicy
+) -> CompactionPlan:
+    """Decide whether and how far a partition is to be cleaned.
+
+    Args:
+        partition: its number.
+        segments: live data files in offset order, without those below the log start.
+        cleaned: the checkpoint of earlier passes.
+        now_ms: the time, ms.
+        policy: the topic's settings.
+    """
+    active = active_start(segments, policy.segment_bytes, min(policy.segment_ms, policy.max_lag_ms))
+    times = segment_times(segments, policy.clock)
+    first_dirty = next((at for at, s in enumerate(segments) if s.stop > cleaned.dirty), len(segments))
+    end = min(first_dirty, active)
+    while end < active and not (policy.min_lag_ms > 0 and times[end] > now_ms - policy.min_lag_ms):
+        end += 1
+    # A file below the checkpoint is clean, even when rolling would now count it to the active segment.
+    clean, dirty = tuple(segments[:first_dirty]), tuple(segments[first_dirty:end])
+    gone_below = cleaned.tombstones_below(now_ms, policy.delete_retention_ms)
+    return CompactionPlan(
+        partition=partition,
+        clean=clean,
+        dirty=dirty,
+        untouched=tuple(segments[max(first_dirty, end) :]),
+        tombstones_below=gone_below,
+        reason=_reason(clean, dirty, now_ms, policy, tombstones=gone_below > cleaned.settled) if policy.compact else "",
+    )
+
+
+def _reason(
+    clean: Sequence[Segment], dirty: Sequence[Segment], now_ms: int, policy: CompactionPolicy, *, tombstones: bool
+) -> str:
+    clean_bytes, dirty_bytes = sum(s.size_bytes for s in clean), sum(s.size_bytes for s in dirty)
+    if dirty_bytes:
+        ratio = dirty_bytes / (clean_bytes + dirty_bytes)
+        if ratio > policy.min_dirty_ratio:
+            return f"dirty ratio {ratio:.2f}"
+        oldest = min(s.min_timestamp for s in dirty)
+        if oldest < now_ms - policy.max_lag_ms:
+            return "max.compaction.lag.ms"
+    if tombstones and clean:
+        return "tombstones past delete.retention.ms"
+    return ""

@@ -1,0 +1,278 @@
+"""Subject changes: plan the rows that delete a subject or a version, or set its level or mode; or reject the request.
+
+A soft deletion hides the version, but records with its id can still be read. A permanent one removes the schema's text
+with its last version. Neither its id nor the number of the version is given to another schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kafkalike.model.schemas import refusals
+from kafkalike.model.schemas.registration_rules import check_number
+from kafkalike.model.schemas.registry_state import RegistryState
+from kafkalike.model.schemas.schema import FORWARD, IMPORT, LEVELS, MODES, READ_ONLY_MODES
+from kafkalike.model.schemas.schema_rows import (
+    CONFIG,
+    EVERYWHERE,
+    GONE,
+    LIVE,
+    MODE,
+    SCHEMA,
+    SOFT,
+    Config,
+    SchemaRow,
+    config_value,
+    mode_value,
+    schema_value,
+)
+
+
+def delete_subject(
+    state: RegistryState, subject: str, now_ms: int, *, permanent: bool
+) -> tuple[Sequence[SchemaRow], list[int]]:
+    """Plan to delete all versions of a subject, and softly its level and mode.
+
+    Args:
+        state: of now.
+        subject: its name.
+        now_ms: time of the rows.
+        permanent: for good; the subject must have been deleted softly before.
+
+    Returns:
+        The rows, and the numbers of the versions.
+
+    Raises:
+        SchemaRegistryError: it is refused: 40401, 40404, 40405, 42205, 42206.
+    """
+    _check_writable(state, subject)
+    known = state.subject(subject)
+    if not known.kept:
+        raise refusals.no_subject(subject)
+    if permanent and known.live:
+        raise refusals.subject_not_soft_deleted(subject)
+    if not permanent and not known.live:
+        raise refusals.subject_soft_deleted(subject)
+    versions = known.kept if permanent else known.live
+    for version in versions:
+        _check_unused(state, subject, version, permanent=permanent)
+    return _rows(state, subject, versions, now_ms, permanent=permanent), list(versions)
+
+
+def delete_version(
+    state: RegistryState, subject: str, version: int | str, now_ms: int, *, permanent: bool
+) -> tuple[Sequence[SchemaRow], int]:
+    """Plan to delete one version, and with the last one softly the subject's level and mode.
+
+    Args:
+        state: of now.
+        subject: its name.
+        version: a number, or `latest`.
+        now_ms: time of the row.
+        permanent: for good; the version must have been deleted softly before.
+
+    Returns:
+        The rows, and the number of the version.
+
+    Raises:
+        SchemaRegistryError: it is refused: 40401, 40402, 40406, 40407, 42205, 42206.
+    """
+    _check_writable(state, subject)
+    known = state.subject(subject)
+    if not known.kept:
+        raise refusals.no_subject(subject)
+    candidates = known.kept if permanent else known.live
+    if version == "latest":
+        if not candidates:
+            raise refusals.no_version("latest")
+        number = candidates[-1]
+    else:
+        number = check_number(version)
+    found = state.registered(subject, number, deleted=True)
+    if found is None:
+        raise refusals.no_version(number)
+    if permanent and not found.deleted:
+        raise refusals.version_not_soft_deleted(subject, number)
+    if not permanent and found.deleted:
+        raise refusals.version_soft_deleted(subject, number)
+    _check_unused(state, subject, number, permanent=permanent)
+    return _rows(state, subject, [number], now_ms, permanent=permanent), number
+
+
+def referrers(state: RegistryState, subject: str, version: int, *, deleted: bool = False) -> list[int]:
+    """Ids of the schemas that refer to a version.
+
+    Args:
+        state: of now.
+        subject: of the version.
+        version: its number.
+        deleted: also those that only have versions that are deleted softly.
+    """
+    ids = state.referrers.get((subject, version))
+    return sorted(i for i in ids or () if deleted or LIVE in state.schemas[i].uses.values())
+
+
+def _check_unused(state: RegistryState, subject: str, version: int, *, permanent: bool) -> None:
+    # Records of a schema that is deleted softly can still be read, so what it refers to must stay.
+    if referrers(state, subject, version, deleted=permanent):
+        raise refusals.referenced(subject, version)
+
+
+def _rows(
+    state: RegistryState, subject: str, versions: Sequence[int], now_ms: int, *, permanent: bool
+) -> list[SchemaRow]:
+    """Versions go, and the subject's level and mode where no live version is left."""
+    rows = _standing_rows(state, subject, versions, GONE if permanent else SOFT, now_ms)
+    if not permanent and set(state.subject(subject).live) <= set(versions):
+        for kind, settings in ((CONFIG, state.configs), (MODE, state.modes)):
+            if subject in settings:
+                rows.append(SchemaRow(seq=state.seq + 1 + len(rows), kind=kind, subject=subject, time_ms=now_ms))
+    return rows
+
+
+def _standing_rows(
+    state: RegistryState, subject: str, versions: Iterable[int], standing: str, now_ms: int
+) -> list[SchemaRow]:
+    known = state.subject(subject)
+    named = [(version, state.schemas[known.versions[version].id].named) for version in versions]
+    return [
+        SchemaRow(
+            seq=state.seq + nth,
+            kind=SCHEMA,
+            subject=subject,
+            version=version,
+            schema_id=schema.id,
+            value=schema_value(schema, standing, state.last_id),
+            time_ms=now_ms,
+        )
+        for nth, (version, schema) in enumerate(named, start=1)
+    ]
+
+
+NOTHING_SET = Config()
+
+NOT_KEPT = (
+    "alias", "compatibilityGroup", "defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet",
+    "validateFields", "validateRules",
+)  # fmt: skip
+"""Settings of Confluent's that do nothing here, and are refused rather than forgotten."""
+
+
+def check_level(given: object) -> str:
+    """The name of a compatibility level, in any case.
+
+    Raises:
+        SchemaRegistryError: it is none; 42203.
+    """
+    name = given.upper() if isinstance(given, str) else ""
+    if name not in LEVELS:
+        raise refusals.invalid_level(given)
+    return name
+
+
+def check_mode_name(given: object) -> str:
+    """The name of a mode that can be set, in any case.
+
+    Raises:
+        SchemaRegistryError: it is none, or FORWARD; 42204.
+    """
+    name = given.upper() if isinstance(given, str) else ""
+    if name not in MODES:
+        raise refusals.invalid_mode(given)
+    if name == FORWARD:
+        raise refusals.forwards_nothing()
+    return name
+
+
+def set_config(state: RegistryState, subject: str, config: Config, now_ms: int) -> tuple[Sequence[SchemaRow], Config]:
+    """Plan to set what a configuration says; what it does not say stays.
+
+    Args:
+        state: of now.
+        subject: empty for all that have nothing of their own.
+        config: None in it stays as it is.
+        now_ms: time of the row.
+
+    Returns:
+        The row, none when nothing changes, and what is set then.
+
+    Raises:
+        SchemaRegistryError: something changes, and the mode does not allow it; 42205.
+    """
+    before = state.configs.get(subject, NOTHING_SET)
+    after = Config(
+        before.level if config.level is None else config.level,
+        before.normalize if config.normalize is None else config.normalize,
+    )
+    if after == before:
+        return [], after
+    _check_writable(state, subject)
+    return [_row(state, CONFIG, subject, config_value(after), now_ms)], after
+
+
+def delete_config(state: RegistryState, subject: str, now_ms: int) -> tuple[Sequence[SchemaRow], Config]:
+    """Plan to forget what is set; returns the row, and what was set.
+
+    Raises:
+        SchemaRegistryError: a subject has nothing of its own, 40408; the mode does not allow it, 42205.
+    """
+    _check_writable(state, subject)
+    before = state.configs.get(subject)
+    if before is None:
+        if subject != EVERYWHERE:
+            raise refusals.no_level(subject)
+        return [], NOTHING_SET
+    return [_row(state, CONFIG, subject, "", now_ms)], before
+
+
+def set_mode(
+    state: RegistryState, subject: str, mode: str, now_ms: int, *, force: bool
+) -> tuple[Sequence[SchemaRow], str]:
+    """Plan to set a mode; see `set_config`.
+
+    Args:
+        state: of now.
+        subject: empty for all that have none of their own.
+        mode: its name.
+        now_ms: time of the row.
+        force: also begin to import where schemas are.
+
+    Raises:
+        SchemaRegistryError: schemas are there that could be in the way of those that come; 42205.
+    """
+    if mode == IMPORT and not force and state.modes.get(subject) != IMPORT and _has_schemas(state, subject):
+        where = f"versions of subject {subject}" if subject else "subjects"
+        raise refusals.not_permitted(f"Cannot import since found existing {where}; force=true imports all the same")
+    if state.modes.get(subject) == mode:
+        return [], mode
+    return [_row(state, MODE, subject, mode_value(mode), now_ms)], mode
+
+
+def delete_mode(state: RegistryState, subject: str, now_ms: int) -> tuple[Sequence[SchemaRow], str]:
+    """Plan to forget a mode; returns the row, and the mode that was set.
+
+    Raises:
+        SchemaRegistryError: a subject has none of its own; 40409.
+    """
+    before = state.modes.get(subject)
+    if before is None:
+        if subject != EVERYWHERE:
+            raise refusals.no_mode(subject)
+        return [], state.mode(subject)
+    return [_row(state, MODE, subject, "", now_ms)], before
+
+
+def _has_schemas(state: RegistryState, subject: str) -> bool:
+    if subject:
+        return bool(state.subject(subject).kept)
+    return any(known.kept for known in state.subjects.values())
+
+
+def _check_writable(state: RegistryState, subject: str) -> None:
+    if state.mode(subject) in READ_ONLY_MODES:
+        what = f"Subject {subject}" if subject else "The registry"
+        raise refusals.not_permitted(f"{what} is in read-only mode")
+
+
+def _row(state: RegistryState, kind: str, subject: str, value: str, now_ms: int) -> SchemaRow:
+    return SchemaRow(seq=state.seq + 1, kind=kind, subject=subject, value=value, time_ms=now_ms)
