@@ -1,4 +1,4 @@
-"""Command line: Kafka's commands and flags in, Kafka's columns, messages and exit codes out."""
+"""Command line with Kafka's commands, flags, columns, messages and exit codes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        args: what comes after `kafkalike`; by default the process's own arguments.
+        args: arguments after `kafkalike`; default `sys.argv[1:]`.
 
     Returns:
-        Exit code: 0 done, 1 failed, 130 interrupted by Ctrl-C, 143 ended by SIGTERM, 141 the reader of the output went
-        away. Wrong usage is 1 for commands that Kafka has, as there, and 2 for the others.
+        Exit code: 0 done, 1 failed, 130 interrupted by Ctrl-C, 143 ended by SIGTERM, 141 if the reader of the output
+        closed the pipe. Wrong usage is 1 for Kafka's commands, as in Kafka, and 2 for the others.
     """
     from kafkalike.cli.app import run
 

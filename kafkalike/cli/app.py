@@ -1,4 +1,4 @@
-"""App: the group of commands, loaded one by one, and how errors end the process."""
+"""Command group: load commands on demand, configure the log, and turn errors into exit codes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ FORMS: Final = ("text", "json")
 
 
 class JsonLogFormatter(logging.Formatter):
-    """A line of JSON for each message, for programs that gather logs."""
+    """Formats each message as one line of JSON, for log collectors."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """`{"time", "level", "logger", "message", "process", "thread"}`, and `"error"` where an exception is told."""
+        """Return the fields time, level, logger, message, process and thread, and error for an exception."""
         told = {
             "time": utc_text(int(record.created * 1000)),
             "level": record.levelname,
@@ -42,11 +42,11 @@ class JsonLogFormatter(logging.Formatter):
 
 
 def configure(level: str, form: str) -> None:
-    """Write the log of this process to standard error, unless somebody has set it up before.
+    """Write the log of this process to standard error, unless logging is configured already.
 
     Args:
-        level: the least one that is written; of `LEVELS`.
-        form: of `FORMS`.
+        level: lowest level to write, from `LEVELS`.
+        form: from `FORMS`.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLogFormatter() if form == "json" else logging.Formatter("%(levelname)s %(message)s"))
@@ -79,7 +79,7 @@ KAFKAS: Final = frozenset(
         "verifiable-producer",
     }
 )
-"""Commands that Kafka has, too: wrong usage of them ends with 1, as there."""
+"""Commands that Kafka has, too. Wrong usage of them exits with 1, as in Kafka."""
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "topics": ("kafkalike.cli.topics.topic_commands:topics", "Create, list, describe, alter and delete topics."),
@@ -101,7 +101,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "get-offsets": ("kafkalike.cli.topics.offset_commands:get_offsets", "Print offsets of partitions by time."),
     "snapshot": (
         "kafkalike.cli.topics.offset_commands:snapshot_command",
-        "Print versions of topics, and offsets of groups, that are one moment.",
+        "Print versions of topics and offsets of groups at one moment.",
     ),
     "delete-records": ("kafkalike.cli.topics.offset_commands:delete_records", "Delete records below an offset."),
     "producer-perf-test": (
@@ -127,7 +127,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "dump-log": ("kafkalike.cli.log.dump_log:dump_log", "Print table commits, segments and records of a topic."),
     "maintain": ("kafkalike.cli.log.maintain:maintain", "Apply retention and compaction, merge small files, vacuum."),
     "brokers": ("kafkalike.cli.broker_commands:brokers", "List, add, drain and remove storage roots."),
-    "replicate": ("kafkalike.cli.broker_commands:replicate", "Bring replicas in sync, and say how far they are."),
+    "replicate": ("kafkalike.cli.broker_commands:replicate", "Bring replicas in sync, or describe their lag."),
     "leader-election": (
         "kafkalike.cli.partition_leaders:leader_election",
         "Let preferred replicas lead, or elect unclean leaders.",
@@ -147,16 +147,19 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "forget": (
         "kafkalike.cli.log.topic_history:forget",
-        "Take all records of keys out of a topic; with a certificate.",
+        "Remove all records of keys from a topic; with a certificate.",
     ),
-    "undo": ("kafkalike.cli.log.topic_history:undo", "Take the records of one append out again."),
-    "fork": ("kafkalike.cli.log.topic_history:fork", "Make a new topic with what a topic holds, without reading it."),
-    "verify": ("kafkalike.cli.log.verify:verify", "Check that a cluster's logs are sound."),
+    "undo": ("kafkalike.cli.log.topic_history:undo", "Remove the records of one append."),
+    "fork": (
+        "kafkalike.cli.log.topic_history:fork",
+        "Copy a version of a topic to a new topic, without reading records.",
+    ),
+    "verify": ("kafkalike.cli.log.verify:verify", "Check the logs of a cluster for damage."),
     "metadata-quorum": (
         "kafkalike.cli.metadata_quorum:metadata_quorum",
-        "Describe the voters that decide about topics, leaders and brokers.",
+        "Describe the voters on the cluster's metadata.",
     ),
-    "recover": ("kafkalike.cli.metadata_quorum:recover", "Go on without roots that are lost, and say what is lost."),
+    "recover": ("kafkalike.cli.metadata_quorum:recover", "Continue without lost roots, and report the loss."),
     "schemas": (
         "kafkalike.cli.schema_commands:schemas",
         "Register, show, check, delete, export and import schemas.",
@@ -168,24 +171,24 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "ui": ("kafkalike.cli.http_servers:ui", "Serve a web console: topics, records, groups and lag in a browser."),
     "dlq": (
         "kafkalike.cli.dead_letter_queue:dlq",
-        "List dead-letter topics, show letters and their causes, replay them.",
+        "List dead-letter topics, show and replay letters.",
     ),
-    "sql-views": ("kafkalike.cli.paths:sql_views", "Print SQL that makes topics views, for spark-sql."),
+    "sql-views": ("kafkalike.cli.paths:sql_views", "Print SQL that creates views of topics, for spark-sql."),
     "completion": ("kafkalike.cli.app:completion", "Print a script that lets a shell complete commands."),
-    "job-path": ("kafkalike.cli.paths:job_path", "Print where a job for spark-submit lies."),
-    "conf-path": ("kafkalike.cli.paths:conf_path", "Print where the settings for spark-submit lie."),
-    "docs-path": ("kafkalike.cli.paths:docs_path", "Print where the documentation lies."),
-    "demo": ("kafkalike.cli.demo.tour:demo", "Show on real data what kafkalike does."),
+    "job-path": ("kafkalike.cli.paths:job_path", "Print the path of a job for spark-submit."),
+    "conf-path": ("kafkalike.cli.paths:conf_path", "Print the folder of the settings for spark-submit."),
+    "docs-path": ("kafkalike.cli.paths:docs_path", "Print the folder of the documentation."),
+    "demo": ("kafkalike.cli.demo.tour:demo", "Show kafkalike on real data."),
 }
-"""Where each command is and what it does: `kafkalike --help` imports none of them."""
+"""Module and help text by command. `kafkalike --help` imports none of the modules."""
 
 
 _NO_ARGUMENTS: Final[type[click.UsageError] | tuple[()]] = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""What click from 8.2 on raises for a command without arguments; before it prints the help by itself."""
+"""Exception that click 8.2 and newer raise for a command without arguments. Older ones print the help themselves."""
 
 
 def own_name(command: str) -> str:
-    """The name of a command under its own name or that of Kafka's script.
+    """Return the command's own name, given that name or the name of Kafka's script.
 
     >>> own_name("kafka-topics.sh"), own_name("topics")
     ('topics', 'topics')
@@ -194,15 +197,15 @@ def own_name(command: str) -> str:
 
 
 class LazyGroup(SuggestingGroup):
-    """A group that imports a command when it is called."""
+    """Group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names, in the order of `COMMANDS`."""
+        """Return all names in the order of `COMMANDS`."""
         del ctx
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name; `kafka-topics` and `kafka-topics.sh` mean `topics`."""
+        """Return the command of a name; `kafka-topics` and `kafka-topics.sh` mean `topics`."""
         del ctx
         name = own_name(cmd_name)
         if name not in COMMANDS:
@@ -211,12 +214,12 @@ class LazyGroup(SuggestingGroup):
         return cast("click.Command", getattr(importlib.import_module(module), attribute))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names of commands and options, from the table alone."""
+        """Complete names of commands and options without importing a command."""
         names = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands in the help, from the table alone."""
+        """Write the list of commands without importing a command."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
@@ -232,31 +235,31 @@ class LazyGroup(SuggestingGroup):
     "--log-level",
     type=click.Choice(LEVELS),
     envvar="KAFKALIKE_LOG_LEVEL",
-    help="What is logged, on standard error; default: warning, with --debug debug. Also $KAFKALIKE_LOG_LEVEL.",
+    help="Level of the log on standard error; default: warning, with --debug debug. Also $KAFKALIKE_LOG_LEVEL.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(FORMS),
     default="text",
     envvar="KAFKALIKE_LOG_FORMAT",
-    help="As lines of text (the default) or of JSON. Also $KAFKALIKE_LOG_FORMAT.",
+    help="Format of the log: lines of text (the default) or of JSON. Also $KAFKALIKE_LOG_FORMAT.",
 )
 @version_option
 def app(*, debug: bool, log_level: str | None, log_format: str) -> None:
     """Kafka's command line for a log that lives in Delta tables.
 
-    A cluster is a storage root: --bootstrap-server names a folder or URI. Without it the environment variable
-    KAFKALIKE_BOOTSTRAP_SERVERS counts, else ./kafkalike-data.
+    A cluster is a storage root: --bootstrap-server names a folder or URI. The default is the environment variable
+    KAFKALIKE_BOOTSTRAP_SERVERS, else ./kafkalike-data.
     """
     configure(log_level or ("debug" if debug else "warning"), log_format)
 
 
 def run(args: Sequence[str] | None = None, environment: Environment | None = None) -> int:
-    """Run one command and turn every end into an exit code; see `kafkalike.cli.main`.
+    """Run one command and return its exit code; see `kafkalike.cli.main`.
 
     Args:
-        args: what comes after `kafkalike`; by default the process's own arguments.
-        environment: cluster, clock and streams of a test, the Spark of a job.
+        args: arguments after `kafkalike`; default `sys.argv[1:]`.
+        environment: cluster, clock and streams of a test, or the Spark session of a job.
     """
     answered = completed(app)
     if answered is not None:
@@ -274,7 +277,7 @@ def run(args: Sequence[str] | None = None, environment: Environment | None = Non
         return 130
     except BrokenPipeError:
         return _reader_went_away()
-    except Exception as error:  # the end of the line: nothing may become a traceback
+    except Exception as error:  # the outermost frame: users get one line instead of a traceback
         if debug:
             raise
         return _failed(error)
@@ -282,7 +285,7 @@ def run(args: Sequence[str] | None = None, environment: Environment | None = Non
 
 
 def hoisted(args: Sequence[str]) -> list[str]:
-    """Arguments with those about the log in front: they belong to the group, and users put them behind the command.
+    """Move options of the log to the front: click expects them there, and users write them after the command.
 
     >>> hoisted(["topics", "--list", "--log-level", "info", "--log-format=json"])
     ['--log-level', 'info', '--log-format=json', 'topics', '--list']
@@ -332,7 +335,7 @@ def _failed(error: Exception) -> int:
 
 
 def _reader_went_away() -> int:
-    """Quietly: what is still buffered goes nowhere, so that the interpreter's own flush at exit cannot fail."""
+    """Redirect standard output to the null device, so that the interpreter's flush at exit cannot fail."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
     return 141
@@ -344,7 +347,7 @@ def fail(message: str) -> NoReturn:
 
 
 VARIABLE: Final = "_KAFKALIKE_COMPLETE"
-"""Through it the script asks `kafkalike` for words."""
+"""Environment variable by which the shell's script asks `kafkalike` for completions."""
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -361,13 +364,13 @@ def completion(context: click.Context, /, *, shell: str) -> None:
 
 
 def completed(command: click.Command) -> int | None:
-    """Print the words that a shell's script asks for, if one does.
+    """Print completions if the shell's script asks for them.
 
     Args:
-        command: the whole command line.
+        command: root of the command line.
 
     Returns:
-        Exit code; None when this is no such question.
+        Exit code; None if this process was not started for a completion.
     """
     asked = os.environ.get(VARIABLE)
     return None if not asked else shell_complete(command, {}, "kafkalike", VARIABLE, asked)

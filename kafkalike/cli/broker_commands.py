@@ -1,4 +1,4 @@
-"""`kafkalike brokers`, `replicate` and `log-dirs`: the storage roots of a cluster, their replicas and sizes."""
+"""`kafkalike brokers`, `replicate` and `log-dirs`: storage roots of a cluster, their replicas and sizes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HEADS: Final = ("ID", "RACK", "STATE", "LEADS", "REPLICAS", "OUT-OF-SYNC", "ROOT
 )
 @version_option
 def brokers() -> None:
-    """List, add, drain and remove brokers. A broker is a storage root; nothing runs there."""
+    """List, add, drain and remove brokers. A broker is a storage root without a process."""
 
 
 @brokers.command("list")
@@ -43,7 +43,7 @@ def brokers() -> None:
 def list_(
     environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None, as_json: bool
 ) -> None:
-    """Print brokers with the tables that they lead, and have replicas of."""
+    """Print brokers with the numbers of tables that they lead and replicate."""
     replication = environment.existing(bootstrap_server, command_config).replication
     tables = [replication.replicas(name) for name in replication.tables()]
     found = []
@@ -78,7 +78,7 @@ def _state(*, draining: bool, alive: bool) -> str:
 @cluster_options
 @click.argument("root")
 @click.option("--rack", help="Kafka's broker.rack: readers with this client.rack read from it.")
-@click.option("--id", "broker", type=click.IntRange(min=1), help="Its id; default the next one.")
+@click.option("--id", "broker", type=click.IntRange(min=1), help="Id of the broker; default: the next free id.")
 @pass_environment
 def add(
     environment: Environment,
@@ -90,7 +90,7 @@ def add(
     rack: str | None,
     broker: int | None,
 ) -> None:
-    """Add a storage root. It gets replicas of new topics, and of those that are reassigned to it."""
+    """Add a storage root. It gets replicas of new topics, and of topics that are reassigned to it."""
     replication = environment.existing(bootstrap_server, command_config).replication
     made = replication.add_broker(root, rack=rack, id=broker)
     click.echo(f"Added broker {made.id} at {made.uri}.")
@@ -103,7 +103,7 @@ def add(
 def drain(
     environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None, broker: int
 ) -> None:
-    """Put no new replicas on a broker, and assign those that it has to others; `kafkalike replicate` moves them."""
+    """Give a broker no new replicas, and reassign its replicas to others; `kafkalike replicate` moves them."""
     replication = environment.existing(bootstrap_server, command_config).replication
     left = replication.drain(broker)
     if left:
@@ -115,7 +115,7 @@ def drain(
 @brokers.command()
 @cluster_options
 @click.argument("broker", type=int)
-@click.option("--lost", is_flag=True, help="Also with replicas there: it never comes back.")
+@click.option("--lost", is_flag=True, help="Remove it even if it has replicas, because it never comes back.")
 @pass_environment
 def remove(
     environment: Environment,
@@ -126,7 +126,7 @@ def remove(
     broker: int,
     lost: bool,
 ) -> None:
-    """Take a broker out of the cluster. Nothing on it is deleted."""
+    """Remove a broker from the cluster. Its files stay."""
     environment.existing(bootstrap_server, command_config).replication.remove_broker(broker, lost=lost)
     click.echo(f"Removed broker {broker}.")
 
@@ -141,10 +141,10 @@ REPLICA_HEADS: Final = ("TABLE", "BROKER", "ROLE", "VERSION", "LAG-VERSIONS", "L
 @click.command(epilog="Example: kafkalike replicate --every 30s")
 @bootstrap_option()
 @command_config_option()
-@click.option("--topic", metavar="REGEX", help="Topics; default all, and the control tables.")
-@click.option("--every", metavar="DURATION", help="Again and again, such as every 30s, until SIGTERM or Ctrl-C.")
-@click.option("--max-minutes", type=click.FloatRange(min=0, min_open=True), help="Begin nothing new after so long.")
-@click.option("--describe", is_flag=True, help="Say how far each replica is, and change nothing.")
+@click.option("--topic", metavar="REGEX", help="Topics; default: all topics and the control tables.")
+@click.option("--every", metavar="DURATION", help="Repeat at this interval, such as 30s, until SIGTERM or Ctrl-C.")
+@click.option("--max-minutes", type=click.FloatRange(min=0, min_open=True), help="Start no new work after this time.")
+@click.option("--describe", is_flag=True, help="Print the lag of each replica and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each run, or for each replica.")
 @version_option
 @pass_environment
@@ -160,12 +160,12 @@ def replicate(
     describe: bool,
     as_json: bool,
 ) -> None:
-    """Copy what replicas lack, let them in, move those that were reassigned, give preferred leaders their topics back.
+    """Catch replicas up, add them to the ISR, move reassigned replicas, and return topics to their preferred leaders.
 
-    Producers do what they need themselves; this is for what was away, and for topics that nobody writes to. Safe at any
-    time and twice at once.
+    Producers bring replicas in sync while they write. This command serves roots that were unavailable, and topics
+    without writers. It can run at any time, also twice at once.
 
-    Exit code 0: done, 1: something could not be done.
+    Exit code 0: done, 1: some steps failed.
     """
     cluster = environment.existing(bootstrap_server, command_config)
     if describe:
@@ -203,7 +203,7 @@ def _once(cluster: Cluster, topic: str | None, timeout_ms: float | None, *, as_j
     for name, brokers in report.joined.items():
         click.echo(f"{name}: in sync on {', '.join(map(str, brokers))}")
     for name, brokers in report.left.items():
-        click.echo(f"{name}: no longer on {', '.join(map(str, brokers))}")
+        click.echo(f"{name}: removed from {', '.join(map(str, brokers))}")
     for name, leader in report.led.items():
         click.echo(f"{name}: led by {leader}")
     for problem in report.failed:
@@ -242,9 +242,9 @@ def _describe(cluster: Cluster, topic: str | None, *, as_json: bool) -> None:
 @click.command("log-dirs", epilog="Example: kafkalike log-dirs --describe --topic-list orders")
 @bootstrap_option()
 @command_config_option()
-@click.option("--describe", is_flag=True, required=True, help="Print them; there is no other action.")
-@click.option("--topic-list", help="Topics, by commas; default all.")
-@click.option("--broker-list", help="Ids of brokers, by commas; default all.")
+@click.option("--describe", is_flag=True, required=True, help="Print the sizes; the only action.")
+@click.option("--topic-list", help="Topics, separated by commas; default: all.")
+@click.option("--broker-list", help="Ids of brokers, separated by commas; default: all.")
 @version_option
 @pass_environment
 def log_dirs(
@@ -257,12 +257,14 @@ def log_dirs(
     topic_list: str | None,
     broker_list: str | None,
 ) -> None:
-    """Print bytes by broker and partition. A broker is a storage root, with one log directory."""
+    """Print bytes by broker and partition. A broker is a storage root with one log directory."""
     del describe
     try:
         brokers = None if broker_list is None else [int(broker) for broker in broker_list.split(",")]
     except ValueError as cause:
-        raise IllegalArgumentError(f"--broker-list {broker_list!r} is no list of ids") from cause
+        raise IllegalArgumentError(
+            f"--broker-list must be broker ids separated by commas, not {broker_list!r}"
+        ) from cause
     topics = None if topic_list is None else topic_list.split(",")
     with environment.admin(bootstrap_server, command_config, existing=True) as admin:
         known = [broker["broker_id"] for broker in admin.describe_cluster()["brokers"]]

@@ -1,4 +1,4 @@
-"""`kafkalike console-consumer`: records of topics in, lines on standard output out, by Kafka's message formatters."""
+"""`kafkalike console-consumer`: print records of topics as lines, in the formats of Kafka's message formatters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 POLL_MS: Final = 200
-"""Longest wait of one poll: how late Ctrl-C and --timeout-ms may be."""
+"""Timeout of one poll (ms), and so the longest delay of Ctrl-C and --timeout-ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,18 +62,18 @@ class ConsoleConsumerOptions:
 @command_config_option("--consumer.config")
 @click.option("--topic", help="Topic to read.")
 @click.option("--include", "--whitelist", "include", metavar="REGEX", help="Topics to read, as a regular expression.")
-@click.option("--group", help="Consumer group; without it nothing is committed.")
+@click.option("--group", help="Consumer group; without it, offsets are not committed.")
 @click.option("--partition", type=click.IntRange(min=0), help="Read this partition only.")
 @click.option("--offset", help="Where to begin, with --partition: a number, earliest or latest (the default).")
 @click.option("--from-beginning", is_flag=True, help="Begin at the earliest record where no offset is committed.")
 @click.option("--max-messages", type=click.IntRange(min=0), help="End after this many records.")
-@click.option("--timeout-ms", type=click.IntRange(min=0), help="End when no record comes for this long (ms).")
+@click.option("--timeout-ms", type=click.IntRange(min=0), help="End if no record arrives for this time (ms).")
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
-    help="Taken for the sake of Kafka's scripts: records of open transactions are in no topic, so both read the same.",
+    help="Accepted for Kafka's scripts. Both read the same: topics do not contain records of open transactions.",
 )
-@click.option("--skip-message-on-error", is_flag=True, help="Go on after a record that cannot be printed.")
+@click.option("--skip-message-on-error", is_flag=True, help="Skip records that cannot be printed.")
 @click.option("--formatter", metavar="CLASS", help="DefaultMessageFormatter or NoOpMessageFormatter.")
 @click.option("--formatter-config", type=click.Path(exists=True, dir_okay=False), help="File of formatter properties.")
 @click.option(
@@ -86,7 +86,9 @@ class ConsoleConsumerOptions:
     "(default false), print.value (true), key.separator, line.separator, headers.separator, null.literal, "
     "key.deserializer, value.deserializer, headers.deserializer; may be repeated.",
 )
-@click.option("--key-deserializer", metavar="CLASS", help="Such as LongDeserializer; default: the bytes as they are.")
+@click.option(
+    "--key-deserializer", metavar="CLASS", help="Such as LongDeserializer; default: print the bytes unchanged."
+)
 @click.option("--value-deserializer", metavar="CLASS", help="As --key-deserializer.")
 @client_property("consumer")
 @refused("--enable-systest-events", "it belongs to Kafka's own system tests", is_flag=True)
@@ -94,7 +96,7 @@ class ConsoleConsumerOptions:
 @version_option
 @pass_options(ConsoleConsumerOptions)
 def console_consumer(environment: Environment, options: ConsoleConsumerOptions) -> None:
-    """Print records as lines, until Ctrl-C or SIGTERM; then positions are committed and the group is left."""
+    """Print records as lines until Ctrl-C or SIGTERM, then commit positions and leave the group."""
     _check(options)
     formatter = _formatter(options)
     settings = consumer_settings(options)
@@ -110,7 +112,7 @@ def console_consumer(environment: Environment, options: ConsoleConsumerOptions) 
                 for batches in _batches(consumer, environment, options, interrupt):
                     printer.print(batches)
             except (KeyboardInterrupt, BrokenPipeError, UnprintableError) as error:
-                # Closing commits positions: what was printed, and nothing else.
+                # `close` commits the positions, so they must stand after the last printed record.
                 interruption = error
                 for where, offset in printer.pending.items():
                     consumer.seek(where, offset)
@@ -126,22 +128,22 @@ class UnprintableError(KafkaError):
 
 
 class Printer:
-    """Writes records to standard output, and knows which ones of a batch are not written yet."""
+    """Writes records to standard output, and tracks which records of a batch are not written yet."""
 
     def __init__(self, formatter: Formatter, environment: Environment, *, skip: bool) -> None:
         self.count = 0
         self.pending: dict[TopicPartition, int] = {}
-        """Where to go on, by partition, when a batch was not written to its end."""
+        """Next offset by partition, if a batch was written only in part."""
         self._formatter = formatter
         self._out = environment.stdout
         self._skip = skip
 
     def print(self, batches: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> None:
-        """Write one poll's records at once.
+        """Write the records of one poll with one call.
 
         Raises:
-            BrokenPipeError: the reader is gone; all of the batch counts as not written.
-            UnprintableError: for the first record that cannot be printed; those before it are written.
+            BrokenPipeError: the reader closed the pipe; the whole batch counts as not written.
+            UnprintableError: the first record that cannot be printed; earlier records are written.
         """
         done = {where: records[0].offset for where, records in batches.items() if records}
         self.pending = dict(done)
@@ -159,7 +161,7 @@ class Printer:
         self.pending = {}
 
     def _lines(self, record: ConsumerRecord) -> list[bytes]:
-        """The line of a record; none for one that is skipped."""
+        """Return the line of a record; nothing for a skipped record."""
         try:
             return [self._formatter.line(record)]
         except (KafkaError, ValueError) as error:
@@ -192,9 +194,7 @@ def _check(options: ConsoleConsumerOptions) -> None:
 def _formatter(options: ConsoleConsumerOptions) -> Formatter:
     name = (options.formatter or "DefaultMessageFormatter").rpartition(".")[2]
     if name not in FORMATTERS:
-        raise click.UsageError(
-            f"--formatter {options.formatter} has no meaning here: known are {', '.join(FORMATTERS)}"
-        )
+        raise click.UsageError(f"--formatter {options.formatter} is not supported: use {', '.join(FORMATTERS)}")
     properties = {
         **read_properties(options.formatter_config),
         **key_values(options.formatter_property, "--formatter-property"),
@@ -207,7 +207,7 @@ def _formatter(options: ConsoleConsumerOptions) -> Formatter:
 
 
 def consumer_settings(options: ConsoleConsumerOptions) -> dict[str, Any]:
-    """Settings of the consumer: a file's, over them `--command-property`, over them flags of their own."""
+    """Return the consumer's settings: from the file, overridden by `--command-property`, then by flags."""
     settings = client_settings(
         {**read_properties(options.command_config), **key_values(options.command_property, "--command-property")}
     )
@@ -224,7 +224,7 @@ def consumer_settings(options: ConsoleConsumerOptions) -> dict[str, Any]:
             raise click.UsageError("The group ids provided in different places do not match: --group and group.id")
         settings["group_id"] = options.group
     if settings.get("group_id") is None or options.partition is not None:
-        # Kafka makes up a group; here a reader without one leaves no trace in the offsets table.
+        # Kafka invents a group id; here a reader without a group writes nothing to the offsets table.
         settings.pop("group_id", None)
         settings["enable_auto_commit"] = False
     return settings
@@ -235,7 +235,7 @@ def _begin(consumer: KafkaConsumer, options: ConsoleConsumerOptions) -> None:
         topic_filter(options.include)
         consumer.subscribe(pattern=f"^(?:{options.include.replace(',', '|').replace(' ', '')})$")
         return
-    assert options.topic is not None, "checked before: there is one of the two"
+    assert options.topic is not None, "checked before: --topic or --include is given"
     if options.partition is not None:
         where = TopicPartition(options.topic, options.partition)
         consumer.assign([where])
@@ -253,7 +253,7 @@ def _begin(consumer: KafkaConsumer, options: ConsoleConsumerOptions) -> None:
 def _batches(
     consumer: KafkaConsumer, environment: Environment, options: ConsoleConsumerOptions, interrupt: Interrupt
 ) -> Iterator[Mapping[TopicPartition, Sequence[ConsumerRecord]]]:
-    """What each poll brings, until --max-messages, --timeout-ms or a signal ends it."""
+    """Yield the records of each poll, until --max-messages, --timeout-ms or a signal ends the loop."""
     left = options.max_messages
     timeout_ms = options.timeout_ms
     last = environment.clock.monotonic()
@@ -277,7 +277,7 @@ TEXTS: Final = ("key.separator", "line.separator", "headers.separator", "null.li
 DESERIALIZERS: Final = ("key.deserializer", "value.deserializer", "headers.deserializer")
 
 ToText = Callable[[str, bytes], bytes]
-"""Topic and content in, what to print out."""
+"""From topic and content to the text to print."""
 
 
 def _as_it_is(topic: str, content: bytes) -> bytes:
@@ -290,7 +290,7 @@ class Formatter:
     """Prints records column by column, in Kafka's order."""
 
     columns: tuple[str, ...] = ("value",)
-    """What to print, out of `PRINTS` and in that order."""
+    """Columns to print, from `PRINTS` and in its order."""
     key_separator: bytes = b"\t"
     line_separator: bytes = b"\n"
     headers_separator: bytes = b","
@@ -304,7 +304,7 @@ class Formatter:
         """Read Kafka's formatter properties.
 
         Raises:
-            click.UsageError: an unknown one, or an unknown deserialiser.
+            click.UsageError: a property or deserializer is unknown.
         """
         known = [*(f"print.{column}" for column in PRINTS), *TEXTS, *DESERIALIZERS]
         unknown = next((name for name in properties if name not in known), None)
@@ -321,7 +321,7 @@ class Formatter:
         return formatter
 
     def line(self, record: ConsumerRecord) -> bytes:
-        """The line of a record, with its end."""
+        """Return the line of a record with its line separator."""
         parts = [getattr(self, f"_{column}_column")(record) for column in self.columns]
         return self.key_separator.join(parts) + self.line_separator if parts else b""
 
@@ -337,7 +337,7 @@ class Formatter:
         return f"Offset:{record.offset}".encode()
 
     def _delivery_column(self, record: ConsumerRecord) -> bytes:
-        # Counted for share groups only.
+        # Kafka counts deliveries for share groups only.
         del record
         return b"Delivery:NOT_PRESENT"
 
@@ -361,10 +361,10 @@ class Formatter:
 
 
 class NoOpFormatter(Formatter):
-    """Prints nothing."""
+    """Formatter that prints nothing, for measurements."""
 
     def line(self, record: ConsumerRecord) -> bytes:
-        """Nothing."""
+        """Return no bytes for any record."""
         del record
         return b""
 

@@ -1,6 +1,6 @@
-"""`kafkalike console-producer`: lines of standard input in, records of a topic out, by Kafka's line reader.
+"""`kafkalike console-producer`: send lines of standard input to a topic, parsed as by Kafka's line reader.
 
-Lines are never decoded, so that bytes that are not UTF-8 arrive as they were typed.
+Lines are not decoded, so bytes that are not UTF-8 are sent unchanged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LINE_READERS: Final = frozenset(
 )
 
 DEFAULT_LINGER_MS: Final = 1000
-"""Kafka's default of `--timeout`: lines that come within a second make one table commit."""
+"""Kafka's default of `--timeout` (ms): lines that arrive within a second share one table commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class ConsoleProducerOptions:
 )
 @bootstrap_option("--broker-list")
 @command_config_option("--producer.config")
-@click.option("--topic", required=True, help="Topic to send to; created if the server allows.")
+@click.option("--topic", required=True, help="Topic to send to; created if auto.create.topics.enable allows it.")
 @click.option("--sync", is_flag=True, help="Wait for each record before the next line is read.")
 @click.option(
     "--compression-codec",
@@ -115,9 +115,7 @@ class ConsoleProducerOptions:
 def console_producer(environment: Environment, options: ConsoleProducerOptions) -> None:
     """Send each line of standard input as a record, until the input ends."""
     if options.line_reader is not None and options.line_reader not in LINE_READERS:
-        raise click.UsageError(
-            f"--line-reader {options.line_reader} has no meaning here: Java classes cannot be loaded"
-        )
+        raise click.UsageError(f"--line-reader {options.line_reader} is not supported: Java classes cannot be loaded")
     properties = {
         **read_properties(options.reader_config),
         **key_values(options.reader_property, "--reader-property"),
@@ -134,7 +132,7 @@ def console_producer(environment: Environment, options: ConsoleProducerOptions) 
 
 
 def producer_settings(options: ConsoleProducerOptions) -> dict[str, Any]:
-    """Settings of the producer: a file's, over them `--command-property`, over them flags of their own."""
+    """Return the producer's settings: from the file, overridden by `--command-property`, then by flags."""
     settings = client_settings(
         {**read_properties(options.command_config), **key_values(options.command_property, "--command-property")}
     )
@@ -148,7 +146,7 @@ def producer_settings(options: ConsoleProducerOptions) -> dict[str, Any]:
 
 
 def _flags(options: ConsoleProducerOptions) -> dict[str, object]:
-    """Settings that have a flag of their own; None for a flag that was not given."""
+    """Return the settings that have a flag; None for flags that are not given."""
     return {
         "batch_size": options.batch_size,
         "linger_ms": options.timeout,
@@ -165,7 +163,7 @@ def _flags(options: ConsoleProducerOptions) -> dict[str, object]:
 def _send(
     producer: KafkaProducer, reader: LineReader, environment: Environment, options: ConsoleProducerOptions
 ) -> int:
-    """Send every line; returns how many records failed."""
+    """Send every line and return the number of failed records."""
     failures: list[BaseException] = []
 
     def failed(error: BaseException) -> None:
@@ -203,7 +201,7 @@ TEXTS: Final = {
 
 
 class LineError(KafkaError):
-    """A line that cannot be taken apart."""
+    """A line of standard input cannot be parsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,21 +215,21 @@ class InputLine:
 
 @dataclass(slots=True, kw_only=True)
 class LineReader:
-    """Takes lines apart: `headers<delimiter>key<separator>value`."""
+    """Parses lines: `headers<delimiter>key<separator>value`."""
 
     parse_key: bool = False
     parse_headers: bool = False
     ignore_error: bool = False
-    """Take a line without separator as a value, instead of refusing it."""
+    """Send a line without separator as a value, instead of rejecting it."""
     key_separator: bytes = b"\t"
     headers_delimiter: bytes = b"\t"
-    """Between headers and the rest."""
+    """Text between the headers and the rest of the line."""
     headers_separator: bytes = b","
-    """Between two headers."""
+    """Text between two headers."""
     headers_key_separator: bytes = b":"
-    """Between a header's key and its value."""
+    """Text between a header's key and its value."""
     null_marker: bytes | None = None
-    """A key, value or header value that is exactly this is null."""
+    """Text that stands for null as a key, value or header value."""
     line_number: int = 0
 
     @classmethod
@@ -239,7 +237,7 @@ class LineReader:
         """Read Kafka's reader properties.
 
         Raises:
-            click.UsageError: an unknown one, or an empty separator.
+            click.UsageError: a property is unknown, or a separator is empty.
         """
         reader = cls()
         for name, text in properties.items():
@@ -254,7 +252,7 @@ class LineReader:
         return reader
 
     def parse(self, line: bytes) -> InputLine:
-        """Take one line apart, with or without its line end.
+        """Parse one line, with or without its line end.
 
         Raises:
             LineError: a separator is missing.

@@ -1,4 +1,4 @@
-"""`kafkalike dlq`: list dead-letter topics, show letters with their cause, replay them."""
+"""`kafkalike dlq`: list dead-letter topics, show letters with their cause, and replay them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 GROUP: Final = "dlq-replay"
 SHORT: Final = 60
-"""Characters of a text in a table."""
+"""Maximum characters of a key or value in the output."""
 
 UNSAID: Final = "-"
 
 
 def _filters(command: F) -> F:
     for option in (
-        click.option("--offsets", metavar="FROM-TO", help="Only these offsets, both included: 7, 3-9, 12-."),
+        click.option("--offsets", metavar="FROM-TO", help="Only these offsets, inclusive: 7, 3-9, 12-."),
         click.option("--partition", type=int, help="Only this partition of the dead-letter topic."),
-        click.option("--source-topic", "source", help="Only letters that come from this topic."),
-        click.option("--error-class", help="Only letters of this class of errors, with its module or without."),
+        click.option("--source-topic", "source", help="Only letters from this source topic."),
+        click.option("--error-class", help="Only letters with this error class, with or without its module."),
         click.option("--topic", required=True, help="The dead-letter topic."),
     ):
         command = option(command)
@@ -48,14 +48,14 @@ def _filters(command: F) -> F:
 @version_option
 @click.pass_context
 def dlq(context: click.Context, /, *, bootstrap_server: str | None, command_config: str | None) -> None:
-    """List dead-letter topics, show letters and why they are some, and replay them."""
+    """List dead-letter topics, show letters with their cause, and replay them."""
     keep_where(context, bootstrap_server, command_config)
 
 
 @dlq.command("list")
 @cluster_options
-@click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable. Default: all that hold letters.")
-@click.option("--group", default=GROUP, show_default=True, help="Group that says what was replayed.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable. Default: all topics with letters.")
+@click.option("--group", default=GROUP, show_default=True, help="Group that tracks replayed letters.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per topic.")
 @click.pass_context
 def list_(
@@ -68,9 +68,9 @@ def list_(
     group: str,
     as_json: bool,
 ) -> None:
-    """List dead-letter topics, with counts by the class of the error.
+    """List dead-letter topics, with counts by error class.
 
-    A topic counts as one if its name ends with .dlq, or its first record is a dead letter.
+    A dead-letter topic has a name that ends with .dlq, or a dead letter as its first record.
     """
     found = _letters(context, bootstrap_server, command_config).topics(topics, group)
     if as_json:
@@ -98,9 +98,9 @@ def list_(
 @dlq.command()
 @cluster_options
 @_filters
-@click.option("--max-messages", type=click.IntRange(min=1), help="Most letters.")
-@click.option("--stacktrace", is_flag=True, help="Print the stack below each letter.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per letter, with everything.")
+@click.option("--max-messages", type=click.IntRange(min=1), help="Maximum number of letters.")
+@click.option("--stacktrace", is_flag=True, help="Print the stack trace of each letter.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per letter, with all fields.")
 @click.pass_context
 def show(
     context: click.Context,
@@ -114,7 +114,7 @@ def show(
     as_json: bool,
     **filters: Any,  # noqa: ANN401 - see `_filter`
 ) -> None:
-    """Show letters, where they come from, and why they are some."""
+    """Show letters with their source and their cause."""
     letters = _letters(context, bootstrap_server, command_config).read(topic, _filter(**filters))
     for letter in islice(letters, max_messages):
         if as_json:
@@ -135,10 +135,10 @@ def show(
 @dlq.command()
 @cluster_options
 @_filters
-@click.option("--to", help="Replay to this topic. Default: the topic that a letter comes from.")
-@click.option("--group", default=GROUP, show_default=True, help="Group whose offsets say what was replayed.")
-@click.option("--execute", is_flag=True, help="Do it.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done; the default.")
+@click.option("--to", help="Replay to this topic. Default: the source topic of a letter.")
+@click.option("--group", default=GROUP, show_default=True, help="Group that tracks replayed letters.")
+@click.option("--execute", is_flag=True, help="Replay; default: only report.")
+@click.option("--dry-run", is_flag=True, help="Only report, the default.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context
 def replay(
@@ -155,9 +155,9 @@ def replay(
     as_json: bool,
     **filters: Any,  # noqa: ANN401 - see `_filter`
 ) -> None:
-    """Send letters back to their topics, each once, without the headers of the error.
+    """Send letters back to their topics, each once, without the error headers.
 
-    Records and the group's progress are committed together. Without --execute nothing is written.
+    A transaction commits the records with the group's progress. Without --execute nothing is written.
     """
     if execute and dry_run:
         raise click.UsageError("--execute and --dry-run exclude each other")
@@ -167,12 +167,12 @@ def replay(
         click.echo(json.dumps(_replay_json(done)))
         return
     _table(("TARGET", "LETTERS"), [(target, str(count)) for target, count in sorted(done.targets.items())])
-    what = "replayed" if execute else "would be replayed; --execute does it"
+    what = "replayed" if execute else "would be replayed; use --execute"
     click.echo(f"{done.letters} letters {what}. {done.skipped} were replayed before, {done.left} are left.")
 
 
 def _letters(context: click.Context, bootstrap_server: str | None, command_config: str | None) -> DeadLetters:
-    """The letters of the cluster that the options behind the action name, or else those before it."""
+    """Open the letters of the cluster; options after the action override options before it."""
     from kafkalike.admin.dead_letter_queue import DeadLetters
 
     environment = context.find_object(Environment) or Environment()

@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Environment:
-    """What a test or a job may replace."""
+    """Cluster, clock, streams and Spark session of a command; tests and jobs replace them."""
 
     cluster: Cluster | None = None
-    """Used instead of what `--bootstrap-server` names."""
+    """Cluster to use instead of `--bootstrap-server`."""
     clock: Clock = SYSTEM_CLOCK
     stdin: BinaryIO = field(default_factory=lambda: sys.stdin.buffer)
     stdout: BinaryIO = field(default_factory=lambda: sys.stdout.buffer)
 
     spark: Callable[[], SparkSession | None] = lambda: None
-    """The session that `maintain` runs its tasks in; None: in this process."""
+    """Returns the session for the tasks of `maintain`; None runs them in this process."""
 
     def connect(self, bootstrap_server: str | None, settings: dict[str, Any]) -> Cluster:
-        """The cluster that `--bootstrap-server`, or else a client's settings, name.
+        """Open the cluster that `--bootstrap-server`, or else a client's settings, name.
 
         Args:
-            bootstrap_server: the option.
-            settings: of the client; what says where the cluster is and who asks is taken out of them.
+            bootstrap_server: value of the option.
+            settings: of the client; `bootstrap_servers` and `storage_options` are removed from them.
         """
         from kafkalike.connect import connect
 
@@ -52,25 +52,24 @@ class Environment:
         return connect(self.cluster if self.cluster is not None else bootstrap_server or named, options)
 
     def cluster_of(self, bootstrap_server: str | None, command_config: str | None) -> Cluster:
-        """The cluster of a command without a client of its own.
+        """Open the cluster of a command that needs no client.
 
         Args:
-            bootstrap_server: the option.
-            command_config: a file of settings, as an admin client takes them; of them only the root and the storage
-                options have a meaning here.
+            bootstrap_server: value of the option.
+            command_config: file of an admin client's settings; only the root and the storage options are used.
 
         Raises:
-            KafkaConfigurationError: the file has a setting that an admin client does not know.
+            KafkaConfigurationError: the file has a setting unknown to the admin client.
         """
         settings = client_settings(read_properties(command_config))
         checked(settings)
         return self.connect(bootstrap_server, settings)
 
     def existing(self, bootstrap_server: str | None, command_config: str | None) -> Cluster:
-        """The same for a command that has nothing to do, or to say, where there is no cluster yet.
+        """Open a cluster that must exist.
 
         Raises:
-            KafkaConnectionError: the root does not exist: an empty answer would look as if all were well.
+            KafkaConnectionError: the root does not exist; an empty answer would hide a wrong address.
         """
         from kafkalike.connect import check_there
 
@@ -81,12 +80,12 @@ class Environment:
     def admin(
         self, bootstrap_server: str | None, command_config: str | None, *, existing: bool = False
     ) -> KafkaAdminClient:
-        """An admin client with the settings of a file, if there is one.
+        """Open an admin client.
 
         Args:
-            bootstrap_server: see `cluster_of`.
-            command_config: see there.
-            existing: whether the cluster must exist; see `existing`.
+            bootstrap_server: value of the option.
+            command_config: file of the client's settings, if any.
+            existing: fail if the cluster does not exist.
         """
         from kafkalike.admin import KafkaAdminClient
         from kafkalike.connect import check_there
@@ -99,10 +98,10 @@ class Environment:
 
 
 def checked(settings: Mapping[str, Any]) -> AdminConfig:
-    """Settings of a command without a client of its own, as an admin client takes them.
+    """Validate the settings of a command that needs no client, as settings of an admin client.
 
     Raises:
-        KafkaConfigurationError: there is one that an admin client does not know.
+        KafkaConfigurationError: the admin client does not know a setting.
     """
     from kafkalike.model.config.client_config import AdminConfig
 
@@ -113,14 +112,14 @@ _WHERE: Final = "where"
 
 
 def keep_where(context: click.Context, bootstrap_server: str | None, command_config: str | None) -> None:
-    """Keep where the cluster is for the action of a command; see `where`."""
+    """Keep the cluster options of a group of commands for `where`."""
     context.meta[_WHERE] = (bootstrap_server, command_config)
 
 
 def where(
     context: click.Context, bootstrap_server: str | None, command_config: str | None
 ) -> tuple[str | None, str | None]:
-    """The cluster that the options behind an action name, or else those before it: Kafka takes them there."""
+    """Return the cluster options of an action: given after the action, else before it, as in Kafka."""
     outer_server, outer_config = context.meta[_WHERE]
     return bootstrap_server or outer_server, command_config or outer_config
 
@@ -133,10 +132,10 @@ Options = TypeVar("Options")
 def pass_options(
     kind: Callable[..., Options],
 ) -> Callable[[Callable[[Environment, Options], None]], Callable[..., None]]:
-    """Give a command its environment and its options.
+    """Decorate a command that takes its environment and its options as one object.
 
     Args:
-        kind: a dataclass with one field for each option, under the name that click uses.
+        kind: dataclass with a field for each option, under click's name.
     """
 
     def decorate(command: Callable[[Environment, Options], None]) -> Callable[..., None]:
@@ -150,15 +149,15 @@ def pass_options(
 
 
 class SuggestingGroup(click.Group):
-    """A group whose error for an unknown command says which one may have been meant."""
+    """Group whose error for an unknown command suggests the nearest name."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, and with a better message.
+        """Find a command.
 
         Raises:
-            click.UsageError: there is no such command.
+            click.UsageError: the command does not exist; with a suggestion.
         """
         wanted = args[0]
         if not wanted.startswith("-") and self.get_command(ctx, wanted) is None:
@@ -168,11 +167,11 @@ class SuggestingGroup(click.Group):
 
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C, and what service managers and `kill` send."""
+"""Signals of Ctrl-C, and of service managers and `kill`."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came: whatever ends well on Ctrl-C ends well on it, too."""
+    """Raised on SIGTERM, so that code which handles Ctrl-C handles SIGTERM, too."""
 
 
 def _raise(number: int) -> None:
@@ -181,10 +180,10 @@ def _raise(number: int) -> None:
 
 @contextmanager
 def termination() -> Iterator[None]:
-    """While entered, SIGTERM raises `Terminated` in the main thread, as SIGINT raises `KeyboardInterrupt`.
+    """Raise `Terminated` in the main thread on SIGTERM, as SIGINT raises `KeyboardInterrupt`.
 
-    So `with` blocks are left in order: producers send what they have, consumers leave their groups. Does nothing in
-    other threads, where Python delivers no signals.
+    So `with` blocks are left in order: producers flush, and consumers leave their groups. Does nothing in other
+    threads, because Python delivers signals to the main thread only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -197,33 +196,33 @@ def termination() -> Iterator[None]:
 
 
 class Interrupt:
-    """Inside it the first signal only sets `is_requested`; the second raises `KeyboardInterrupt` or `Terminated`.
+    """Turns the first signal into a flag that a loop reads between two steps; the second signal raises.
 
-    A record that is printed must also be counted and committed; an exception between the two would print it twice.
-    Does nothing outside the main thread, where Python delivers no signals.
+    A printed record must also be counted and committed. An exception in between would make the next run print it
+    again. Does nothing outside the main thread, because Python delivers signals to the main thread only.
 
     Args:
-        signals: which ones; SIGINT and SIGTERM by default.
+        signals: default SIGINT and SIGTERM.
     """
 
     def __init__(self, signals: Iterable[signal.Signals] = ENDING) -> None:
         self.number: int | None = None
-        """Of the first signal that came."""
+        """Number of the first signal."""
         self._signals = tuple(signals)
         self._before: dict[signal.Signals, Any] = {}
 
     @property
     def is_requested(self) -> bool:
-        """Whether one came."""
+        """True after the first signal."""
         return self.number is not None
 
     def again(self) -> None:
-        """Raise what the signal would have raised, if one came: the work is in order now, and the caller ends."""
+        """Raise `KeyboardInterrupt` or `Terminated` if a signal was received; called when the work is consistent."""
         if self.number is not None:
             _raise(self.number)
 
     def __enter__(self) -> Self:
-        """Take the signals over."""
+        """Install the signal handlers."""
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._handle) for number in self._signals}
         return self
@@ -237,6 +236,6 @@ class Interrupt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the signals back."""
+        """Restore the previous handlers."""
         for number, before in self._before.items():
             signal.signal(number, before)

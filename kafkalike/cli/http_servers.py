@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 LOOK_SECONDS: Final = 0.1
-"""How late a signal may be seen."""
+"""Interval at which a server checks for a signal."""
 
 TOKEN: Final = "KAFKALIKE_UI_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -51,29 +51,29 @@ class _Options:
 @click.option("--port", type=click.IntRange(0, 65_535), default=8090, show_default=True, help="0 finds a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve at.")
 @click.option(
-    "--token/--no-token", default=True, show_default=True, help=f"Ask for a token: ${TOKEN}, or one that is made up."
+    "--token/--no-token", default=True, show_default=True, help=f"Require a token: ${TOKEN}, or a random one."
 )
 @click.option("--read-only", is_flag=True, help="Refuse every change.")
-@click.option("--spark", is_flag=True, help="Start a Spark session, for a page where SELECT statements are run.")
+@click.option("--spark", is_flag=True, help="Start a Spark session, for the page that runs SELECT statements.")
 @click.option(
     "--allowed-host",
     "allowed_hosts",
     multiple=True,
     metavar="NAME",
-    help="A name that browsers call the console by, beside those of this machine; repeatable.",
+    help="Host name of the console, beside the names of this machine; repeatable.",
 )
 @tls_options
 @version_option
 @pass_options(_Options)
 def ui(environment: Environment, options: _Options) -> None:
-    """Serve a web console, until SIGTERM or Ctrl-C; open the address that is printed."""
+    """Serve a web console until SIGTERM or Ctrl-C; open the printed address."""
     from prometheus_client import generate_latest
 
     from kafkalike.admin.metrics.cluster_collector import exposition
     from kafkalike.ui.console_server import ConsoleServer
 
     if options.spark and options.read_only:
-        raise click.UsageError("--read-only and --spark exclude each other: statements are work for Spark")
+        raise click.UsageError("--read-only and --spark exclude each other, because a statement runs Spark jobs")
     tls = certificate(options.tls_cert_file, options.tls_key_file)
     cluster = environment.existing(options.bootstrap_server, options.command_config)
     registry = exposition(cluster, clock=environment.clock)
@@ -111,7 +111,9 @@ def _queries(cluster: Cluster, environment: Environment) -> Queries:
 @click.command(epilog="Example: kafkalike metrics --port 9308")
 @bootstrap_option()
 @command_config_option()
-@click.option("--port", type=click.IntRange(0, 65_535), help="Serve /metrics for Prometheus here; 0 finds a free one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="Serve /metrics for Prometheus at this port; 0 finds a free one."
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve at; 0.0.0.0 is everyone.")
 @click.option("--json", "as_json", is_flag=True, help="Print one snapshot as JSON, rates included.")
 @version_option
@@ -128,7 +130,7 @@ def metrics(
 ) -> None:
     """Serve metrics to Prometheus until SIGTERM or Ctrl-C; without --port print them once."""
     if as_json and port is not None:
-        raise click.UsageError("Only one of --json and --port may be given")
+        raise click.UsageError("--json and --port exclude each other")
     from prometheus_client import generate_latest, start_http_server
 
     from kafkalike.admin import KafkaAdminClient

@@ -1,4 +1,4 @@
-"""`kafkalike metadata-quorum` and `recover`: the voters of the metadata, and how to replace those that are lost."""
+"""`kafkalike metadata-quorum` and `recover`: describe the voters of the metadata, and replace lost voters."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ HEADS: Final = (
 @version_option
 @click.pass_context
 def metadata_quorum(context: click.Context, /, *, bootstrap_server: str | None, command_config: str | None) -> None:
-    """Describe the voters that decide about topics, leaders and brokers.
+    """Describe the voters on the metadata: topics, leaders and brokers.
 
-    They are roots, on which nothing runs: nobody leads, and each change is decided by a majority of them.
+    Voters are roots without a process. There is no leader: a majority of the roots decides each change.
     """
     keep_where(context, bootstrap_server, command_config)
 
 
 @metadata_quorum.command(epilog="Example: kafkalike metadata-quorum describe --replication --human-readable")
-@click.option("--status", is_flag=True, help="How far the metadata are, and who votes.")
-@click.option("--replication", is_flag=True, help="How far each voter and each copy is.")
-@click.option("--human-readable", is_flag=True, help="With --replication: times as text.")
+@click.option("--status", is_flag=True, help="Print the version of the metadata and the voters.")
+@click.option("--replication", is_flag=True, help="Print the lag of each voter and each observer.")
+@click.option("--human-readable", is_flag=True, help="With --replication: print times as text.")
 @pass_environment
 @click.pass_context
 def describe(
@@ -56,8 +56,8 @@ def describe(
 ) -> None:
     """Describe the voters.
 
-    Versions of the table __cluster_metadata are the offsets here. Kafka's LeaderId is -1, as nobody leads; LeaderEpoch
-    says how many times others have taken over.
+    Offsets are versions of the table __cluster_metadata. LeaderId is -1, because there is no leader. LeaderEpoch counts
+    the recoveries with other voters.
     """
     if status == replication:
         raise click.UsageError("One of --status or --replication must be specified with describe sub-command")
@@ -67,7 +67,7 @@ def describe(
 
 
 def status_lines(quorum: MetadataQuorum) -> Iterator[str]:
-    """What `--status` prints."""
+    """Yield the lines of `--status`."""
     lags = [quorum.version - m.version for m in quorum.members if m.version is not None]
     values = {
         "ClusterId": quorum.cluster_id,
@@ -93,7 +93,7 @@ def _named(member: QuorumMember) -> dict[str, object]:
 
 
 def replication_lines(quorum: MetadataQuorum, *, human: bool) -> Iterator[str]:
-    """What `--replication` prints: a line for each voter and each copy, those that give no answer with -1."""
+    """Yield the lines of `--replication`: one for each voter and observer, with -1 without an answer."""
     rows: list[Sequence[str]] = [HEADS]
     for member in quorum.members:
         answers = member.version is not None
@@ -126,9 +126,9 @@ def _time(time_ms: int | None, *, human: bool) -> str:
 @click.command(epilog="Example: kafkalike recover --from /mnt/a --dry-run")
 @bootstrap_option()
 @command_config_option()
-@click.option("--from", "source", metavar="ROOT", required=True, help="A root that is left.")
-@click.option("--voters", metavar="IDS", help="Brokers that vote from then on, such as 1,2,4; default: those left.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done, and what is lost.")
+@click.option("--from", "source", metavar="ROOT", required=True, help="A remaining root.")
+@click.option("--voters", metavar="IDS", help="New voters, such as 1,2,4; default: the remaining voters.")
+@click.option("--dry-run", is_flag=True, help="Only print the plan and the loss.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @version_option
 @pass_environment
@@ -143,14 +143,14 @@ def recover(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Have other voters take over from roots that are lost for good, and take these out of all chains.
+    """Replace voters whose roots are lost for good, and remove these roots from all replica chains.
 
-    It is never run by itself. A root that does not answer counts as lost: where that is not so, and a majority of the
-    voters is among them, they go on by themselves when they are back, and the cluster is two. So it is to be run when
-    they are known to be lost, or are kept from being used. With a majority of the voters left, nothing can be lost, and
-    nothing can go wrong.
+    kafkalike never runs this by itself. A root that does not answer counts as lost. If a majority of the voters is
+    only unavailable, they continue on their own when they are back, and the cluster splits in two. So run this only
+    for roots that are known to be lost or kept out of use. With a majority of the voters left, it is always safe and
+    loses nothing.
 
-    What is, or may be, lost is printed, and written into the metadata.
+    Prints the data that is or may be lost, and records it in the metadata.
     """
     ids = None if voters is None else [_id(part) for part in voters.split(",")]
     cluster = environment.existing(bootstrap_server or source, command_config)
@@ -169,19 +169,19 @@ def _id(part: str) -> int:
 
 
 def lines(found: Recovery, *, dry_run: bool) -> list[str]:
-    """What is printed."""
+    """Return the report as lines of text."""
     voters = ", ".join(map(str, found.voters))
     if not found.lost and not found.done:
         said = ["All voters answer: there is nothing to recover."]
     elif dry_run:
-        said = [f"Brokers {voters} would vote from here on; the newest version of the metadata is {found.version}."]
+        said = [f"Brokers {voters} would vote from now on; the newest version of the metadata is {found.version}."]
     else:
         said = [f"Brokers {voters} vote from version {found.version} of the metadata on."]
     if found.lost:
-        said.append(f"Voters that give no answer: brokers {', '.join(map(str, found.lost))}.")
+        said.append(f"Voters without an answer: brokers {', '.join(map(str, found.lost))}.")
     if found.adopted:
-        said.append(f"Versions {', '.join(map(str, found.adopted))} were under way, and are there now.")
+        said.append(f"Versions {', '.join(map(str, found.adopted))} were unfinished, and are committed now.")
     said += [f"LOST? {finding}." for finding in found.findings]
     if found.lost and found.sure:
-        said.append("A majority of the voters answers: nothing that was decided is lost.")
+        said.append("A majority of the voters answers, so no decided change is lost.")
     return said

@@ -1,4 +1,4 @@
-"""`kafkalike mirror`: copy topics and groups to another cluster, say how far the copies are, promote them."""
+"""`kafkalike mirror`: copy topics and groups to another cluster, describe the lag of the copies, promote them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ UNKNOWN: Final = "-"
 
 
 def _target(command: F) -> F:
-    """The options that name the cluster with the copies."""
+    """Add the options that name the cluster with the copies."""
     for option in (
         click.option(
             "--command-config",
             metavar="FILE",
             type=click.Path(exists=True, dir_okay=False),
-            help="Settings of both clusters, where --source-config or --target-config do not say others.",
+            help="Settings of both clusters, unless --source-config or --target-config is given.",
         ),
         click.option(
             "--target-config",
@@ -68,14 +68,14 @@ def _topics(text: str) -> Callable[[F], F]:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """Files of settings."""
+    """Files of settings of the two clusters."""
 
     command: str | None
     source: str | None
     target: str | None
 
     def open(self, environment: Environment, root: str | None, own: str | None) -> Cluster:
-        """A cluster of tables."""
+        """Open the source or the target."""
         from kafkalike.connect import connect
 
         settings = client_settings(read_properties(own or self.command))
@@ -92,7 +92,7 @@ class _Settings:
     epilog="Example: kafkalike mirror --source s3://near/log --target /mnt/far/log --topic 'orders.*' --every 10s",
     context_settings={"help_option_names": ["--help"]},
 )
-@click.option("--source", metavar="ROOT", help="Root of the cluster that is copied.")
+@click.option("--source", metavar="ROOT", help="Root of the cluster to copy.")
 @_target
 @click.option(
     "--source-config",
@@ -100,11 +100,11 @@ class _Settings:
     type=click.Path(exists=True, dir_okay=False),
     help="Settings of the source; storage.options.NAME=VALUE is for object stores.",
 )
-@_topics("Topics to mirror, or to describe; default all.")
-@click.option("--groups", "--group", "groups", metavar="REGEX", help="Groups whose offsets are copied; default all.")
-@click.option("--no-groups", is_flag=True, help="Copy no committed offsets.")
-@click.option("--every", metavar="DURATION", help="Pass again and again, such as every 10s, until SIGTERM or Ctrl-C.")
-@click.option("--describe", is_flag=True, help="Say how far the mirrors are; with --source, how far behind it.")
+@_topics("Topics to mirror or describe; default: all.")
+@click.option("--groups", "--group", "groups", metavar="REGEX", help="Groups whose offsets are copied; default: all.")
+@click.option("--no-groups", is_flag=True, help="Do not copy committed offsets.")
+@click.option("--every", metavar="DURATION", help="Repeat at this interval, such as 10s, until SIGTERM or Ctrl-C.")
+@click.option("--describe", is_flag=True, help="Print the state of the mirrors; with --source, also their lag.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each pass, or for each mirror.")
 @version_option
 @click.pass_context
@@ -126,11 +126,11 @@ def mirror(
 ) -> None:
     """Copy topics of another cluster, at the same offsets, with the committed offsets of its groups.
 
-    A copy can be read by all clients, and is written by its mirror alone until it is promoted. Each pass brings the
-    target to one moment of the source, of all transactions. Safe at any time and twice at once; a mirror that is killed
-    is finished by the next one, or by `kafkalike mirror promote`.
+    All clients can read a copy; only its mirror writes to it until it is promoted. Each pass brings the target to one
+    consistent moment of the source, with all or nothing of each transaction. Passes may overlap and may be killed: the
+    next pass, or `kafkalike mirror promote`, finishes an interrupted one.
 
-    Exit code 0: done, 1: a topic could not be brought further.
+    Exit code 0: done, 1: a topic could not be mirrored.
     """
     environment = context.find_object(Environment) or Environment()
     settings = _Settings(command_config, source_config, target_config)
@@ -172,9 +172,9 @@ def mirror(
 
 @mirror.command(epilog="Example: kafkalike mirror promote --target /mnt/far/log --topic 'orders.*'")
 @_target
-@_topics("Mirrors to promote, together.")
+@_topics("Mirrors to promote together.")
 @click.option("--all", "everything", is_flag=True, help="Promote all mirrors of the cluster.")
-@click.option("--force", is_flag=True, help="Also a mirror that somebody has written to: it goes on from what it has.")
+@click.option("--force", is_flag=True, help="Also promote a mirror with foreign writes, with the records that it has.")
 @pass_environment
 @click.pass_context
 def promote(
@@ -189,12 +189,12 @@ def promote(
     everything: bool,
     force: bool,
 ) -> None:
-    """Make mirrors topics that can be written. Their source is not asked, and nothing of it comes any more.
+    """Turn mirrors into writable topics. The source is not contacted, and later records of it are not copied.
 
-    One that is killed is ended by calling it again.
+    If a promotion is interrupted, run it again.
     """
     if (topics is None) is not everything:
-        raise click.UsageError("one of --topic and --all is needed")
+        raise click.UsageError("give either --topic or --all")
     outer, settings = context.meta["mirror"]
     from kafkalike.admin import cluster_mirror as mirrors
 
@@ -204,7 +204,7 @@ def promote(
     names = [name for name, info in sorted(cluster.topics().items()) if info.mirror is not None and wanted(name)]
     if not names:
         raise UnknownTopicOrPartitionError(
-            f"there is no mirror at {cluster.root}" + (f" that matches '{topics}'" if topics else "")
+            f"{cluster.root} has no mirrors" + (f" that match '{topics}'" if topics else "")
         )
     for name, version in mirrors.promote(cluster, names, force=force).items():
         click.echo(f"Promoted topic {name} at version {version} of its source.")
@@ -255,7 +255,7 @@ def _text(number: int | None) -> str:
 
 
 def _say(passed: SyncResult, *, as_json: bool, changes_only: bool = False) -> None:
-    """What a pass did; problems on standard error."""
+    """Print the result of a pass; problems go to standard error."""
     if as_json:
         click.echo(json.dumps(asdict(passed)))
         return
@@ -263,9 +263,9 @@ def _say(passed: SyncResult, *, as_json: bool, changes_only: bool = False) -> No
         if topic.problem:
             click.echo(f"Error: {name}: {topic.problem}", err=True)
         elif topic.version != topic.before or not changes_only:
-            anew = ", begun anew at a checkpoint" if topic.restarted else ""
-            click.echo(f"{name}: version {topic.before} -> {topic.version}, {topic.bytes} bytes{anew}")
+            restarted = ", restarted at a checkpoint" if topic.restarted else ""
+            click.echo(f"{name}: version {topic.before} -> {topic.version}, {topic.bytes} bytes{restarted}")
     if passed.offsets:
         click.echo(f"{passed.offsets} committed offsets")
     if passed.held and not changes_only:
-        click.echo(f"kept as they are at the target: groups {', '.join(passed.held)}")
+        click.echo(f"unchanged at the target: groups {', '.join(passed.held)}")

@@ -1,4 +1,4 @@
-"""Options: what several commands share; root, settings files, flags that are refused or have no effect."""
+"""Options that several commands share: cluster, settings files, keys, and Kafka's flags without a meaning here."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import click
 from kafkalike.version import __version__
 
 STORAGE_OPTION: Final = re.compile(r"storage[._]options\.(?:(\S+://\S*)\.)?([^.]+)")
-"""A line of a settings file that is an option of an object store: `storage.options.region=eu-west-1`."""
+"""Setting that is an option of an object store: `storage.options.region=eu-west-1`."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_PATTERN: Final = 1024
-"""Characters of a topic pattern."""
+"""Maximum number of characters of a topic pattern."""
 
 TEXT_SETTINGS: Final = frozenset(
     {
@@ -41,7 +41,7 @@ TEXT_SETTINGS: Final = frozenset(
 
 
 def bootstrap_option(*more: str) -> Callable[[F], F]:
-    """`--bootstrap-server`, and other names for it."""
+    """Return the option `--bootstrap-server`, with further names."""
     return click.option(
         "--bootstrap-server",
         *more,
@@ -52,7 +52,7 @@ def bootstrap_option(*more: str) -> Callable[[F], F]:
 
 
 def command_config_option(*more: str) -> Callable[[F], F]:
-    """`--command-config`, and other names for it."""
+    """Return the option `--command-config`, with further names."""
     return click.option(
         "--command-config",
         *more,
@@ -64,15 +64,15 @@ def command_config_option(*more: str) -> Callable[[F], F]:
 
 
 def cluster_options(command: F) -> F:
-    """The options that name the cluster; of commands with actions, before the action or behind it."""
+    """Add the options that name the cluster, for commands that accept them before and after the action."""
     return bootstrap_option()(command_config_option()(command))
 
 
 def client_property(client: str) -> Callable[[F], F]:
-    """The option for single settings of a command's client.
+    """Return the option for single settings of a command's client.
 
     Args:
-        client: `producer` or `consumer`; the option has the name of Kafka's older commands, too.
+        client: `producer` or `consumer`, for the option's name in older versions of Kafka.
     """
     return click.option(
         "--command-property",
@@ -92,28 +92,28 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
 
 
 def tls_options(command: F) -> F:
-    """`--tls-cert-file` and `--tls-key-file` of commands that serve."""
+    """Add `--tls-cert-file` and `--tls-key-file` to a command that serves HTTP."""
     key = click.option(
         "--tls-key-file",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False),
-        help="Its key, without a password; by default in the same file.",
+        help="Key of the certificate, without a password; default: in the same file.",
     )
     cert = click.option(
         "--tls-cert-file",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False),
-        help="Certificate, PEM, with those that vouch for it: serve https.",
+        help="Certificate chain, PEM: serve https.",
     )
-    # The certificate stands first in the help.
+    # The help shows the certificate first.
     return cert(key(command))
 
 
 def certificate(cert_file: str | None, key_file: str | None) -> tuple[str, str | None] | None:
-    """What `tls_options` say, as services want it; None for http.
+    """Return the certificate and key files; None for http.
 
     Raises:
-        click.UsageError: a key without its certificate.
+        click.UsageError: a key is given without its certificate.
     """
     if cert_file is None:
         if key_file is not None:
@@ -123,7 +123,7 @@ def certificate(cert_file: str | None, key_file: str | None) -> tuple[str, str |
 
 
 def version_option(command: F) -> F:
-    """`--version`."""
+    """Add the option `--version`."""
     return click.option(
         "--version",
         is_flag=True,
@@ -135,7 +135,7 @@ def version_option(command: F) -> F:
 
 
 def refused(flag: str, reason: str, *, is_flag: bool = False) -> Callable[[F], F]:
-    """A flag of Kafka's that has no meaning here: giving it is a usage error that says why."""
+    """Return a flag of Kafka that has no meaning here. Its use is an error with the reason."""
 
     def check(ctx: click.Context, param: click.Parameter, value: object) -> None:
         del param
@@ -148,7 +148,7 @@ def refused(flag: str, reason: str, *, is_flag: bool = False) -> Callable[[F], F
 
 
 def without_effect(flag: str, reason: str, *, is_flag: bool = False) -> Callable[[F], F]:
-    """A flag of Kafka's that tunes what does not exist here: a line on standard error says so."""
+    """Return a flag of Kafka that has nothing to tune here. Its use prints a warning with the reason."""
 
     def warn(ctx: click.Context, param: click.Parameter, value: object) -> None:
         del ctx, param
@@ -161,25 +161,25 @@ def without_effect(flag: str, reason: str, *, is_flag: bool = False) -> Callable
 
 
 def is_given(value: object) -> bool:
-    """Whether an option was given: click passes None, False or nothing for one that was not."""
+    """True for an option on the command line; click passes None, False or () for the others."""
     return value is not None and value is not False and value != ()
 
 
 def flag_name(option: str) -> str:
-    """The flag of an option's Python name, without its dashes: `dry-run` of `dry_run`."""
+    """Return the flag of an option without dashes: `dry-run` for `dry_run`."""
     return option.replace("_", "-")
 
 
 def check_belongs(options: object, action: str, allowed: Mapping[str, Collection[str]]) -> None:
-    """Refuse options that do not belong to an action, in Kafka's words.
+    """Reject options that the action does not accept, in Kafka's words.
 
     Args:
-        options: a command's options.
-        action: what the command is to do.
-        allowed: by option, the actions that it belongs to.
+        options: options of a command.
+        action: action of the command.
+        allowed: actions that accept an option, by option.
 
     Raises:
-        click.UsageError: one was given that belongs to others.
+        click.UsageError: an option is given that the action does not accept.
     """
     for option, actions in allowed.items():
         if is_given(getattr(options, option)) and action not in actions:
@@ -187,16 +187,16 @@ def check_belongs(options: object, action: str, allowed: Mapping[str, Collection
 
 
 def failures_are_printed() -> None:
-    """Keep the producer from logging what the command itself prints, one line per failure; not with --debug."""
+    """Silence the producer's log of failures, which the command prints itself; not with --debug."""
     if logging.getLogger().getEffectiveLevel() > logging.DEBUG:
         logging.getLogger("kafkalike.producer").setLevel(logging.ERROR)
 
 
 def key_values(pairs: Iterable[str], flag: str) -> dict[str, str]:
-    """`k=v` texts as a dict; the value may hold `=` and be empty.
+    """Parse `k=v` texts; a value may contain `=` and be empty.
 
     Raises:
-        click.UsageError: one has no `=`.
+        click.UsageError: a text has no `=`.
     """
     given = {}
     for pair in pairs:
@@ -208,10 +208,10 @@ def key_values(pairs: Iterable[str], flag: str) -> dict[str, str]:
 
 
 def read_properties(path: str | None) -> dict[str, str]:
-    """Settings of a `.properties` file; none when there is no path.
+    """Read a `.properties` file; without a path, return no settings.
 
     Raises:
-        click.ClickException: it cannot be read or is malformed.
+        click.ClickException: the file is unreadable or malformed.
     """
     if path is None:
         return {}
@@ -225,10 +225,10 @@ def read_properties(path: str | None) -> dict[str, str]:
 
 
 def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Kafka's dotted settings as keyword arguments of a client: `linger.ms=5` becomes `linger_ms=5`.
+    """Convert Kafka's dotted settings to keyword arguments of a client: `linger.ms=5` becomes `linger_ms=5`.
 
-    Numbers, `true` and `false` become what they look like; `TEXT_SETTINGS` stay text. What begins with
-    `storage.options.` becomes one dict of texts, by the names behind it as they are.
+    Values that look like numbers or booleans are converted, except for `TEXT_SETTINGS`. Settings with the prefix
+    `storage.options.` become one dict of texts, by the unchanged rest of their names.
     """
     settings: dict[str, Any] = {}
     for dotted, text in properties.items():
@@ -253,13 +253,13 @@ def _value(text: str) -> int | float | bool | str:
 
 
 def topic_filter(pattern: str | None) -> Callable[[str], bool]:
-    """Kafka's topic filter: a regular expression that must match the whole name, commas meaning "or".
+    """Compile Kafka's topic filter: a regular expression that must match the whole name; a comma means "or".
 
     Raises:
-        click.UsageError: it is not one, or longer than 1,024 characters.
+        click.UsageError: the pattern is malformed, or longer than 1,024 characters.
     """
     if pattern is None:
-        return lambda name: True  # noqa: ARG005 - everything
+        return lambda name: True  # noqa: ARG005 - all names
     if len(pattern) > MAX_PATTERN:
         raise click.UsageError(f"the topic pattern has {len(pattern)} characters; at most {MAX_PATTERN} are allowed")
     text = pattern.strip().strip("\"'").replace(",", "|").replace(" ", "")
@@ -283,15 +283,15 @@ def table_lines(rows: Sequence[Sequence[str]], *, separator: str = " ") -> Itera
 
 
 def whole_or_time(text: str, option: str, whole: str) -> int | datetime:
-    """A whole number, or a time in ISO 8601.
+    """Parse a whole number, or a time in ISO 8601.
 
     Args:
-        text: what was given.
-        option: the option that it was given to.
-        whole: what a whole number says there.
+        text: value of the option.
+        option: name of the option, for the error.
+        whole: meaning of a whole number, for the error.
 
     Raises:
-        click.UsageError: it is neither.
+        click.UsageError: the text is neither.
 
     >>> whole_or_time("12", "--as-of", "a version")
     12
@@ -313,17 +313,17 @@ FORMATS: Final[Mapping[str, Callable[[str], bytes]]] = {
     "hex": bytes.fromhex,
     "base64": lambda text: base64.b64decode(text, validate=True),
 }
-"""How a key may be written."""
+"""Parser by format of a key."""
 
 
 def key_options(command: F) -> F:
-    """`--key`, `--key-file` and `--key-format`."""
+    """Add `--key`, `--key-file` and `--key-format`."""
     form = click.option(
         "--key-format",
         type=click.Choice(list(FORMATS)),
         default="text",
         show_default=True,
-        help="How keys are written, in both; text is taken as UTF-8.",
+        help="Format of keys in both; text is UTF-8.",
     )
     file = click.option(
         "--key-file",
@@ -331,18 +331,18 @@ def key_options(command: F) -> F:
         multiple=True,
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False),
-        help="A file with a key in each line; repeatable. Keeps keys out of the shell's history.",
+        help="File with a key in each line, which keeps keys out of the shell's history; repeatable.",
     )
     single = click.option("--key", "keys", multiple=True, metavar="KEY", help="A key; repeatable.")
     return single(file(form(command)))
 
 
 def keys_of(keys: Iterable[str], key_files: Iterable[str], key_format: str) -> list[bytes]:
-    """The bytes of all keys that were named.
+    """Return the bytes of all given keys.
 
     Raises:
-        click.UsageError: one is not written as its format says.
-        click.ClickException: a file cannot be read.
+        click.UsageError: a key does not have the format.
+        click.ClickException: a file is unreadable.
     """
     found = [_parsed(key, key_format, "--key") for key in keys]
     for name in key_files:
@@ -358,5 +358,5 @@ def _parsed(text: str, key_format: str, where: str) -> bytes:
     try:
         return FORMATS[key_format](text)
     except (ValueError, binascii.Error) as cause:
-        # Not the text itself: it may be what is to be forgotten.
+        # The error does not quote the text, which may be personal data.
         raise click.UsageError(f"{where}: not {key_format}: {cause}") from cause

@@ -1,4 +1,4 @@
-"""`kafkalike leader-election` and `reassign-partitions`: who leads, and which brokers have replicas."""
+"""`kafkalike leader-election` and `reassign-partitions`: elect leaders, and move replicas to other brokers."""
 
 from __future__ import annotations
 
@@ -50,24 +50,26 @@ class ReassignOptions:
 )
 @bootstrap_option()
 @command_config_option()
-@click.option("--generate", is_flag=True, help="Print where the topics' replicas are, and where they could be.")
-@click.option("--execute", is_flag=True, help="Say where they shall be; kafkalike replicate brings them there.")
-@click.option("--verify", is_flag=True, help="Say whether they are there.")
-@click.option("--cancel", is_flag=True, help="Take moves back that are not finished.")
-@click.option("--list", "do_list", is_flag=True, help="Print moves that are not finished.")
+@click.option("--generate", is_flag=True, help="Print the brokers of the topics' replicas, and a proposal.")
+@click.option("--execute", is_flag=True, help="Reassign replicas; kafkalike replicate moves them.")
+@click.option("--verify", is_flag=True, help="Check that replicas have moved.")
+@click.option("--cancel", is_flag=True, help="Cancel unfinished moves.")
+@click.option("--list", "do_list", is_flag=True, help="Print unfinished moves.")
 @click.option("--topics-to-move-json-file", type=click.Path(exists=True, dir_okay=False), help="With --generate.")
-@click.option("--broker-list", help="With --generate: ids of brokers, by commas.")
-@click.option("--disable-rack-aware", is_flag=True, help="With --generate: whatever the racks are.")
-@click.option("--reassignment-json-file", type=click.Path(exists=True, dir_okay=False), help="What --generate printed.")
-@click.option("--additional", is_flag=True, help="Always so: other moves go on.")
+@click.option("--broker-list", help="With --generate: ids of brokers, separated by commas.")
+@click.option("--disable-rack-aware", is_flag=True, help="With --generate: ignore the racks.")
+@click.option(
+    "--reassignment-json-file", type=click.Path(exists=True, dir_okay=False), help="File with the output of --generate."
+)
+@click.option("--additional", is_flag=True, help="Without effect: other moves always continue.")
 @click.option("--preserve-throttles", is_flag=True, hidden=True)
 @without_effect("--throttle", NO_THROTTLE)
 @without_effect("--replica-alter-log-dirs-throttle", NO_THROTTLE)
-@without_effect("--timeout", "nothing is waited for")
+@without_effect("--timeout", "the command does not wait")
 @version_option
 @pass_options(ReassignOptions)
 def reassign_partitions(environment: Environment, options: ReassignOptions) -> None:
-    """Move replicas to other brokers. All partitions of a topic have the same ones."""
+    """Move replicas to other brokers. All partitions of a topic have the same brokers."""
     actions = [name for name in ("generate", "execute", "verify", "cancel", "do_list") if getattr(options, name)]
     if len(actions) != 1:
         raise click.UsageError(
@@ -99,13 +101,13 @@ def _generate(admin: KafkaAdminClient, file: str | None, brokers: str | None, *,
         wanted = {int(broker): racks[int(broker)] for broker in brokers.split(",")}
     except (ValueError, KeyError) as cause:
         raise IllegalArgumentError(
-            f"--broker-list {brokers!r} is no list of brokers of the cluster, which are {sorted(racks)}"
+            f"--broker-list must name brokers of the cluster, {sorted(racks)}, not {brokers!r}"
         ) from cause
     current = _current(admin, topics)
     factors = {tp.topic: len(replicas) for tp, replicas in current.items()}
     proposed: dict[TopicPartition, list[int]] = {}
     for number, topic in enumerate(topics):
-        # A topic is one table, so its partitions go together; topics follow each other in the round.
+        # A topic is one table, so its partitions move together. Topics are assigned round-robin.
         (replicas,) = assigned(wanted, 1, factors[topic], start=number, shift=number // len(wanted))
         proposed |= {tp: list(replicas) for tp in current if tp.topic == topic}
     click.echo("Current partition replica assignment")
@@ -183,7 +185,7 @@ def _list(admin: KafkaAdminClient) -> None:
 
 
 def as_json(assignment: Assignment) -> str:
-    """Kafka's JSON of an assignment."""
+    """Return Kafka's JSON of an assignment."""
     partitions = [
         {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas), "log_dirs": ["any"] * len(replicas)}
         for tp, replicas in sorted(assignment.items())
@@ -192,10 +194,10 @@ def as_json(assignment: Assignment) -> str:
 
 
 def parse_reassignment(content: bytes) -> dict[TopicPartition, list[int]]:
-    """Replicas by partition of Kafka's JSON.
+    """Parse Kafka's JSON of replicas by partition.
 
     Raises:
-        IllegalArgumentError: it is malformed, of another version, empty, or names a partition or a replica twice.
+        IllegalArgumentError: the JSON is malformed, of another version, empty, or repeats a partition or a replica.
     """
     data = _parsed(content)
     try:
@@ -222,10 +224,10 @@ def parse_reassignment(content: bytes) -> dict[TopicPartition, list[int]]:
 
 
 def parse_topics(content: bytes) -> list[str]:
-    """Names of Kafka's `--topics-to-move-json-file`.
+    """Parse the topics of Kafka's `--topics-to-move-json-file`.
 
     Raises:
-        IllegalArgumentError: it is malformed, of another version, or empty.
+        IllegalArgumentError: the JSON is malformed, of another version, or empty.
     """
     data = _parsed(content)
     try:
@@ -233,7 +235,7 @@ def parse_topics(content: bytes) -> list[str]:
     except (KeyError, TypeError) as cause:
         raise IllegalArgumentError(f"The topics json file is malformed: {cause!r}") from cause
     if not found:
-        raise IllegalArgumentError("The topics json file names no topic")
+        raise IllegalArgumentError("The topics json file has no topics")
     return list(dict.fromkeys(found))
 
 
@@ -243,7 +245,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
     except ValueError as cause:
         raise IllegalArgumentError(f"The json file is malformed: {cause}") from cause
     if not isinstance(data, dict) or data.get("version", 1) != 1:
-        raise IllegalArgumentError("The json file is no object of version 1")
+        raise IllegalArgumentError("The json file must be an object of version 1")
     return data
 
 
@@ -256,10 +258,10 @@ def _parsed(content: bytes) -> dict[str, Any]:
     "--election-type",
     required=True,
     type=click.Choice(("preferred", "unclean"), case_sensitive=False),
-    help="preferred: the first replica leads again. unclean: one out of sync leads where none in sync answers.",
+    help="preferred: the first replica leads. unclean: a replica out of sync leads if no replica in sync answers.",
 )
 @click.option("--topic", help="With --partition: a topic.")
-@click.option("--partition", type=int, help="A partition of it; all of a topic have one leader.")
+@click.option("--partition", type=int, help="A partition of the topic; all partitions of a topic have one leader.")
 @click.option("--all-topic-partitions", is_flag=True, help="All topics.")
 @click.option(
     "--path-to-json-file",
@@ -280,12 +282,12 @@ def leader_election(
     all_topic_partitions: bool,
     path_to_json_file: str | None,
 ) -> None:
-    """Elect leaders. All partitions of a topic have one leader, so an election of one of them is one of all."""
+    """Elect leaders. All partitions of a topic have one leader, so an election concerns the whole topic."""
     given = [topic is not None, all_topic_partitions, path_to_json_file is not None]
     if sum(given) != 1:
-        raise click.UsageError("Exactly one of --topic, --all-topic-partitions and --path-to-json-file is needed")
+        raise click.UsageError("Give either --topic, --all-topic-partitions or --path-to-json-file")
     if (topic is None) is not (partition is None):
-        raise click.UsageError("--topic and --partition belong together")
+        raise click.UsageError("--topic and --partition need each other")
     wanted: Mapping[str, Sequence[int]] | None = None
     if topic is not None and partition is not None:
         wanted = {topic: [partition]}
@@ -311,10 +313,10 @@ def leader_election(
 
 
 def parse_partitions(content: bytes) -> dict[str, list[int]]:
-    """Partitions by topic of Kafka's JSON file.
+    """Parse Kafka's JSON of partitions by topic.
 
     Raises:
-        IllegalArgumentError: it is malformed, empty, or names a partition twice.
+        IllegalArgumentError: the JSON is malformed, empty, or repeats a partition.
     """
     try:
         data: Any = json.loads(content)
@@ -322,7 +324,7 @@ def parse_partitions(content: bytes) -> dict[str, list[int]]:
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         raise IllegalArgumentError(f"The partitions json file is malformed: {cause!r}") from cause
     if len(set(pairs)) < len(pairs) or not pairs:
-        raise IllegalArgumentError("The partitions json file names no partition, or one twice")
+        raise IllegalArgumentError("The partitions json file has no partitions, or a duplicate")
     found: dict[str, list[int]] = {}
     for name, p in pairs:
         found.setdefault(name, []).append(p)

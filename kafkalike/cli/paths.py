@@ -1,7 +1,7 @@
-"""`kafkalike job-path`, `conf-path`, `docs-path` and `sql-views`: what other programs are given of the package.
+"""`kafkalike job-path`, `conf-path`, `docs-path` and `sql-views`: paths and SQL for other programs.
 
-`spark.jars.packages` in spark-defaults.conf asks Ivy at each start, and copies 33 jars, most of which Spark has itself.
-Once Spark has fetched them, ten files are enough: `conf-path` names a folder with settings that name these.
+With `spark.jars.packages` in spark-defaults.conf Spark runs Ivy at each start and copies 33 jars, most of which it
+includes. After the first fetch, ten files are enough: `conf-path` prints a folder whose settings name them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DOCS: Final = PACKAGE / "docs"
 
 
 def job_names() -> list[str]:
-    """Names of the jobs, as `job-path` takes them."""
+    """Return the names of the jobs."""
     return sorted(file.stem for file in JOBS.glob("*.py") if file.stem != "__init__")
 
 
@@ -36,7 +36,7 @@ def job_names() -> list[str]:
 @click.argument("job", type=click.Choice(job_names()), metavar="JOB")
 @version_option
 def job_path(*, job: str) -> None:
-    """Print the file of a job, as spark-submit takes it; without a JOB of that name, say which there are."""
+    """Print the file of a job for spark-submit. The error for an unknown JOB lists all jobs."""
     click.echo(JOBS / f"{job}.py")
 
 
@@ -45,9 +45,9 @@ def job_path(*, job: str) -> None:
 def conf_path() -> None:
     """Print the folder with settings for spark-submit, spark-sql and log4j, and an example of server.properties.
 
-    With SPARK_CONF_DIR set to it, Spark finds Delta's jars and kafkalike's settings and prints warnings only. Where
-    Spark has fetched the jars before, it is a copy of the packaged folder, below ~/.cache/kafkalike, that names them
-    file by file: that saves their resolution at each start.
+    With SPARK_CONF_DIR set to this folder, Spark finds Delta's jars and kafkalike's settings, and prints warnings only.
+    If Spark has fetched the jars before, the folder is a copy of the packaged one, below ~/.cache/kafkalike, that names
+    the jars file by file. That saves their resolution at each start.
     """
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     click.echo(conf_folder(CONF, Path.home(), Path(cache, "kafkalike")))
@@ -59,7 +59,7 @@ def conf_path() -> None:
 def docs_path(*, page: str) -> None:
     """Print the folder of the documentation of this version, or the file of one PAGE.
 
-    Links of the pages, of README.md and of CHANGELOG.md beside the folder are relative: they work there.
+    Links of the pages, and of README.md and CHANGELOG.md beside the folder, are relative and work there.
     """
     if not page:
         click.echo(DOCS.resolve())
@@ -67,7 +67,7 @@ def docs_path(*, page: str) -> None:
     pages = {path.stem: path for folder in (DOCS / "reference", DOCS) for path in folder.glob("*.md")}
     file = pages.get(page.removesuffix(".md"))
     if file is None:
-        raise click.UsageError(f"there is no page {page!r}; there are {', '.join(sorted(pages))}")
+        raise click.UsageError(f"unknown page {page!r}; the pages are {', '.join(sorted(pages))}")
     click.echo(file.resolve())
 
 
@@ -76,19 +76,19 @@ _DEFAULTS: Final = "spark-defaults.conf"
 
 
 def conf_folder(packaged: Path, home: Path, cache: Path) -> Path:
-    """The folder that spark-submit is to take its settings from.
+    """Return the folder of settings for spark-submit.
 
     Args:
-        packaged: the one in the package.
-        home: the folder that holds Spark's Ivy folder.
-        cache: where a folder may be made.
+        packaged: folder in the package.
+        home: parent of Spark's Ivy folder.
+        cache: folder for the copy.
 
     Returns:
-        A copy of the packaged folder with `spark.jars`; the packaged one where a jar is not there, or no copy can be
-        made. The copy is named after its content, and complete as soon as it can be seen.
+        A copy of the packaged folder with `spark.jars`; the packaged folder if a jar is missing or no copy can be
+        made. The copy is named after its content and appears complete.
     """
     jars = delta_jar_conf(home).get("spark.jars")
-    # The file's own format: a blank ends a name, and a line its value.
+    # The format of the file: a blank ends a name, and a line end its value.
     if jars is None or any(sign in jars for sign in "\n\r\\"):
         return packaged
     lines = (packaged / _DEFAULTS).read_text().splitlines()
@@ -114,9 +114,9 @@ def _make(folder: Path, text: str, others: list[Path]) -> None:
         for file in others:
             shutil.copyfile(file, draft / file.name)
         draft.chmod(0o755)
-        # Another process may have made the same meanwhile.
+        # Another process may have made the same folder.
         with contextlib.suppress(OSError):
-            os.rename(draft, folder)  # noqa: PTH104 - a folder that may be there is an error here
+            os.rename(draft, folder)  # noqa: PTH104 - unlike Path.replace, fails if the folder exists
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     if not folder.is_dir():
@@ -132,10 +132,10 @@ def _make(folder: Path, text: str, others: list[Path]) -> None:
 @version_option
 @pass_environment
 def sql_views(environment: Environment, /, *, bootstrap_server: str | None, command_config: str | None) -> None:
-    """Print SQL that makes every topic a view, and kafkalike_topics, kafkalike_lag and others live tables.
+    """Print SQL that creates a view of every topic, and the live tables kafkalike_topics, kafkalike_lag and others.
 
-    Views are temporary, and none is replaced: print them again to see topics created since. In a notebook,
-    kafkalike.spark.register_sql does the same.
+    Views are temporary, and existing ones are not replaced. Print the SQL again after topics are created. In a
+    notebook, use kafkalike.spark.register_sql instead.
     """
     from kafkalike.spark.sql.topic_views import view_statements
 

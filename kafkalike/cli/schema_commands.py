@@ -1,4 +1,4 @@
-"""`kafkalike schemas` and `schema-registry`: the schemas of a cluster, and Confluent's REST interface to them."""
+"""`kafkalike schemas` and `schema-registry`: manage schemas, and serve them over Confluent's REST interface."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ TYPES: Final = click.Choice(["AVRO", "PROTOBUF", "JSON"], case_sensitive=False)
 
 
 def where_options(command: F) -> F:
-    """Which registry a command asks."""
+    """Add the options that choose a registry."""
     for option in (
         click.option("--registry-config", metavar="FILE", help="Settings of --url: basic.auth.user.info=… and others."),
-        click.option("--url", metavar="URL", help="A registry that is a service, instead of the cluster's own."),
+        click.option("--url", metavar="URL", help="Registry service to use instead of the cluster's own registry."),
         command_config_option(),
         bootstrap_option(),
     ):
@@ -47,45 +47,45 @@ def where_options(command: F) -> F:
 
 
 def open_client(environment: Environment, where: dict[str, Any]) -> RegistryClient:
-    """The registry that a command's options name."""
+    """Open the registry that the options name."""
     from kafkalike.schemas.factory import open_registry
 
     settings = read_properties(where["registry_config"])
     if where["url"] is not None:
         return open_registry({**settings, "url": where["url"]})
     if settings:
-        raise click.UsageError("--registry-config is for --url")
+        raise click.UsageError("--registry-config needs --url")
     return open_own(environment, where)
 
 
 def open_own(environment: Environment, where: dict[str, Any]) -> Registry:
-    """The registry of the cluster."""
+    """Open the registry of the cluster."""
     from kafkalike.schemas.cluster_registry import Registry
 
     return Registry(environment.cluster_of(where["bootstrap_server"], where["command_config"]), clock=environment.clock)
 
 
 def schema_options(command: F) -> F:
-    """A schema that the user gives."""
+    """Add the options that describe a schema."""
     for option in (
-        click.option("--normalize", is_flag=True, help="Bring it to its normal form before."),
+        click.option("--normalize", is_flag=True, help="Normalize the schema first."),
         click.option(
             "--reference",
             "references",
             multiple=True,
             metavar="NAME=SUBJECT:VERSION",
-            help="What it uses; may be repeated.",
+            help="Schema that this one refers to; may be repeated.",
         ),
-        click.option("--type", "kind", type=TYPES, default="AVRO", show_default=True, help="Its language."),
+        click.option("--type", "kind", type=TYPES, default="AVRO", show_default=True, help="Type of the schema."),
         click.option("--file", "file", type=click.File("r", encoding="utf-8"), default="-", help="Default: stdin."),
-        click.option("--subject", required=True, help="Such as orders-value."),
+        click.option("--subject", required=True, help="Subject, such as orders-value."),
     ):
         command = option(command)
     return command
 
 
 def given_schema(given: dict[str, Any]) -> Any:  # noqa: ANN401 - a Schema
-    """The schema of a command's options."""
+    """Read the schema that the options describe."""
     from kafkalike.schemas.confluent_types import Schema
 
     try:
@@ -108,7 +108,7 @@ def _reference(given: str) -> SchemaReference:
 @click.group(cls=SuggestingGroup, epilog="Example: kafkalike schemas register --subject orders-value --file order.avsc")
 @version_option
 def schemas() -> None:
-    """Register, show, check and delete schemas, set levels and modes, move them in and out."""
+    """Register, show, check and delete schemas, set levels and modes, export and import."""
 
 
 @schemas.command()
@@ -116,7 +116,7 @@ def schemas() -> None:
 @schema_options
 @pass_environment
 def register(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options
-    """Make a schema a version of a subject, unless it is one."""
+    """Register a schema as a version of a subject, unless it is registered."""
     with open_client(environment, given) as client:
         made = client.register_schema_full_response(given["subject"], given_schema(given), given["normalize"])
     click.echo(f"Subject {given['subject']} version {made.version} has the schema, with id {made.schema_id}.")
@@ -125,10 +125,10 @@ def register(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401
 @schemas.command()
 @where_options
 @schema_options
-@click.option("--version", "version", metavar="N", help="Compare with this version alone; also latest.")
+@click.option("--version", "version", metavar="N", help="Compare with this version only; a number or latest.")
 @pass_environment
 def check(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options
-    """Say whether a schema may be the next version of a subject; nothing is registered. Exit code 1: it may not."""
+    """Check that a schema may be the next version of a subject, without registering it. Exit code 1: incompatible."""
     with open_client(environment, given) as client:
         problems = client.problems(
             given["subject"], given_schema(given), given["version"], normalize=given["normalize"]
@@ -142,16 +142,16 @@ def check(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - 
 
 @schemas.command()
 @where_options
-@click.option("--id", "schema_id", type=click.IntRange(1), help="The schema of this id.")
-@click.option("--subject", help="The schema of a subject.")
-@click.option("--version", "version", default="latest", show_default=True, help="Of the subject.")
-@click.option("--deleted", is_flag=True, help="Also a version that is deleted softly.")
-@click.option("--json", "as_json", is_flag=True, help="With id, version and references.")
+@click.option("--id", "schema_id", type=click.IntRange(1), help="Id of a schema.")
+@click.option("--subject", help="Subject of a schema.")
+@click.option("--version", "version", default="latest", show_default=True, help="Version of the subject.")
+@click.option("--deleted", is_flag=True, help="Also find a soft-deleted version.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with id, version and references.")
 @pass_environment
 def get(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options
-    """Print a schema."""
+    """Print a schema, by its id or its subject."""
     if (given["schema_id"] is None) == (given["subject"] is None):
-        raise click.UsageError("Exactly one of --id and --subject must be given")
+        raise click.UsageError("Give either --id or --subject")
     with open_client(environment, given) as client:
         if given["schema_id"] is not None:
             schema = client.get_schema(given["schema_id"])
@@ -170,8 +170,8 @@ def get(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - op
 
 @schemas.command("list")
 @where_options
-@click.option("--prefix", default="", help="Subjects whose names begin so.")
-@click.option("--deleted", is_flag=True, help="Also what is deleted softly.")
+@click.option("--prefix", default="", help="Prefix of the subjects.")
+@click.option("--deleted", is_flag=True, help="Include soft-deleted subjects and versions.")
 @pass_environment
 def list_(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options
     """List subjects with their versions."""
@@ -186,25 +186,25 @@ def list_(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - 
 @schemas.command()
 @where_options
 @click.option("--subject", required=True)
-@click.option("--version", "version", metavar="N", help="One version, or latest; without it all of them.")
-@click.option("--permanent", is_flag=True, help="For good what is deleted softly.")
+@click.option("--version", "version", metavar="N", help="A version, or latest; default: all versions.")
+@click.option("--permanent", is_flag=True, help="Delete soft-deleted versions permanently.")
 @pass_environment
 def delete(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options
-    """Delete a subject or one version: softly, and when that was done for good with --permanent."""
+    """Soft-delete a subject or a version; then delete it permanently with --permanent."""
     with open_client(environment, given) as client:
         if given["version"] is None:
             gone = client.delete_subject(given["subject"], given["permanent"])
         else:
             gone = [client.delete_version(given["subject"], given["version"], given["permanent"])]
-    how = "for good" if given["permanent"] else "softly"
+    how = "permanently" if given["permanent"] else "softly"
     click.echo(f"Deleted {how}: subject {given['subject']} versions {','.join(map(str, gone))}.")
 
 
 def setting_options(command: F) -> F:
-    """Whose setting, and whether to forget it."""
+    """Add the options of a setting's subject and of its removal."""
     for option in (
-        click.option("--delete", "forget", is_flag=True, help="Forget what is set."),
-        click.option("--subject", help="Of this one; without it of all that have nothing of their own."),
+        click.option("--delete", "forget", is_flag=True, help="Remove the setting."),
+        click.option("--subject", help="Subject of the setting; default: all subjects without their own."),
     ):
         command = option(command)
     return command
@@ -214,19 +214,19 @@ def setting_options(command: F) -> F:
 @where_options
 @setting_options
 @click.option("--set", "level", metavar="LEVEL", help="BACKWARD, FORWARD, FULL, each also _TRANSITIVE, or NONE.")
-@click.option("--normalize/--no-normalize", default=None, help="Whether schemas are normalized unasked.")
+@click.option("--normalize/--no-normalize", default=None, help="Normalize schemas by default.")
 @pass_environment
 def config(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options
-    """Show or set the compatibility level of a subject, or of all."""
+    """Show or set the compatibility level of a subject, or the default of all subjects."""
     from kafkalike.schemas.confluent_types import ServerConfig
 
     changes = given["level"] is not None or given["normalize"] is not None
     if changes and given["forget"]:
-        raise click.UsageError("--delete goes with neither --set nor --normalize")
+        raise click.UsageError("--delete excludes --set and --normalize")
     with open_client(environment, given) as client:
         if given["forget"]:
             client.delete_config(given["subject"])
-            click.echo("Forgotten.")
+            click.echo("Removed.")
             return
         if changes:
             client.set_config(given["subject"], ServerConfig(given["level"], None, given["normalize"]))
@@ -240,17 +240,17 @@ def config(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 -
 @where_options
 @setting_options
 @click.option("--set", "mode", metavar="MODE", help="READWRITE, READONLY, READONLY_OVERRIDE or IMPORT.")
-@click.option("--force", is_flag=True, help="IMPORT although there are schemas.")
+@click.option("--force", is_flag=True, help="Set IMPORT even if schemas exist.")
 @pass_environment
 def mode(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options
-    """Show or set the mode of a subject, or of all."""
+    """Show or set the mode of a subject, or the default of all subjects."""
     if given["mode"] is not None and given["forget"]:
-        raise click.UsageError("--delete does not go with --set")
+        raise click.UsageError("--delete excludes --set")
     subject = given["subject"]
     with open_client(environment, given) as client:
         if given["forget"]:
             client.delete_mode(subject)
-            click.echo("Forgotten.")
+            click.echo("Removed.")
         elif given["mode"] is not None:
             click.echo(client.update_mode(subject, given["mode"], given["force"]))
         else:
@@ -260,7 +260,7 @@ def mode(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - o
 @schemas.command("export")
 @bootstrap_option()
 @command_config_option()
-@click.option("--prefix", default="", help="Subjects whose names begin so, and what they refer to.")
+@click.option("--prefix", default="", help="Prefix of the subjects; schemas that they refer to are included.")
 @click.option(
     "--file", "file", type=click.File("w", encoding="utf-8", atomic=True), default="-", help="Default: stdout."
 )
@@ -275,20 +275,20 @@ def export(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 -
 @bootstrap_option()
 @command_config_option()
 @click.option("--file", "file", type=click.File("r", encoding="utf-8"), default="-", help="Default: stdin.")
-@click.option("--dry-run", is_flag=True, help="Say what would be imported.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be imported.")
 @pass_environment
 def import_(environment: Environment, /, **given: Any) -> None:  # noqa: ANN401 - options
-    """Take over the records of a topic _schemas under their ids and versions: all of them, or none."""
+    """Import the records of a topic _schemas with their ids and versions, all or none."""
     try:
         done = open_own(environment, given).import_records(given["file"], dry_run=given["dry_run"])
     except UnicodeDecodeError as cause:
         raise click.ClickException(f"the records are not UTF-8: {cause}") from cause
     what = "Would import" if given["dry_run"] else "Imported"
-    click.echo(f"{what} {done.versions} versions and {done.settings} settings; {done.known} versions were there.")
+    click.echo(f"{what} {done.versions} versions and {done.settings} settings; {done.known} versions existed.")
 
 
 LOOK_SECONDS: Final = 0.1
-"""How late a signal may be seen."""
+"""Interval at which the server checks for a signal."""
 
 TOKEN: Final = "KAFKALIKE_REGISTRY_TOKEN"  # noqa: S105 - the name of a variable
 USERS: Final = "KAFKALIKE_REGISTRY_USERS"
@@ -318,28 +318,28 @@ class _Options:
     "--token-file",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help=f"Bearer tokens that may ask, one a line; also ${TOKEN}.",
+    help=f"Accepted bearer tokens, one per line; also ${TOKEN}.",
 )
 @click.option(
     "--users-file",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help=f"Users that may ask, name:password, one a line; also ${USERS}, with commas between.",
+    help=f"Accepted users, name:password, one per line; also ${USERS}, separated by commas.",
 )
-@click.option("--anyone", is_flag=True, help="Serve at an address of the network without a token or a user.")
+@click.option("--anyone", is_flag=True, help="Serve on a network address without tokens and users.")
 @click.option("--read-only", is_flag=True, help="Refuse every change.")
 @click.option(
     "--max-body",
     type=click.IntRange(1_024, 1 << 30),
     default=4 * 1024 * 1024,
     show_default=True,
-    help="Bytes of a request.",
+    help="Maximum bytes of a request.",
 )
 @tls_options
 @version_option
 @pass_options(_Options)
 def schema_registry(environment: Environment, options: _Options) -> None:
-    """Serve the schemas of a cluster to programs that know Confluent's registry, until SIGTERM or Ctrl-C."""
+    """Serve the schemas of a cluster to clients of Confluent's registry, until SIGTERM or Ctrl-C."""
     from kafkalike.schemas.service.registry_service import RegistryServer, RegistryService
 
     tls = certificate(options.tls_cert_file, options.tls_key_file)
@@ -356,7 +356,7 @@ def schema_registry(environment: Environment, options: _Options) -> None:
             certificate=tls,
         )
         try:
-            # What cannot be read is said at once, not to the first client.
+            # Fail at the start if the schemas cannot be read, not at the first request.
             cluster.schemas.refresh()
             server.start()
             click.echo(f"Serving schemas of {cluster.root} at {server.url}", err=True)
@@ -373,7 +373,9 @@ def _credentials(options: _Options) -> Credentials:
     users = [*os.environ.get(USERS, "").split(","), *_lines(options.users_file)]
     made = credentials(tokens, users)
     if not made.needed and (options.token_file or options.users_file):
-        raise KafkaConfigurationError("the file of tokens or users has no line that counts")
+        raise KafkaConfigurationError(
+            "the file of tokens or users has no entry: write a token, or name:password, per line"
+        )
     return made
 
 

@@ -1,4 +1,4 @@
-"""`kafkalike transactions`: transactional ids and their transactions, with the actions of kafka-transactions.sh."""
+"""`kafkalike transactions`: list, describe and abort transactions, with the actions of kafka-transactions.sh."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ ONE_BROKER = "there is one storage root, and no brokers"
 @version_option
 @click.pass_context
 def transactions(context: click.Context, /, *, bootstrap_server: str | None, command_config: str | None) -> None:
-    """List, describe and abort transactions, and find those that hang.
+    """List, describe and abort transactions, and find hanging ones.
 
-    No reader ever waits for a transaction: a hanging one only keeps its own files.
+    Readers never wait for a transaction. A hanging transaction only keeps its own files.
     """
     keep_where(context, bootstrap_server, command_config)
 
 
 def _admin(context: click.Context, bootstrap_server: str | None, command_config: str | None) -> KafkaAdminClient:
-    """A client of the cluster that the options after the action name, or else those before it."""
+    """Open a client of the cluster; options after the action override options before it."""
     environment = context.find_object(Environment) or Environment()
     return environment.admin(*where(context, bootstrap_server, command_config), existing=True)
 
@@ -43,15 +43,13 @@ def _admin(context: click.Context, bootstrap_server: str | None, command_config:
 @cluster_options
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only ids in this state; repeatable.")
 @click.option("--producer-id", "producer_ids", multiple=True, type=int, help="Only ids of this producer; repeatable.")
-@click.option(
-    "--duration-filter", type=int, metavar="MS", help="Only transactions under way for longer than this (ms)."
-)
+@click.option("--duration-filter", type=int, metavar="MS", help="Only transactions open for longer than this (ms).")
 @click.option(
     "--transactional-id-pattern",
     "--id-pattern",
     "pattern",
     metavar="REGEX",
-    help="Only ids that it matches as a whole.",
+    help="Only ids that match as a whole.",
 )
 @refused("--broker-id", ONE_BROKER)
 @click.pass_context
@@ -83,7 +81,7 @@ def list_(
 def describe(
     context: click.Context, /, *, bootstrap_server: str | None, command_config: str | None, ids: tuple[str, ...]
 ) -> None:
-    """Describe a transactional id, its last transaction, and the partitions that it still has to come into."""
+    """Describe a transactional id, its last transaction, and the partitions that still lack its records."""
     found = _admin(context, bootstrap_server, command_config).describe_transactions(list(dict.fromkeys(ids)))
     _print(DESCRIBE_HEADS, described(found, _now_ms(context)))
 
@@ -103,7 +101,7 @@ def describe_producers(
     topic: str,
     partition: int,
 ) -> None:
-    """Describe the producers whose transaction still has to come into a partition."""
+    """Describe the producers with a transaction whose records a partition still lacks."""
     from kafkalike.model.structs import TopicPartition
 
     where = TopicPartition(topic, partition)
@@ -113,12 +111,12 @@ def describe_producers(
 
 @transactions.command()
 @cluster_options
-@click.option("--transactional-id", help="Whose transaction, whatever it is by now.")
-@click.option("--producer-id", type=int, help="Or whose, by its producer, as it was seen; with --producer-epoch.")
-@click.option("--producer-epoch", type=int, help="Refused if the producer has another one by now.")
-@click.option("--topic", help="Not looked at: a transaction is aborted as a whole.")
-@click.option("--partition", type=int, help="Not looked at.")
-@click.option("--coordinator-epoch", type=int, help="Not looked at: there is no coordinator.")
+@click.option("--transactional-id", help="Transactional id whose current transaction is aborted.")
+@click.option("--producer-id", type=int, help="Producer of the transaction, with --producer-epoch.")
+@click.option("--producer-epoch", type=int, help="Epoch of the producer; another current epoch is an error.")
+@click.option("--topic", help="Ignored: a transaction is aborted as a whole.")
+@click.option("--partition", type=int, help="Ignored.")
+@click.option("--coordinator-epoch", type=int, help="Ignored: there is no coordinator.")
 @refused("--start-offset", "records of an open transaction have no offsets; give --transactional-id")
 @click.pass_context
 def abort(
@@ -132,7 +130,7 @@ def abort(
     producer_epoch: int | None,
     **not_looked_at: object,
 ) -> None:
-    """Abort what is open of a transactional id, and shut its producer out; what is committed is finished."""
+    """Abort the open transaction of an id and fence its producer; a committed transaction is completed instead."""
     from kafkalike.admin import AbortTransactionSpec
 
     del not_looked_at
@@ -162,14 +160,14 @@ def force_terminate(
 
 @transactions.command("find-hanging")
 @cluster_options
-@click.option("--topic", help="Only those that concern this topic.")
-@click.option("--partition", type=int, help="And this partition of it.")
+@click.option("--topic", help="Only transactions in this topic.")
+@click.option("--partition", type=int, help="Only transactions in this partition of the topic.")
 @click.option(
     "--max-transaction-timeout",
     type=click.IntRange(min=0),
     default=15,
     show_default=True,
-    help="Under way for longer than this and five minutes more (minutes).",
+    help="Only transactions open for longer than this plus five minutes (minutes).",
 )
 @click.option("--broker-id", type=int, help="Not needed: there is one storage root.")
 @click.pass_context
@@ -184,7 +182,7 @@ def find_hanging(
     max_transaction_timeout: int,
     broker_id: int | None,
 ) -> None:
-    """Find transactions that are under way for too long, by topic and partition; abort them by transactional id."""
+    """Find transactions that are open for too long, by topic and partition. Abort them by transactional id."""
     if partition is not None and topic is None:
         raise click.UsageError("The --partition argument requires --topic to be provided")
     admin = _admin(context, bootstrap_server, command_config)
@@ -208,7 +206,7 @@ def _print(heads: Row, rows: list[Row]) -> None:
 Row = tuple[str, ...]
 
 NONE: Final = "None"
-"""What stands where there is no value, as in Kafka."""
+"""Kafka's placeholder of a missing value."""
 
 MINUTE_MS: Final = 60_000
 
@@ -244,11 +242,11 @@ HANGING_HEADS: Final = (
     "TransactionalId",
     "TransactionState",
 )
-"""Kafka's, and at the end what `abort` wants."""
+"""Kafka's columns, and the arguments of `abort`."""
 
 
 def listed(found: Mapping[int, Sequence[TransactionListing]]) -> list[Row]:
-    """Rows of `list`."""
+    """Return the rows of `list`."""
     return [
         (one.transactional_id, str(broker), str(one.producer_id), one.state.value)
         for broker, listings in found.items()
@@ -257,7 +255,7 @@ def listed(found: Mapping[int, Sequence[TransactionListing]]) -> list[Row]:
 
 
 def described(found: Mapping[str, TransactionDescription], now_ms: int) -> list[Row]:
-    """Rows of `describe`."""
+    """Return the rows of `describe`."""
     rows: list[Row] = []
     for name, one in found.items():
         began_ms = one.transaction_start_time_ms
@@ -278,7 +276,7 @@ def described(found: Mapping[str, TransactionDescription], now_ms: int) -> list[
 
 
 def producers(found: PartitionProducerState) -> list[Row]:
-    """Rows of `describe-producers`."""
+    """Return the rows of `describe-producers`."""
     return [
         (
             str(one.producer_id),
@@ -295,7 +293,7 @@ def producers(found: PartitionProducerState) -> list[Row]:
 def hanging(
     found: Sequence[Mapping[str, Any]], now_ms: int, *, topic: str | None = None, partition: int | None = None
 ) -> list[Row]:
-    """Rows of `find-hanging`, one for each partition; `-` for a transaction whose topics are gone."""
+    """Return the rows of `find-hanging`, one per partition; `-` if the topics of a transaction are deleted."""
     rows: list[Row] = []
     for one in found:
         where = [(tp.topic, str(tp.partition)) for tp in one["topic_partitions"]] or [("-", "-")]
@@ -320,7 +318,7 @@ def hanging(
 
 
 def table(heads: Row, rows: Sequence[Row]) -> Iterator[str]:
-    """Lines of a table as Kafka prints it: columns as wide as their longest value, a tab after each."""
+    """Yield the lines of a table in Kafka's form: aligned columns, a tab after each."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     for row in (heads, *rows):
         yield "".join(f"{text.ljust(width)}\t" for text, width in zip(row, widths, strict=True))

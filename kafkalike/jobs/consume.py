@@ -44,20 +44,20 @@ from kafkalike.spark.reads.conditions import EARLIEST, parse_offsets
     help="What TARGET is: a folder of JSON, CSV or Parquet files; the path of a Delta table; the name of a table in "
     "the catalog. The console takes a line of JSON for each record.",
 )
-@click.option("--mode", type=click.Choice(MODES), default="append", show_default=True, help="For rows that are there.")
+@click.option(
+    "--mode", type=click.Choice(MODES), default="append", show_default=True, help="Treatment of existing rows."
+)
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's writer; repeatable.")
-@click.option("--from-beginning", is_flag=True, help="The same as --starting-offsets earliest.")
+@click.option("--from-beginning", is_flag=True, help="Short for --starting-offsets earliest.")
 @click.option(
     "--starting-offsets",
     metavar="OFFSETS",
-    help="Where to begin: earliest, or JSON as Spark's Kafka source takes it. With --group: earliest or latest, for "
+    help="Start: earliest, or JSON as in Spark's Kafka source. With --group: earliest or latest, for "
     "partitions without a committed offset. Default: earliest.",
 )
-@click.option(
-    "--ending-offsets", metavar="OFFSETS", default="latest", help="Where to stop: latest (the default) or JSON."
-)
+@click.option("--ending-offsets", metavar="OFFSETS", default="latest", help="End: latest (the default) or JSON.")
 @snapshot_option
-@click.option("--group", help="Begin at this group's committed offsets, and commit the end when the rows are written.")
+@click.option("--group", help="Start at this group's committed offsets, and commit the end after the rows are written.")
 @decoding_options
 @error_options
 @click.option("--json", "as_json", is_flag=True, help="Report as one JSON object.")
@@ -79,18 +79,18 @@ def main(
     errors: DeadLetterSettings,
     as_json: bool,
 ) -> None:
-    """Write the records of a topic to TARGET, up to the log end of the moment the job starts.
+    """Write the records of a topic to TARGET, up to the log end at the start of the job.
 
-    With --group at least once: rows are written first and offsets committed after that. A job that dies in between
-    leaves the rows, and the next run writes them again.
+    With --group, rows are written at least once: the job writes the rows, then commits the offsets. If it dies in
+    between, the next run writes the rows again.
 
-    With --errors-tolerance all, which needs --group, records that cannot be decoded go to a dead-letter topic, in one
-    transaction with the offsets: each once.
+    With --errors-tolerance all, which needs --group, records that cannot be decoded go to a dead-letter topic, each
+    once, in one transaction with the offsets.
     """
     console = target_format == "console"
     refused = {
-        "--from-beginning and --starting-offsets say the same": from_beginning and starting_offsets is not None,
-        "the console takes no --mode and --option": console and (bool(options) or mode != "append"),
+        "--from-beginning and --starting-offsets exclude each other": from_beginning and starting_offsets is not None,
+        "--mode and --option are invalid for the console": console and (bool(options) or mode != "append"),
         "--errors-tolerance all needs --group": errors.letters_of(topic) is not None
         and errors.tolerant
         and group is None,

@@ -34,9 +34,11 @@ UNCHANGED = ("key", "value", "headers", "timestamp")
 )
 @bootstrap_option()
 @command_config_option()
-@click.option("--from", "source", required=True, metavar="TOPICS", help="Topics to read, with commas.")
-@click.option("--from-server", metavar="ROOT", help="Storage root of the topics to read, when it is another one.")
-@click.option("--to", "target", metavar="TOPIC", help="Topic to write. Default: what a selected column `topic` says.")
+@click.option("--from", "source", required=True, metavar="TOPICS", help="Topics to read, separated by commas.")
+@click.option(
+    "--from-server", metavar="ROOT", help="Storage root of the topics to read. Default: the root of the target."
+)
+@click.option("--to", "target", metavar="TOPIC", help="Topic to write. Default: the selected column `topic`.")
 @click.option(
     "--select",
     "expressions",
@@ -45,11 +47,13 @@ UNCHANGED = ("key", "value", "headers", "timestamp")
     help="Expression of one column of the record to write: key, value, headers, timestamp, partition, topic; "
     "repeatable. Default: key, value, headers and timestamp as they are.",
 )
-@click.option("--where", "condition", metavar="SQL", help="Copy only the records for which this holds.")
-@click.option("--keep-partitions", is_flag=True, help="Write each record to the partition it has, not by its key.")
+@click.option("--where", "condition", metavar="SQL", help="Copy only the records with this condition.")
+@click.option(
+    "--keep-partitions", is_flag=True, help="Keep the partition of each record, instead of partitioning by key."
+)
 @source_options
 @click.option("--group", help="Commit the progress to this consumer group, which must have no members.")
-@click.option("--txn-id", metavar="NAME", help="Names the copy: a new checkpoint under a used name is then an error.")
+@click.option("--txn-id", metavar="NAME", help="Name of the copy: a new checkpoint with a used name is an error.")
 @trigger_options
 def main(
     *,
@@ -76,9 +80,9 @@ def main(
     """
     check_trigger(available_now=available_now, interval=interval)
     if keep_partitions and expressions:
-        raise click.UsageError("with --select, keep partitions by --select partition")
+        raise click.UsageError("--keep-partitions excludes --select: add --select partition instead")
     if target is None and not expressions:
-        raise click.UsageError("--to is needed, or a --select that ends in AS topic")
+        raise click.UsageError("give --to, or a --select that ends in AS topic")
     read = cluster_of(from_server or bootstrap_server, command_config)
     frame = topics_stream(
         session_of(f"copy {source}", command_config), read.root, source, starting_offsets, max_offsets_per_trigger

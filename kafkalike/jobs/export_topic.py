@@ -1,4 +1,4 @@
-"""Export a topic to files that hold everything of its records; `import_topic.py` reads them.
+"""Export a topic with all parts of its records to files for `import_topic.py`.
 
 spark-submit $(kafkalike job-path export_topic) --help
 """
@@ -33,11 +33,13 @@ from kafkalike.spark.reads.conditions import parse_offsets
     type=click.Choice(FORMATS),
     default="parquet",
     show_default=True,
-    help="Of the files in the folder TARGET. JSON and CSV have keys, values and headers in base64.",
+    help="Format of the files in the folder TARGET. JSON and CSV have keys, values and headers in base64.",
 )
-@click.option("--mode", type=click.Choice(MODES), default="error", show_default=True, help="For files that are there.")
-@click.option("--starting-offsets", metavar="OFFSETS", default="earliest", show_default=True, help="Or JSON.")
-@click.option("--ending-offsets", metavar="OFFSETS", default="latest", show_default=True, help="Or JSON.")
+@click.option(
+    "--mode", type=click.Choice(MODES), default="error", show_default=True, help="Treatment of existing files."
+)
+@click.option("--starting-offsets", metavar="OFFSETS", default="earliest", show_default=True, help="Start; or JSON.")
+@click.option("--ending-offsets", metavar="OFFSETS", default="latest", show_default=True, help="End; or JSON.")
 @snapshot_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
@@ -55,7 +57,7 @@ def main(
 ) -> None:
     """Write records with partition, offset, timestamp, key, value and headers to TARGET.
 
-    The end is the log end of the moment the job starts. Fewer records than the offsets promise fail the job.
+    The end is the log end at the start of the job. The job fails if a record of the range is missing.
     """
     cluster = cluster_of(bootstrap_server, command_config)
     done = export_topic(

@@ -25,8 +25,8 @@ from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
 @bootstrap_option()
 @command_config_option()
 @click.option("--kafka", required=True, metavar="HOST:PORT", help="Kafka's bootstrap.servers.")
-@click.option("--topic", "topics", metavar="TOPICS", help="Topics to read, with commas.")
-@click.option("--topic-pattern", metavar="REGEX", help="Or all topics whose names fit.")
+@click.option("--topic", "topics", metavar="TOPICS", help="Topics to read, separated by commas.")
+@click.option("--topic-pattern", metavar="REGEX", help="Topics to read, as a regular expression.")
 @click.option(
     "--option",
     "options",
@@ -39,26 +39,26 @@ from kafkalike.spark.kafka_import import REFUSED_OPTIONS, import_kafka
     metavar="OFFSETS",
     default="earliest",
     show_default=True,
-    help="Where a new checkpoint begins: earliest, latest or JSON.",
+    help="Start of a new checkpoint: earliest, latest or JSON.",
 )
 @click.option(
     "--max-offsets-per-trigger",
     type=click.IntRange(min=1),
     default=1_000_000,
     show_default=True,
-    help="Most records of one batch, which is one table commit per topic.",
+    help="Maximum number of records of a batch, which is one table commit per topic.",
 )
 @click.option(
     "--topic-config",
     "configs",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Setting of topics that the import creates; repeatable. Old records fall under retention.ms, 7 days.",
+    help="Setting of topics that the import creates; repeatable. retention.ms (default 7 days) applies to old records.",
 )
 @click.option("--offset-header", metavar="NAME", help="Keep a record's offset in Kafka in a header of this name.")
-@click.option("--txn-id", metavar="NAME", help="Names the import: a new checkpoint under a used name is an error.")
-@click.option("--checkpoint", required=True, metavar="FOLDER", help="Folder or URI that keeps how far the import is.")
-@click.option("--follow", is_flag=True, help="Go on until stopped. Default: take what is there, and end.")
+@click.option("--txn-id", metavar="NAME", help="Name of the import: a new checkpoint with a used name is an error.")
+@click.option("--checkpoint", required=True, metavar="FOLDER", help="Folder or URI of the checkpoint.")
+@click.option("--follow", is_flag=True, help="Run until stopped. Default: import the available records, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each batch.")
 def main(
     *,
@@ -79,11 +79,11 @@ def main(
 ) -> None:
     """Copy topics of a Kafka cluster, keeping partition, timestamp, key, value, headers and order.
 
-    Each batch is a range of offsets of each partition, written once: the job may be killed and started again with the
-    same checkpoint. Offsets are given anew, dense from 0; --offset-header keeps the old ones.
+    Each batch is a range of offsets of each partition, written once. The job may be killed and restarted with the same
+    checkpoint. The topic assigns new offsets without gaps from 0; --offset-header keeps the old ones.
     """
     if (topics is None) == (topic_pattern is None):
-        raise click.UsageError("one of --topic and --topic-pattern is needed")
+        raise click.UsageError("give either --topic or --topic-pattern")
     given = pairs(options, "--option")
     refused = [name for name in given if name.lower() in REFUSED_OPTIONS]
     if refused:

@@ -23,19 +23,22 @@ from kafkalike.spark.files.topic_export import FORMATS, import_topic
 @bootstrap_option()
 @command_config_option()
 @click.option(
-    "--topic", required=True, help="Topic; if missing, it is created with as many partitions as the exported one had."
+    "--topic", required=True, help="Topic; if missing, created with the number of partitions of the exported topic."
 )
 @click.option(
-    "--format", "file_format", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of the files."
+    "--format",
+    "file_format",
+    type=click.Choice(FORMATS),
+    default="parquet",
+    show_default=True,
+    help="Format of the files.",
 )
-@click.option("--partitions", type=click.IntRange(min=1), help="Partitions of a topic that is created.")
-@click.option(
-    "--config", "configs", multiple=True, metavar="NAME=VALUE", help="Setting of a topic that is created; repeatable."
-)
+@click.option("--partitions", type=click.IntRange(min=1), help="Partitions of a new topic.")
+@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="Setting of a new topic; repeatable.")
 @click.option(
     "--txn-id",
     metavar="NAME",
-    help="Names this import: a second one under the same name adds nothing. Default: made of SOURCE.",
+    help="Name of this import: a repeated import with the same name adds nothing. Default: derived from SOURCE.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
@@ -52,8 +55,8 @@ def main(
 ) -> None:
     """Write the records of SOURCE into a topic in one table commit: partition, timestamp, key, value, headers, order.
 
-    Offsets are given anew: in an empty topic they are the old ones if the export had all records from offset 0 on. An
-    import that was killed has written nothing, and one that runs a second time adds nothing.
+    The topic assigns new offsets. In an empty topic they equal the old ones, if the export had all records from offset
+    0. A killed import has written nothing, and a repeated import adds nothing.
     """
     written = import_topic(
         session_of(f"import {topic}", command_config),

@@ -43,7 +43,7 @@ from kafkalike.spark.record_columns import RecordColumns, record_columns
 @column_options
 @schema_options
 @click.option("--compression-codec", type=click.Choice(CODECS), default="none", help="Compression of the data files.")
-@click.option("--txn-id", metavar="NAME", help="Names this application; with --txn-version a rerun adds nothing.")
+@click.option("--txn-id", metavar="NAME", help="Name of this application; with --txn-version a rerun adds nothing.")
 @click.option("--txn-version", type=click.IntRange(min=0), help="Number of this write; must rise from write to write.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def produce(
@@ -62,12 +62,12 @@ def produce(
     txn_version: int | None,
     as_json: bool,
 ) -> None:
-    """Write every row of SOURCE into a topic, all of them in one table commit.
+    """Write all rows of SOURCE to a topic in one table commit.
 
-    A line that cannot be parsed fails the job, and then nothing is written.
+    A line that cannot be parsed fails the job, and nothing is written.
     """
     if (txn_id is None) != (txn_version is None):
-        raise click.UsageError("--txn-id and --txn-version go together")
+        raise click.UsageError("--txn-id and --txn-version need each other")
     source = FileSource(format=source_format, paths=paths, schema=schema, options=pairs(options, "--option"))
     spark = session_of(f"produce {topic}", command_config)
     columns = replace(columns, plain_value=schemas.value is None, plain_key=schemas.key is None)
@@ -83,7 +83,7 @@ def produce(
     records = 0 if written.duplicate else sum(map(len, written.values()))
     click.echo(report({"records": records, "duplicate": written.duplicate}, written, as_json=as_json))
     if written.duplicate:
-        click.echo(f"Nothing was added: {txn_id} had written version {txn_version} before.", err=True)
+        click.echo(f"Nothing was added: {txn_id} has already written version {txn_version}.", err=True)
 
 
 if __name__ == "__main__":

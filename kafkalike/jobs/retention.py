@@ -2,9 +2,9 @@
 
 spark-submit $(kafkalike job-path retention) --help
 
-The same as `kafkalike maintain`, for schedulers that run Spark jobs: data files are read and written by the session's
-tasks, several partitions at a time. Where there is no session, as with `python -m kafkalike.jobs.retention`, no JVM is
-started and all is done in this process.
+This is `kafkalike maintain` for schedulers of Spark jobs: the session's tasks read and write data files, several
+partitions at a time. Without a session, as with `python -m kafkalike.jobs.retention`, all work runs in this process and
+no JVM is started.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from kafkalike.spark.jvm.spark_session import session_at_hand
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run once, or every so often with `--every`.
+    """Run once, or repeatedly with `--every`.
 
     Args:
-        args: what comes after the script; by default the process's own arguments.
+        args: arguments after the script; default `sys.argv[1:]`.
 
     Returns:
-        Exit code: 0 done, 1 something failed, 2 wrong usage, 3 time ran out and the next run goes on.
+        Exit code: 0 done, 1 something failed, 2 wrong usage, 3 time ran out and the next run continues.
     """
     environment = Environment(spark=lambda: session_at_hand("kafkalike maintain"))
     return run(["maintain", *(sys.argv[1:] if args is None else args)], environment)

@@ -43,7 +43,7 @@ TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
 @click.argument("path", default="", metavar="[TARGET]")
 @bootstrap_option()
 @command_config_option()
-@click.option("--topic", "topics", required=True, help="Topics to read, with commas.")
+@click.option("--topic", "topics", required=True, help="Topics to read, separated by commas.")
 @click.option(
     "--format",
     "target_format",
@@ -51,7 +51,7 @@ TARGETS = ("console", "json", "csv", "parquet", "delta", "table")
     default="console",
     show_default=True,
     help="What TARGET is: a folder of JSON, CSV or Parquet files; the path of a Delta table; the name of a table in "
-    "the catalog. Each record is there once; on the console, a line of JSON each, the last batch may come again.",
+    "the catalog. Each record is written once; on the console, as lines of JSON, the last batch may repeat.",
 )
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Option of Spark's writer; repeatable.")
 @source_options
@@ -77,17 +77,17 @@ def main(
     interval: str | None,
     as_json: bool,
 ) -> None:
-    """Write the records of topics to TARGET as they come, until the job is stopped.
+    """Write new records of topics to TARGET, until the job is stopped.
 
-    With --group the committed offsets follow the batches that are written: about a second behind, never ahead.
+    With --group, the committed offsets follow the written batches by about a second and are never ahead.
 
     With --errors-tolerance all, records that cannot be decoded go to a dead-letter topic, each once. A second query
-    writes them, whose checkpoint is a folder in the one of the first.
+    with a checkpoint in a subfolder writes them.
     """
     console = target_format == "console"
     refused = {
-        "the console takes no --option": console and bool(options),
-        "records of several topics have schemas of their own: name one topic": "," in topics
+        "--option is invalid for the console": console and bool(options),
+        "several topics have different schemas: name one topic": "," in topics
         and bool({decoding.value_format, decoding.key_format} & TYPED.keys()),
     }
     check_target(target_format, path, decoding, refused)
@@ -123,7 +123,7 @@ def main(
             query = writer.format("delta").toTable(path)
         case _:
             query = writer.format(target_format).start(path)
-    # Standard output belongs to the records when they go to the console.
+    # With --format console, standard output has the records, so reports go to standard error.
 
     def each_look() -> None:
         if progress is not None:
@@ -135,7 +135,7 @@ def main(
 
 
 def follow(aside: StreamingQuery, query: StreamingQuery, *, available_now: bool) -> None:
-    """Let the query of dead letters end with the other one, and the other one with it when it fails."""
+    """End the query of dead letters with the main query, and the main query if it fails."""
     if not query.isActive and available_now and query.exception() is None:
         aside.awaitTermination()
     failed = aside.exception()
@@ -147,7 +147,7 @@ def follow(aside: StreamingQuery, query: StreamingQuery, *, available_now: bool)
 
 
 def show(frame: DataFrame, batch_id: int) -> None:
-    """Print a batch."""
+    """Print the rows of a batch to the console."""
     del batch_id
     save(frame, FileTarget(format="console", emit=click.echo))
 

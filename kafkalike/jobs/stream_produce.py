@@ -38,7 +38,7 @@ FORMATS = ("json", "csv", "parquet", "text", "delta")
     type=click.Choice(FORMATS),
     required=True,
     help="What SOURCE is: a folder that JSON lines, CSV with a header, Parquet or text files are moved into; or the "
-    "path of a Delta table that is only appended to.",
+    "path of an append-only Delta table.",
 )
 @click.option("--schema", metavar="DDL", help="Columns of JSON, CSV or Parquet, such as 'id BIGINT, name STRING'.")
 @click.option(
@@ -54,7 +54,7 @@ FORMATS = ("json", "csv", "parquet", "text", "delta")
 @click.option(
     "--txn-id",
     metavar="NAME",
-    help="Names the stream: a new checkpoint under a used name is then an error, not a copy.",
+    help="Name of the stream: a new checkpoint with a used name is an error, instead of a duplicate of all records.",
 )
 @trigger_options
 def main(
@@ -75,13 +75,13 @@ def main(
     interval: str | None,
     as_json: bool,
 ) -> None:
-    """Write every row that comes to SOURCE into a topic, exactly once, until the job is stopped.
+    """Write every new row of SOURCE to a topic, exactly once, until the job is stopped.
 
-    The job may be killed at any moment; started again with the same checkpoint it goes on where it was.
+    The job may be killed at any moment. Restarted with the same checkpoint, it resumes at its last batch.
     """
     check_trigger(available_now=available_now, interval=interval)
     if (schema is None) != (source_format in {"text", "delta"}):
-        raise click.UsageError("--schema is needed for json, csv and parquet, and is not taken for text and delta")
+        raise click.UsageError("--schema is required for json, csv and parquet, and invalid for text and delta")
     rows = load_stream(
         session_of(f"stream_produce {topic}", command_config), path, source_format, schema, pairs(options, "--option")
     )
@@ -103,7 +103,7 @@ def main(
 def load_stream(
     spark: SparkSession, path: str, source_format: str, schema: str | None, options: dict[str, str]
 ) -> DataFrame:
-    """Rows as they come; a line that cannot be parsed fails the job."""
+    """Return the rows as a stream; a line that cannot be parsed fails the job."""
     reader = spark.readStream.format(source_format).options(**{**STRICT.get(source_format, {}), **options})
     return (reader if schema is None else reader.schema(schema)).load(path)
 

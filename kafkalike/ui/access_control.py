@@ -1,8 +1,8 @@
-"""Access control: who may ask the console, and from where; headers in, yes or a refusal out.
+"""Access control: check the headers of a request, and return the reason of a refusal.
 
-The rules are those of Jupyter's server: a token that is printed at the start, exchanged for a cookie at the first
-visit; only names of this machine in `Host`, so that a page of another site cannot reach it by a name of its own
-(DNS rebinding); every change carries a secret of the visit, and comes from a page of the console.
+The rules follow Jupyter's server. The token is printed at the start and exchanged for a cookie at the first visit.
+`Host` must name this machine, so that another site cannot reach the console by DNS rebinding. Every change carries a
+secret and must come from a page of the console.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from kafkalike.schemas.service.credentials import host_name, is_loopback
 
 COOKIE: Final = "kafkalike_console"
-"""Name of the cookie; the port stands behind it, as cookies know no ports."""
+"""Prefix of the cookie's name; the port follows, because browsers send cookies to all ports of a host."""
 
 CHANGES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
@@ -34,12 +34,12 @@ HEADERS: Final[Mapping[str, str]] = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Said with every answer."""
+"""Headers of every response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a request is not answered."""
+    """Status and message of a refused request."""
 
     status: int
     message: str
@@ -47,37 +47,37 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AccessControl:
-    """The rules of one console. It is never shown."""
+    """Access rules of a console. Has no repr, because it holds secrets."""
 
     token: str
-    """What a visitor must know; empty: nothing."""
+    """Token of the console; empty: no token is required."""
     port: int
     hosts: frozenset[str] = frozenset()
-    """Names that the console may be called by, beside those of this machine; lower case."""
+    """Further host names of the console in lower case, beside the names of this machine."""
     read_only: bool = False
     secure: bool = False
-    """Whether it is reached by https, so that the cookie goes no other way."""
+    """True with https: the cookie is sent over https only."""
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
     @property
     def cookie(self) -> str:
-        """Name of the cookie."""
+        """Return the name of the cookie."""
         return f"{COOKIE}_{self.port}"
 
     def right(self, token: str) -> bool:
-        """Whether this is the token; how near it is does not change the time."""
+        """Compare a token in constant time."""
         return hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
 
     def pass_of(self) -> str:
-        """What the cookie holds: a proof that its owner knew the token, good until the console ends."""
+        """Return the value of the cookie: proves knowledge of the token, valid until the console ends."""
         return hmac.new(self.secret, b"visit" + self.token.encode(), hashlib.sha256).hexdigest()
 
     def change_key(self) -> str:
-        """What a change must carry beside the cookie: pages of the console know it, other sites do not."""
+        """Return the secret of changes, which pages of the console know and other sites do not (CSRF)."""
         return hmac.new(self.secret, b"change" + self.token.encode(), hashlib.sha256).hexdigest()
 
     def known(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request brings the cookie, or the token as `Authorization: Bearer` or `token`."""
+        """Check that a request has the cookie, or the token as `Authorization: Bearer` or `token`."""
         if not self.token:
             return True
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -88,23 +88,25 @@ class AccessControl:
         return any(hmac.compare_digest(value.encode("utf-8", "replace"), wanted) for value in held)
 
     def named_well(self, host: str) -> bool:
-        """Whether a `Host` is this machine, or one of the allowed names."""
+        """Check that `Host` names this machine or is an allowed name."""
         name = host_name(host)
         return name in self.hosts or is_loopback(name)
 
     def refusal(self, method: str, headers: Mapping[str, str], change_key: str) -> Refusal | None:
-        """Why a request is refused before a page sees it; None when it is not.
+        """Return why a request is refused, or None if it is allowed.
 
         Args:
-            method: of the request.
-            headers: names in lower case.
-            change_key: what the request carries as the secret of changes; from its header or its form.
+            method: HTTP method.
+            headers: by name in lower case.
+            change_key: secret of changes, from the header or the form of the request.
         """
         host = headers.get("host", "")
         if not self.named_well(host):
-            return Refusal(status=403, message=f"This console is not called {host[:80]!r}. See --allowed-host.")
+            return Refusal(
+                status=403, message=f"This console does not have the name {host[:80]!r}. Start it with --allowed-host."
+            )
         if not self.known(headers):
-            return Refusal(status=401, message="The token is missing or wrong. Open the address that was printed.")
+            return Refusal(status=401, message="The token is missing or wrong. Open the printed address.")
         if method not in CHANGES:
             return None
         return self._change_refusal(host, headers, change_key)
@@ -118,27 +120,27 @@ class AccessControl:
         if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
             return Refusal(status=403, message="A change must come from a page of this console.")
         if not hmac.compare_digest(change_key.encode("utf-8", "replace"), self.change_key().encode()):
-            return Refusal(status=403, message="The page is too old for this change. Load it again.")
+            return Refusal(status=403, message="The page is too old for this change. Reload it.")
         return None
 
 
 def allowed(hosts: Collection[str]) -> frozenset[str]:
-    """Names as `AccessControl.hosts` wants them."""
+    """Normalize names for `AccessControl.hosts`."""
     return frozenset(host.strip().lower() for host in hosts if host.strip())
 
 
 def _values(header: str, cookie: str) -> list[str]:
-    """The values of a cookie.
+    """Return the values of a cookie.
 
-    Whatever else stands in the header: cookies know no ports, so those of all services of this machine stand there, and
-    some of them are no cookies by the book. Python's reader stops at the first one of these.
+    The header has the cookies of all services of this machine, some of them malformed. Python's parser stops at the
+    first malformed cookie.
     """
     pairs = (part.partition("=") for part in header.split(";"))
     return [value.strip() for name, _, value in pairs if name.strip() == cookie]
 
 
 def _place(origin: str) -> str:
-    """Host and port of an origin; empty for one that has none, or cannot be read."""
+    """Return host and port of an origin; empty if it has none or is malformed."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:

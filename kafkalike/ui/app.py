@@ -1,4 +1,4 @@
-"""App: requests in, pages out, as an ASGI application; what is refused never reaches a page."""
+"""ASGI application of the console: routes, access checks, forms and error pages."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from kafkalike.ui.pages import cluster_pages, group_pages, record_pages, topic_p
 _log = logging.getLogger(__name__)
 
 MOST_BODY: Final = 16 * 1024 * 1024
-"""Bytes of a form."""
+"""Maximum bytes of a form."""
 
 MOST_FIELDS: Final = 20_000
 
 FORM_SECONDS: Final = 60.0
-"""How long a client may take for a form."""
+"""Timeout for receiving a form."""
 
 CLOSED: Final = {"connection": "close"}
-"""The rest of a form that came too late is not waited for."""
+"""Header after a timeout: the rest of the form is not received."""
 
 NOT_THERE: Final = (UnknownTopicOrPartitionError, GroupIdNotFoundError, OffsetOutOfRangeError, TopicDeletedError)
 
@@ -55,11 +55,11 @@ Handler = Callable[[Request], Response]
 
 
 def console(view: ConsoleView, access: AccessControl) -> Gate:
-    """The console of a cluster.
+    """Make the application of a console.
 
     Args:
         view: the cluster.
-        access: who may ask.
+        access: rules for requests.
     """
     app = Starlette(
         routes=[
@@ -77,7 +77,7 @@ def console(view: ConsoleView, access: AccessControl) -> Gate:
 
 
 def home(request: Request) -> Response:
-    """Where one begins."""
+    """Redirect to the list of topics."""
     del request
     return RedirectResponse("/topics", 303)
 
@@ -114,7 +114,7 @@ READ: Final[Mapping[str, Handler]] = {
     "/replicas": cluster_pages.replicas,
     "/metrics": cluster_pages.metrics,
 }
-"""Pages that change nothing, by their path."""
+"""Pages without changes, by path."""
 
 CHANGE: Final[Mapping[str, Handler]] = {
     "/topics": topic_pages.create,
@@ -132,12 +132,12 @@ CHANGE: Final[Mapping[str, Handler]] = {
     "/sql": cluster_pages.run,
     "/sql/cancel": cluster_pages.cancel,
 }
-"""What changes something, by its path; refused where the console is read-only."""
+"""Changes by path; refused by a read-only console."""
 
 
 def _endpoint(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     def looked(request: Request) -> Response:
-        # What is known from before would go on being shown of a root that is gone. `/metrics` says it in its own way.
+        # Cached state of a removed root must not be shown. `/metrics` reports it as a metric.
         if handler is not cluster_pages.metrics:
             site(request).view.check_there()
         return handler(request)
@@ -149,11 +149,11 @@ def _endpoint(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
 
 
 class Gate:
-    """In front of the pages: who may ask, forms as values, and what every answer says.
+    """Checks access, parses forms, and adds headers, in front of the pages.
 
     Args:
         app: the pages.
-        access: the rules.
+        access: rules for requests.
     """
 
     def __init__(self, app: Starlette, access: AccessControl) -> None:
@@ -180,13 +180,13 @@ class Gate:
         await (self.app if answer is None else answer)(scope, receive, told)
 
     async def _before(self, request: Request) -> Response | None:
-        """The answer that no page gives; None when a page is to give it."""
+        """Return the response of a refused request or a login; None if a page answers."""
         access, headers = self._access, dict(request.headers)
         given = request.query_params.get("token")
         if given is not None and request.method == "GET" and access.named_well(headers.get("host", "")):
             return self._welcomed(request, given)
         change_key = headers.get("x-change-key", "")
-        # All rules but that of the secret, so that no form is read of those who are refused anyway.
+        # Check all rules except for the secret first, so that no form of a refused request is read.
         refused = access.refusal(request.method, headers, access.change_key())
         if request.method in CHANGES and refused is None:
             form = await _form(request)
@@ -203,9 +203,9 @@ class Gate:
         return answer
 
     def _welcomed(self, request: Request, token: str) -> Response:
-        """Exchange the token of an address for a cookie, so that it stands in no address any longer."""
+        """Exchange the token of the address for a cookie, and redirect to the address without it."""
         if not self._access.right(token):
-            return PlainTextResponse("The token is wrong. Open the address that was printed.", 401)
+            return PlainTextResponse("The token is wrong. Open the printed address.", 401)
         rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])
         path = "/" + request.url.path.lstrip("/")
         answer = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
@@ -227,7 +227,7 @@ async def _form(request: Request) -> dict[str, str] | Response:
                 if len(body) > MOST_BODY:
                     return PlainTextResponse(f"The form has more than {MOST_BODY} bytes.", 413)
     except TimeoutError:
-        return PlainTextResponse(f"The form did not come within {FORM_SECONDS:.0f} seconds.", 408, CLOSED)
+        return PlainTextResponse(f"The form did not arrive within {FORM_SECONDS:.0f} seconds.", 408, CLOSED)
     try:
         return await run_in_threadpool(_fields, body)
     except ValueError:
@@ -239,7 +239,7 @@ def _fields(body: bytearray) -> dict[str, str]:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """What the user can mend, or is told about the cluster."""
+    """Return the page of an error in the request or the cluster."""
     status = 400 if isinstance(error, (IllegalArgumentError, BrokerResponseError, SchemaRegistryError)) else 502
     status = 404 if isinstance(error, NOT_THERE) else status
     return await run_in_threadpool(page, request, "error.html", status, name=type(error).__name__, message=str(error))
@@ -258,9 +258,9 @@ async def _not_understood(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    _log.error("a page was not made", exc_info=error)
+    _log.error("the page could not be rendered", exc_info=error)
     return await run_in_threadpool(
-        page, request, "error.html", 500, name=type(error).__name__, message="The log of the console says where."
+        page, request, "error.html", 500, name=type(error).__name__, message="The log of the console has the traceback."
     )
 
 
@@ -268,9 +268,9 @@ PROBLEMS: Final[Mapping[type[Exception], Any]] = {
     Exception: _failed,
     KafkaError: _refused,
     HTTPException: _missing,
-    # Not by `_failed`: what it answers is raised again, for the log of the server.
+    # Not `_failed`, because Starlette raises errors of the handler of `Exception` again, for the server's log.
     TooManyJobsError: _not_now,
     TypeError: _not_understood,
     ValueError: _not_understood,
 }
-"""Who answers in place of a page that was not made."""
+"""Handler by type of error."""

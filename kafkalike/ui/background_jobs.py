@@ -1,4 +1,4 @@
-"""Background jobs: work that takes longer than a page may; begun in a thread, watched by pages."""
+"""Background jobs: work in a thread that outlasts a request, with its progress for pages."""
 
 from __future__ import annotations
 
@@ -12,48 +12,44 @@ from typing import Any, Final
 from kafkalike.model.clock import WallClock
 
 KEPT: Final = 20
-"""Jobs that are remembered; the oldest ended one goes first."""
+"""Maximum number of remembered jobs."""
 
 
 @dataclass(slots=True, kw_only=True)
 class BackgroundJob:
-    """One piece of work. Its fields are set by its thread and read by pages."""
+    """A job; its thread sets the fields, pages read them."""
 
     id: str
     what: str
-    """For people."""
+    """Name of the job, or the statement."""
     begun_ms: int
     said: str = ""
-    """What it does now."""
+    """Current step."""
     done: float = 0.0
     total: float = 0.0
-    """Of the same unit as `done`; 0 where it is not known."""
+    """In the unit of `done`; 0 if unknown."""
     result: Any = None
     problem: str = ""
     ended_ms: int | None = None
     cancel: Callable[[], object] | None = None
-    """Ends it soon; None where it cannot be ended."""
+    """Requests the end of the job; None if it cannot be canceled."""
     thread: threading.Thread = field(default_factory=threading.current_thread, repr=False)
-    """Does it."""
+    """Thread that runs the job."""
 
     @property
     def share(self) -> float:
-        """How much of it is done, from 0 to 1."""
+        """Return the finished share, from 0 to 1."""
         if self.ended_ms is not None:
             return 1.0
         return min(1.0, self.done / self.total) if self.total else 0.0
 
 
 class TooManyJobsError(RuntimeError):
-    """Another piece of work goes on."""
+    """Another job is running."""
 
 
 class BackgroundJobs:
-    """The work of a console, one piece at a time. Thread-safe.
-
-    Args:
-        clock: time.
-    """
+    """Jobs of a console, of which one runs at a time. Thread-safe."""
 
     def __init__(self, clock: WallClock) -> None:
         self._clock = clock
@@ -63,19 +59,19 @@ class BackgroundJobs:
     def start(
         self, what: str, work: Callable[[BackgroundJob], Any], cancel: Callable[[], object] | None = None
     ) -> BackgroundJob:
-        """Begin a piece of work.
+        """Start a job.
 
         Args:
-            what: for people.
-            work: does it; gets the job, to say how far it is, and gives its result.
-            cancel: ends it soon.
+            what: name of the job, or the statement.
+            work: returns the result; sets the progress of the job.
+            cancel: requests the end of the job.
 
         Raises:
-            TooManyJobsError: another one has not ended.
+            TooManyJobsError: another job is running.
         """
         with self._lock:
             if any(job.ended_ms is None for job in self._jobs.values()):
-                raise TooManyJobsError("another one is running; wait until it has ended")
+                raise TooManyJobsError("another job is running: wait until it ends")
             job = BackgroundJob(id=secrets.token_hex(8), what=what, begun_ms=self._clock.now_ms(), cancel=cancel)
             self._jobs[job.id] = job
             while len(self._jobs) > KEPT:
@@ -93,11 +89,11 @@ class BackgroundJobs:
             job.ended_ms = self._clock.now_ms()
 
     def get(self, id: str) -> BackgroundJob | None:  # noqa: A002
-        """A job; None when it is not known (any more)."""
+        """Return a job; None if it is unknown or forgotten."""
         with self._lock:
             return self._jobs.get(id)
 
     def all(self) -> list[BackgroundJob]:
-        """All jobs, the newest first."""
+        """Return all jobs, newest first."""
         with self._lock:
             return list(reversed(self._jobs.values()))

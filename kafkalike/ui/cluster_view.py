@@ -1,4 +1,4 @@
-"""Cluster view: what the pages ask of a cluster; opened logs are kept, so that a second look costs little."""
+"""Cluster view: read the state of a cluster for the pages, and keep logs open for the next request."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
     from kafkalike.spark.sql.queries import Queries
 
 MOST_LOGS: Final = 200
-"""Topics whose logs are kept open; then the view begins anew."""
+"""Maximum number of topics with open logs; more close all of them."""
 
 MOST_IDLE: Final = 2
-"""Logs of one topic that are kept open."""
+"""Maximum number of open logs of a topic."""
 
 KINDS: Final[Mapping[str, Kind]] = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json schema"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFigures:
-    """A topic in a list."""
+    """Figures of a topic in a list."""
 
     records: int
     size_bytes: int
     segments: int
     newest_ms: int | None
-    """Time of its newest record."""
+    """Timestamp of the newest record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSummary:
-    """A group in a list."""
+    """Figures of a group in a list."""
 
     group_id: str
     state: str
@@ -59,11 +59,7 @@ class GroupSummary:
 
 
 class _Looks:
-    """Lags of all groups, opened when they are first asked for; one caller at a time.
-
-    Args:
-        cluster: the cluster.
-    """
+    """Lags of all groups, opened at the first use, for one caller at a time."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -72,7 +68,7 @@ class _Looks:
 
     @contextmanager
     def look(self) -> Iterator[Lags]:
-        """The lags, refreshed."""
+        """Yield refreshed lags."""
         with self._turn:
             if self._lags is None:
                 self._lags = Lags(self._cluster, leave_out_damaged=True)
@@ -82,13 +78,13 @@ class _Looks:
 
 
 class ConsoleView:
-    """A cluster as the pages see it. Thread-safe.
+    """State of a cluster for the pages. Thread-safe.
 
     Args:
         cluster: the cluster.
-        clock: time.
-        metrics: the answer of `/metrics`; None serves none.
-        queries: runs statements of SQL; None where there is no Spark.
+        clock: source of times.
+        metrics: returns the response of `/metrics`; None serves no metrics.
+        queries: runs SQL statements; None without Spark.
     """
 
     def __init__(
@@ -103,29 +99,29 @@ class ConsoleView:
         self.metrics = metrics
         self.queries = queries
         self.running = BackgroundJobs(clock)
-        """Statements."""
+        """Jobs of SQL statements."""
         self.admin = KafkaAdminClient(bootstrap_servers=cluster, clock=clock)
         self.registry = Registry(cluster, clock=clock)
         self.letters = DeadLetters(cluster, clock=clock)
         self.jobs = BackgroundJobs(clock)
         self._lock = threading.Lock()
-        """Of the fields; held for moments, never while something is read."""
+        """Protects the fields; never held during reads."""
         self._logs: dict[str, list[TopicLog]] = {}
-        """Opened logs that nobody asks now."""
+        """Idle open logs by topic."""
         self._producer: KafkaProducer | None = None
         self._lists = _Looks(cluster)
         self._plots = _Looks(cluster)
-        """Of their own: a plot reads for longer than others should wait."""
+        """Separate from `_lists`, because a plot reads for a long time."""
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
         self._was_there = False
 
     def check_there(self) -> None:
-        """Refuse to show a root that is gone: what is known from before would look as if all were well.
+        """Check that the root still exists, so that no cached state of a removed root is shown.
 
-        One that was never there is shown as empty: its first topic makes it.
+        A root that never existed counts as an empty cluster, because its first topic creates it.
 
         Raises:
-            KafkaConnectionError: it was there.
+            KafkaConnectionError: the root existed and is missing.
         """
         try:
             check_there(self.cluster)
@@ -137,7 +133,7 @@ class ConsoleView:
 
     @property
     def producer(self) -> KafkaProducer:
-        """Sends what pages produce; made when it is first needed."""
+        """Return the producer of the pages, made at the first use."""
         with self._lock:
             if self._producer is None:
                 self._producer = KafkaProducer(
@@ -146,7 +142,7 @@ class ConsoleView:
             return self._producer
 
     def close(self) -> None:
-        """Send what is left, and end."""
+        """Cancel jobs, flush the producer, and close the clients."""
         for job in self.running.all():
             if job.cancel is not None and job.ended_ms is None:
                 job.cancel()
@@ -157,14 +153,14 @@ class ConsoleView:
     # Topics
 
     def topics(self) -> Mapping[str, TopicInfo]:
-        """All topics, fresh."""
+        """Return all topics, refreshed."""
         return self.cluster.topics()
 
     def figures(self, names: Sequence[str]) -> dict[str, TopicFigures | str]:
-        """Figures of topics, fresh; a text where a topic cannot be read.
+        """Return refreshed figures of topics, or the error of a topic that cannot be read.
 
         Args:
-            names: the topics; those that do not exist are left out.
+            names: the topics; missing topics are left out.
         """
         with self._lists.look() as lags:
             found: dict[str, TopicFigures | str] = {}
@@ -177,11 +173,11 @@ class ConsoleView:
             return found
 
     def partitions(self, name: str) -> Mapping[int, PartitionIndex]:
-        """Partitions of a topic, fresh.
+        """Return the partitions of a topic, refreshed.
 
         Raises:
-            UnknownTopicOrPartitionError: no such topic.
-            KafkaError: it cannot be read.
+            UnknownTopicOrPartitionError: the topic does not exist.
+            KafkaError: the topic cannot be read.
         """
 
         def look(log: TopicLog) -> dict[int, PartitionIndex]:
@@ -191,12 +187,12 @@ class ConsoleView:
         found: dict[int, PartitionIndex] = self.with_log(name, look)
         return found
 
-    def with_log(self, name: str, ask: Callable[[TopicLog], Any]) -> Any:  # noqa: ANN401 - what `ask` gives
-        """Ask the log of a topic, refreshed. Nobody waits for another one: who comes meanwhile gets a log of its own.
+    def with_log(self, name: str, ask: Callable[[TopicLog], Any]) -> Any:  # noqa: ANN401 - result of `ask`
+        """Call `ask` with the refreshed log of a topic. Parallel callers do not wait: each gets a log of its own.
 
         Raises:
-            UnknownTopicOrPartitionError: no such topic.
-            KafkaError: as the log.
+            UnknownTopicOrPartitionError: the topic does not exist.
+            KafkaError: raised by the log.
         """
         topic_id = self.cluster.topic(name).topic_id
         with self._lock:
@@ -206,7 +202,7 @@ class ConsoleView:
             log = self.cluster.log(name)
         log.refresh()
         found = ask(log)
-        # Not after an error: what is behind it may stand in the log.
+        # Not reached after an error, so a log in a bad state is not kept.
         with self._lock:
             if name not in self._logs and len(self._logs) >= MOST_LOGS:
                 self._logs = {}
@@ -218,12 +214,12 @@ class ConsoleView:
     # Groups
 
     def group_ids(self) -> list[str]:
-        """All groups, sorted, fresh."""
+        """Return the ids of all groups, sorted and refreshed."""
         with self._lists.look() as lags:
             return sorted(lags.groups)
 
     def groups(self, group_ids: Sequence[str]) -> list[GroupSummary]:
-        """Some groups with their lag, fresh; those that are gone are left out."""
+        """Return groups with their lag, refreshed; deleted groups are left out."""
         with self._lists.look() as lags:
             known = [group_id for group_id in group_ids if group_id in lags.groups]
             described = self.admin.describe_groups(known) if known else {}
@@ -242,12 +238,12 @@ class ConsoleView:
             return rows
 
     def lags_of(self, group_id: str) -> list[GroupLag]:
-        """Lag of a group by partition, fresh."""
+        """Return the lag of a group by partition, refreshed."""
         with self._lists.look() as lags:
             return list(lags.of(group_id))
 
     def groups_of(self, topic: str) -> list[tuple[str, Lag]]:
-        """Groups that have committed offsets of a topic, and how far they are behind there, fresh."""
+        """Return groups with committed offsets of a topic and their lag there, refreshed."""
         with self._lists.look() as lags:
             found = []
             for group_id, group in sorted(lags.groups.items()):
@@ -256,15 +252,15 @@ class ConsoleView:
                     found.append((group_id, total(own)))
             return found
 
-    def with_lags(self, ask: Callable[[Lags], Any]) -> Any:  # noqa: ANN401 - what `ask` gives
-        """Ask the lags for what takes long, refreshed; one caller at a time."""
+    def with_lags(self, ask: Callable[[Lags], Any]) -> Any:  # noqa: ANN401 - result of `ask`
+        """Call `ask` with refreshed lags, for long reads; one caller at a time."""
         with self._plots.look() as lags:
             return ask(lags)
 
     # Values
 
     def decode(self) -> Decode:
-        """Reads records with a schema of this cluster's registry."""
+        """Return a decoder of records with schemas of this cluster's registry."""
         with suppress(KafkaError, ImportError):
             if self.registry.get_subjects():
                 return self._decoded
@@ -276,7 +272,7 @@ class ConsoleView:
         try:
             schema = self.registry.schema_by_id(int.from_bytes(data[1:HEADER], "big"))
         except KafkaError:
-            # A zero byte in front of something else.
+            # The data starts with a zero byte, but not with a schema id.
             return None
         return KINDS[schema.type], self._decoder(schema.type)(data)
 

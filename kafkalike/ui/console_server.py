@@ -1,4 +1,4 @@
-"""Console server: the console at an address, in a thread, until it is asked to stop."""
+"""Console server: serve the console in a thread until it is stopped."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from kafkalike.spark.sql.queries import Queries
 
 GRACE_SECONDS: Final = 3
-"""How long answers that are under way may take when the console ends."""
+"""Time for open requests when the console stops."""
 
 
 class ConsoleServer:
-    """The console, listening from the moment that it is made.
+    """HTTP server of the console. The constructor opens the port.
 
     Args:
-        cluster: what it shows.
-        host: address to listen at.
+        cluster: cluster to show.
+        host: address to listen on.
         port: 0 finds a free one.
-        token: what visitors must know; None makes one up, an empty text asks for none.
-        read_only: whether every change is refused.
-        allowed_hosts: names that it may be called by, beside those of this machine.
-        certificate: files of the certificate and its key, for https; the key may stand in the first one. None: http.
-        metrics: the answer of `/metrics`; None serves none.
-        queries: runs statements of SQL; None where there is no Spark.
-        clock: time.
+        token: token of visitors; None makes a random one, an empty text requires none.
+        read_only: refuse every change.
+        allowed_hosts: further host names, beside the names of this machine.
+        certificate: files of the certificate and its key, for https; the first file may include the key. None: http.
+        metrics: returns the response of `/metrics`; None serves no metrics.
+        queries: runs SQL statements; None without Spark.
+        clock: source of times.
 
     Raises:
-        KafkaConfigurationError: packages are missing; the address or the certificate cannot be used, or everybody could
-            ask there.
+        KafkaConfigurationError: packages are missing; the address or the certificate cannot be used; or a network
+            address would be served without a token.
     """
 
     def __init__(
@@ -60,11 +60,13 @@ class ConsoleServer:
         view = require_module("kafkalike.ui.cluster_view", "the console", "ui")
         access = require_module("kafkalike.ui.access_control", "the console", "ui")
         if token == "" and not is_loopback(host):
-            raise KafkaConfigurationError(f"whoever reaches {host} could ask: a token is needed there")
+            raise KafkaConfigurationError(
+                f"refusing to listen on {host} without a token: leave --no-token out, or listen on 127.0.0.1"
+            )
         self.token = secrets.token_urlsafe(24) if token is None else token
         door = serving.ListeningAddress(host=host, port=port, anyone=bool(self.token), certificate=certificate)
         self.url: str = door.url
-        """Where it listens."""
+        """Address without the token."""
         rules = access.AccessControl(
             token=self.token,
             port=door.address[1],
@@ -79,21 +81,21 @@ class ConsoleServer:
 
     @property
     def address_with_token(self) -> str:
-        """What a user opens."""
+        """Return the address to open in a browser."""
         return f"{self.url}/?{urlencode({'token': self.token})}" if self.token else self.url
 
     @property
     def running(self) -> bool:
-        """Whether it answers still."""
+        """Check that the server still runs."""
         answers: bool = self._server.running
         return answers
 
     def start(self) -> None:
-        """Answer requests, in a thread."""
+        """Start the thread that answers requests."""
         self._server.start()
 
     def stop(self) -> None:
-        """Take no more connections, answer what is being asked, and end."""
+        """Refuse new connections, finish open requests, and stop."""
         self._stopping.set()
         self._server.stop()
         self._view.close()

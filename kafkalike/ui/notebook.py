@@ -1,4 +1,4 @@
-"""Notebook: a topic, a group or all lag of a cluster as a table that a notebook shows.
+"""Notebook: show a topic, a group or the lag of all groups as a table.
 
 from kafkalike.ui.notebook import topic, group, lag
 
@@ -26,12 +26,12 @@ __all__ = ["NotebookTable", "console", "group", "lag", "topic"]
 
 
 class NotebookTable:
-    """Rows under heads: HTML in a notebook, text elsewhere.
+    """Table that notebooks show as HTML, and consoles as text.
 
     Args:
-        title: what it is about.
-        heads: of the columns.
-        rows: texts and numbers, a row each; texts are escaped.
+        title: title of the table.
+        heads: names of the columns.
+        rows: texts and numbers; texts are escaped.
     """
 
     def __init__(self, title: str, heads: Sequence[str], rows: Sequence[Sequence[str | int | float]]) -> None:
@@ -45,7 +45,7 @@ class NotebookTable:
         return made
 
     def __repr__(self) -> str:
-        """The same as text."""
+        """Return the table as aligned text."""
         texts = [self.heads, *(tuple(str(cell) for cell in row) for row in self.rows)]
         widths = [max(len(row[at]) for row in texts) for at in range(len(self.heads))]
         lines = [
@@ -60,18 +60,18 @@ def topic(
     *,
     storage_options: StorageOptionsLike | None = None,
 ) -> NotebookTable:
-    """The partitions of a topic, as of now.
+    """Return the current partitions of a topic.
 
     Args:
         name: the topic.
         bootstrap_servers: the cluster; see `kafkalike.connect.connect`.
-        storage_options: of an object store; see there.
+        storage_options: options of an object store.
 
     Returns:
         Columns: partition, log start, log end, records, bytes, segments.
 
     Raises:
-        UnknownTopicOrPartitionError: there is no such topic.
+        UnknownTopicOrPartitionError: the topic does not exist.
     """
     lags = _lags(bootstrap_servers, storage_options)
     lags.cluster.topic(name)
@@ -95,22 +95,22 @@ def group(
     *,
     storage_options: StorageOptionsLike | None = None,
 ) -> NotebookTable:
-    """How far a group is behind in each partition, as of now.
+    """Return the current lag of a group by partition.
 
     Args:
         group_id: the group.
         bootstrap_servers: the cluster; see `kafkalike.connect.connect`.
-        storage_options: of an object store; see there.
+        storage_options: options of an object store.
 
     Returns:
         Columns: topic, partition, committed, log end, lag in offsets, in records, in seconds.
 
     Raises:
-        GroupIdNotFoundError: there is no such group.
+        GroupIdNotFoundError: the group does not exist.
     """
     lags = _lags(bootstrap_servers, storage_options)
     if group_id not in lags.groups:
-        raise GroupIdNotFoundError(f"there is no group {group_id!r}")
+        raise GroupIdNotFoundError(f"group {group_id!r} does not exist")
     rows = [
         (
             one.partition.topic,
@@ -129,11 +129,11 @@ def lag(
     *,
     storage_options: StorageOptionsLike | None = None,
 ) -> NotebookTable:
-    """How far each group is behind, as of now.
+    """Return the current lag of all groups.
 
     Args:
         bootstrap_servers: the cluster; see `kafkalike.connect.connect`.
-        storage_options: of an object store; see there.
+        storage_options: options of an object store.
 
     Returns:
         Columns: group, topics, lag in offsets, in records, in seconds.
@@ -166,17 +166,17 @@ def console(
     read_only: bool = False,
     storage_options: StorageOptionsLike | None = None,
 ) -> ConsoleServer:
-    """The web console in this process, at this machine's address; `stop()` ends it.
+    """Start the web console in this process, on the loopback address; `stop()` ends it.
 
     Args:
         bootstrap_servers: the cluster's root; see `kafkalike.connect.connect`.
-        spark: a session with Delta; with it the console has a page for SELECT statements.
+        spark: a session with Delta, for the page that runs SELECT statements.
         port: 0 finds a free one.
-        read_only: whether every change is refused, and statements too.
-        storage_options: who asks an object store; see `kafkalike.connect.connect`.
+        read_only: refuse changes and statements.
+        storage_options: options of an object store; see `kafkalike.connect.connect`.
 
     Returns:
-        The console; its `address_with_token` is what a browser opens.
+        The console; open its `address_with_token` in a browser.
 
     Raises:
         KafkaConfigurationError: packages are missing; the address cannot be used; the session is of Spark Connect.

@@ -20,7 +20,7 @@ from kafkalike.ui.value_tree import shown, shown_briefly
 from kafkalike.version import __version__
 
 MOST: Final = 500
-"""Rows of a page, whatever a request asks for."""
+"""Maximum number of rows of a page."""
 
 Row = TypeVar("Row")
 
@@ -30,7 +30,7 @@ _STEP: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What all pages need."""
+    """State that all pages share."""
 
     view: ConsoleView
     access: AccessControl
@@ -38,7 +38,7 @@ class Site:
 
 
 def templates() -> Environment:
-    """Templates that escape whatever is put into them."""
+    """Load the templates, with autoescape and filters."""
     made = Environment(
         loader=PackageLoader("kafkalike.ui"),
         autoescape=True,
@@ -52,19 +52,19 @@ def templates() -> Environment:
 
 
 def site(request: Request) -> Site:
-    """The console that a request has come to."""
+    """Return the state of the console of a request."""
     found: Site = request.app.state.site
     return found
 
 
 def page(request: Request, template: str, status: int = 200, /, **values: Any) -> Response:  # noqa: ANN401
-    """A page.
+    """Render a page.
 
     Args:
-        request: which asks for it.
-        template: its file.
-        status: of the answer.
-        values: what the template needs.
+        request: the request.
+        template: file of the template.
+        status: HTTP status.
+        values: variables of the template.
     """
     here = site(request)
     text = here.templates.get_template(template).render(
@@ -81,39 +81,39 @@ def page(request: Request, template: str, status: int = 200, /, **values: Any) -
 
 
 def moved(path: str, said: str = "", **query: object) -> Response:
-    """A redirect to another page, after a change.
+    """Redirect to another page after a change.
 
     Args:
-        path: of this console.
-        said: what that page tells the user was done.
-        query: of the address.
+        path: path of the page.
+        said: message for the user about the change.
+        query: parameters of the address.
     """
     told = {name: str(value) for name, value in query.items()} | ({"said": said} if said else {})
     return RedirectResponse(f"{path}?{urlencode(told)}" if told else path, 303)
 
 
 def query_parameter(request: Request, name: str, default: str = "") -> str:
-    """A value of the address."""
+    """Return a query parameter of the address."""
     return request.query_params.get(name, default).strip()
 
 
 def number(request: Request, name: str, default: int, most: int = 2**63 - 1) -> int:
-    """A whole number of the address, from 0 on.
+    """Return a query parameter as a whole number from 0.
 
     Raises:
-        IllegalArgumentError: it is none, or too large.
+        IllegalArgumentError: the text is not a number, or too large.
     """
     return whole(name, query_parameter(request, name), default, most)
 
 
 def paged(request: Request, rows: Sequence[Row], most: int, default: int = 1) -> tuple[Sequence[Row], int, int]:
-    """The rows of the page that the address asks for, its number, and how many pages there are.
+    """Return the rows of the requested page, its number, and the number of pages.
 
     Args:
-        request: has the number as `page`; one that is too large is the last one.
-        rows: of all pages.
+        request: its parameter `page` is the number; a larger number means the last page.
+        rows: rows of all pages.
         most: rows of a page.
-        default: the page where the address names none.
+        default: page without the parameter.
     """
     pages = max(1, -(-len(rows) // most))
     at = min(max(1, number(request, "page", default)), pages)
@@ -121,26 +121,26 @@ def paged(request: Request, rows: Sequence[Row], most: int, default: int = 1) ->
 
 
 def optional(request: Request, name: str) -> int | None:
-    """A whole number of the address, from 0 on; None when it is not given.
+    """Return a query parameter as a whole number from 0; None if it is missing.
 
     Raises:
-        IllegalArgumentError: it is none.
+        IllegalArgumentError: the text is not a number.
     """
     text = query_parameter(request, name)
     return None if not text else whole(name, text, 0)
 
 
 def whole(name: str, text: str, default: int, most: int = 2**63 - 1) -> int:
-    """A text as a whole number from 0 on.
+    """Parse a whole number from 0.
 
     Args:
-        name: of the field, for the error.
-        text: what the user gave; empty takes the default.
-        default: see `text`.
-        most: the largest.
+        name: name of the field, for the error.
+        text: input; empty means the default.
+        default: value of an empty text.
+        most: largest value.
 
     Raises:
-        IllegalArgumentError: it is none, or too large.
+        IllegalArgumentError: the text is not a number, or too large.
     """
     if not text:
         return default
@@ -150,20 +150,20 @@ def whole(name: str, text: str, default: int, most: int = 2**63 - 1) -> int:
 
 
 def form(request: Request) -> Mapping[str, str]:
-    """The fields of a form that was sent; of several with one name, the last."""
+    """Return the fields of the form; the last value of a repeated name."""
     found: Mapping[str, str] = request.scope["kafkalike.form"]
     return found
 
 
 def moment(name: str, text: str) -> int:
-    """A moment that a user gave, in ms since the epoch.
+    """Parse a time, and return ms since 1970.
 
     Args:
-        name: of the field, for the error.
-        text: ISO 8601, UTC where it does not say; or milliseconds.
+        name: name of the field, for the error.
+        text: ISO 8601, by default in UTC; or milliseconds.
 
     Raises:
-        IllegalArgumentError: it is neither, or before the epoch: numbers below 0 mean other things than times.
+        IllegalArgumentError: the text is neither, or before 1970, because negative numbers have other meanings.
     """
     if text.isascii() and text.isdecimal() and len(text) < 16:  # noqa: PLR2004 - years that can be shown
         return int(text)
@@ -178,14 +178,14 @@ def moment(name: str, text: str) -> int:
 
 
 def _query(request: Request, changed: Mapping[str, object]) -> str:
-    """The query of a request with some values changed; None takes one away."""
+    """Return the query of a request with changed values; None removes a parameter."""
     kept = {name: value for name, value in request.query_params.items() if name != "said"}
     kept.update({name: "" if value is None else str(value) for name, value in changed.items()})
     return "?" + urlencode({name: value for name, value in kept.items() if value != ""})
 
 
 def time_text(ms: int | None) -> str:
-    """A time in UTC; a dash for none."""
+    """Format a time in UTC; None as a dash."""
     if ms is None:
         return "-"
     try:
@@ -195,7 +195,7 @@ def time_text(ms: int | None) -> str:
 
 
 def size_text(count: float) -> str:
-    """Bytes in the unit that suits them."""
+    """Format bytes with a suitable unit."""
     unit = 0
     while count >= _STEP and unit < len(_UNITS) - 1:
         count, unit = count / _STEP, unit + 1
@@ -203,12 +203,12 @@ def size_text(count: float) -> str:
 
 
 def number_text(count: float) -> str:
-    """A number with thin spaces between thousands."""
+    """Format a number with thin spaces between thousands."""
     return f"{count:,}".replace(",", "\u202f")
 
 
 def seconds_text(ms: float) -> str:
-    """A span of time for people."""
+    """Format a duration with a suitable unit."""
     seconds = ms / 1000
     for unit, span in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= span * 2:
@@ -222,10 +222,10 @@ HEIGHT: Final = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinePlot:
-    """A line in a picture of `WIDTH` x `HEIGHT`, with the values at its edges."""
+    """Line plot of `WIDTH` x `HEIGHT`, with the range of its values."""
 
     points: str
-    """As the `points` of an SVG polyline."""
+    """Attribute `points` of an SVG polyline."""
     lowest: float
     highest: float
     first_ms: int
@@ -234,13 +234,13 @@ class LinePlot:
 
 
 def line(points: Sequence[tuple[int, float]]) -> LinePlot | None:
-    """The line through points.
+    """Lay out a line plot.
 
     Args:
-        points: time (ms) and value, in order of time.
+        points: time (ms) and value, ordered by time.
 
     Returns:
-        None for fewer than two moments: there is nothing to draw.
+        None for less than two moments.
     """
     if len(points) < 2 or points[0][0] == points[-1][0]:  # noqa: PLR2004 - a line has two ends
         return None
@@ -255,7 +255,7 @@ def line(points: Sequence[tuple[int, float]]) -> LinePlot | None:
 
 
 def thinned(points: Sequence[tuple[int, float]], most: int = 400) -> Sequence[tuple[int, float]]:
-    """At most so many of the points, evenly taken, the last one always."""
+    """Return at most `most` points, evenly spaced, with the last point."""
     if len(points) <= most:
         return points
     step = len(points) / (most - 1)

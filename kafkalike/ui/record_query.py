@@ -1,7 +1,7 @@
-"""Record query: a topic and a question in, some of its records out; never more work than a page may cost.
+"""Record query: find records of a topic for a page, with limited work.
 
-Records are looked at in blocks of offsets, the newest or the oldest first. A search ends after so many records that it
-has looked at, and says where it stands, so that the next page goes on there.
+A search reads blocks of offsets, newest or oldest first. It ends after a maximum number of records, and returns its
+positions, from which the next page continues.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from kafkalike.log.topic.topic_log import TopicLog
 
 BLOCK: Final = 500
-"""Offsets of a block at first; blocks grow while nothing is found."""
+"""Offsets of the first block; blocks of small records grow."""
 
 LARGEST_BLOCK: Final = 20_000
 
 READ_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that one read of a partition gives, roughly."""
+"""Approximate bytes of one read of a partition."""
 
 BLOCK_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of records that a block keeps; what lies further down is read again."""
+"""Maximum bytes of records of a block; older records are read again with the next block."""
 
 PAGE_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of records after which a page ends, though it may hold more of them."""
+"""Bytes of records after which a page ends."""
 
 UNSURE_MS: Final = 1
-"""How far the times of a file may be off, as statistics say them."""
+"""Error of the timestamps in file statistics."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRecord:
-    """A record, its bytes as they are stored."""
+    """Record with its stored bytes."""
 
     partition: int
     offset: int
@@ -53,37 +53,37 @@ class StoredRecord:
 
     @property
     def size(self) -> int:
-        """Bytes of key, value and headers."""
+        """Return the bytes of key, value and headers."""
         parts = (self.key, self.value, *(content for _, content in self.headers))
         return sum(len(part) for part in parts if part is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Which records are meant. What is None does not matter."""
+    """Condition of a search; None means any."""
 
     partition: int | None = None
     newest_first: bool = True
     start: Mapping[int, int] | None = None
-    """By partition: the first offset to look at when the oldest come first, the first one not to when the newest do."""
+    """Start by partition: the first offset if the oldest come first, else the offset after the first."""
     key: bytes | None = None
     contains: bytes | None = None
-    """Stands in the key or the value."""
+    """Bytes that the key or the value contains."""
     header: tuple[str, bytes | None] | None = None
-    """Name of a header, and what stands in it; None for any content."""
+    """Name of a header and bytes that it contains; None for any content."""
     limit: int = 50
     most_looked_at: int = 100_000
-    """Records; a search ends there."""
+    """Maximum number of records to read."""
     most_seconds: float = 5.0
-    """A search ends then, with what it has; looked at after each record."""
+    """Time limit of a search, checked after each record."""
 
     @property
     def by_key(self) -> bool:
-        """Whether the newest records with a key are meant, whatever else stands in them."""
+        """True for the newest records with a key, without other conditions."""
         return self.key is not None and self.newest_first and self.contains is None and self.header is None
 
     def takes(self, record: StoredRecord) -> bool:
-        """Whether a record is meant."""
+        """Check that a record matches."""
         if self.key is not None and record.key != self.key:
             return False
         if self.contains is not None and not any(
@@ -95,25 +95,25 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """An answer."""
+    """Records of a page, and the start of the next one."""
 
     records: Sequence[StoredRecord]
-    """Newest or oldest first, by time between partitions."""
+    """Newest or oldest first; ordered by time across partitions."""
     looked_at: int
-    """Records."""
+    """Number of records read."""
     following: Mapping[int, int] = field(default_factory=dict)
-    """`Question.start` of the next page, by partition; empty when there is none."""
+    """`Question.start` of the next page by partition; empty on the last page."""
     files: int | None = None
-    """Data files that were asked for a key; None where records were looked at one by one."""
+    """Number of data files searched for a key; None after a scan."""
     skipped: int = 0
-    """Those of them that said by their Bloom filter that they do not have it."""
+    """Number of these files that their Bloom filters exclude."""
     late: bool = False
-    """Whether time ended the search, so that there may be more records before `following`."""
+    """True if the time limit ended the search."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """How far a search has come in a partition."""
+    """Position of a search in a partition."""
 
     partition: int
     at: int
@@ -122,20 +122,20 @@ class _Place:
 
     @property
     def left(self) -> bool:
-        """Whether there are offsets to look at."""
+        """True if offsets remain."""
         return self.at != self.bound
 
 
 def browse(log: TopicLog, question: Question, clock: Clock = SYSTEM_CLOCK) -> Page:
-    """Records of a topic.
+    """Find records of a topic.
 
     Args:
-        log: of the topic, refreshed.
-        question: which records.
-        clock: time.
+        log: refreshed log of the topic.
+        question: condition of the search.
+        clock: for the time limit.
 
     Raises:
-        UnknownTopicOrPartitionError: no such partition.
+        UnknownTopicOrPartitionError: the partition does not exist.
         CorruptRecordError, DataLossError: a data file is missing or damaged.
     """
     if question.partition is not None and question.partition not in log.info.partitions:
@@ -160,9 +160,9 @@ def _place(log: TopicLog, partition: int, question: Question) -> _Place:
 
 
 def _bound(log: TopicLog, place: _Place, question: Question) -> int | None:
-    """A time that the first record of a search is not beyond, by the statistics of the files; None where none is left.
+    """Return a bound of the first record's time from file statistics; None without records.
 
-    A partition is read when it is its turn by this time: most partitions of a topic with many of them never are.
+    The merge opens a partition only when its bound is next, so most partitions of a wide topic are never read.
     """
     segments = log.segments(place.partition)
     if question.newest_first:
@@ -173,7 +173,7 @@ def _bound(log: TopicLog, place: _Place, question: Question) -> int | None:
 
 
 Found = tuple[StoredRecord, bool]
-"""A record that was looked at, and whether it is meant."""
+"""Record, and True if it matches."""
 
 
 def _newest(log: TopicLog, place: _Place, question: Question) -> Iterator[Found]:
@@ -199,7 +199,7 @@ def _newest(log: TopicLog, place: _Place, question: Question) -> Iterator[Found]
 
 
 def _block_start(log: TopicLog, place: _Place) -> int:
-    """Where the block below a place begins; past what compaction has left empty."""
+    """Return the start of the block below a position, and skip offsets without files after compaction."""
     below = [s for s in log.segments(place.partition) if s.start < place.at]
     fitting = BLOCK_BYTES * len(below[-1].offsets) // max(1, below[-1].size_bytes) if below else place.block
     start = max(place.bound, place.at - max(1, min(place.block, fitting)))
@@ -219,7 +219,7 @@ def _between(log: TopicLog, partition: int, start: int, stop: int) -> Iterator[S
         try:
             chunk = reader.read(READ_BYTES)
         except OffsetOutOfRangeError:
-            # Retention was quicker.
+            # Retention deleted the offset in the meantime.
             return
         if chunk is None:
             return
@@ -246,12 +246,12 @@ def _merged(
     question: Question,
     deadline: Deadline,
 ) -> Page:
-    """Records of all partitions by time, until there are enough of them or enough was looked at."""
+    """Merge the partitions by time until a limit of the search."""
     sign = -1 if question.newest_first else 1
     taken: list[StoredRecord] = []
     resume = {place.partition: place.at for place in places}
     looked_at = size = 0
-    # None stands for the first record of a partition that was not read yet.
+    # None stands for the first record of an unread partition.
     heads: list[tuple[int, int, Found | None]] = [
         (sign * bound, at, None) for at, bound in enumerate(bounds) if bound is not None and places[at].left
     ]
@@ -266,7 +266,7 @@ def _merged(
 
     late = False
     while heads and len(taken) < question.limit and looked_at < question.most_looked_at and size < PAGE_BYTES:
-        # Not before something was looked at: a page that goes on must get on.
+        # Each page reads at least one record, so that the next page makes progress.
         late = looked_at > 0 and deadline.expired()
         if late:
             break
@@ -284,15 +284,15 @@ def _merged(
 
 
 def record_at(log: TopicLog, partition: int, offset: int) -> StoredRecord | None:
-    """The record at an offset; None where there is none (any more).
+    """Return the record at an offset; None if it does not exist.
 
     Args:
-        log: of the topic, refreshed.
-        partition: its partition.
-        offset: its offset.
+        log: refreshed log of the topic.
+        partition: partition number.
+        offset: offset of the record.
 
     Raises:
-        UnknownTopicOrPartitionError: no such partition.
+        UnknownTopicOrPartitionError: the partition does not exist.
     """
     if partition not in log.info.partitions:
         raise UnknownTopicOrPartitionError(f"{log.info.name}-{partition} does not exist")
@@ -302,11 +302,11 @@ def record_at(log: TopicLog, partition: int, offset: int) -> StoredRecord | None
 
 
 def at_time(log: TopicLog, partitions: Sequence[int], timestamp_ms: int) -> dict[int, int]:
-    """The first offset of each partition at or after a time; the log end where there is none.
+    """Return the first offset of each partition at or after a time; else the log end.
 
     Args:
-        log: of the topic, refreshed.
-        partitions: of the topic.
+        log: refreshed log of the topic.
+        partitions: partition numbers.
         timestamp_ms: the time.
     """
     found = {p: log.offset_for_time(p, timestamp_ms) for p in partitions}

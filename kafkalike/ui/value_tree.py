@@ -1,4 +1,4 @@
-"""Values: the bytes of a key, value or header in, what a page shows of them out; no HTML."""
+"""Value tree: convert the bytes of a key, value or header to text and a tree for pages, without HTML."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import Any, Final, Literal
 from kafkalike.errors import KafkaError
 
 SHOWN_BYTES: Final = 64 * 1024
-"""Bytes of a value that a page shows; the rest is in the download."""
+"""Maximum bytes of a value on a page; the rest is in the download."""
 
 SHOWN_HEX: Final = 4096
-"""Bytes that a page shows as hexadecimal digits."""
+"""Maximum bytes shown as hexadecimal digits."""
 
 SHOWN_NODES: Final = 2_000
-"""Places of a JSON value that a page shows as a tree."""
+"""Maximum nodes of a tree."""
 
 SHOWN_DEPTH: Final = 24
-"""Levels of that tree."""
+"""Maximum depth of a tree."""
 
 READ_BYTES: Final = 16 * SHOWN_BYTES
-"""Bytes that are looked at: a longer value is shown by its beginning, and not as a tree."""
+"""Maximum bytes to parse; of a longer value, a page shows the beginning and no tree."""
 
 SHORT: Final = 120
-"""Characters of a value in a row of a table."""
+"""Maximum characters of a value in a table."""
 
 Kind = Literal["null", "empty", "json", "text", "binary", "avro", "protobuf", "json schema"]
 
 Decode = Callable[[bytes], tuple[Kind, Any] | None]
-"""Bytes of a record with a schema in, its kind and value out; None for bytes without a schema."""
+"""From bytes of a record with a schema to kind and value; None for bytes without a schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueLeaf:
-    """A JSON value that has no parts, as text."""
+    """JSON value without parts, as text."""
 
     kind: Literal["string", "number", "boolean", "null", "more"]
     text: str
@@ -44,11 +44,11 @@ class ValueLeaf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueBranch:
-    """An object or an array."""
+    """JSON object or array."""
 
     kind: Literal["object", "array"]
     parts: tuple[tuple[str, ValueLeaf | ValueBranch], ...]
-    """Names, as JSON writes them, or positions, and what stands there."""
+    """Pairs of a name in JSON notation, or a position, and the value."""
 
 
 Tree = ValueLeaf | ValueBranch
@@ -56,39 +56,39 @@ Tree = ValueLeaf | ValueBranch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownValue:
-    """What a page shows of some bytes."""
+    """Bytes as a page shows them."""
 
     kind: Kind
     size: int
-    """Bytes."""
+    """Size in bytes."""
     text: str
-    """All of it, or the first `SHOWN_BYTES`."""
+    """The whole text, or its first `SHOWN_BYTES` characters."""
     tree: Tree | None = None
-    """Of JSON and of records with a schema."""
+    """Tree of JSON and of records with a schema."""
     cut: bool = False
-    """Whether `text` or `tree` leaves something out."""
+    """True if `text` or `tree` is incomplete."""
     problem: str = ""
-    """Why bytes that name a schema were not read with it."""
+    """Error of bytes that could not be decoded with their schema."""
 
     @property
     def short(self) -> str:
-        """One line of it, for a table."""
+        """Return one line of the text, for a table."""
         line = " ".join(self.text.split())
         return line if len(line) <= SHORT else f"{line[:SHORT]}…"
 
 
 def no_schemas(data: bytes) -> None:
-    """A `Decode` of a cluster without schemas."""
+    """Decode nothing; the `Decode` of a cluster without schemas."""
     del data
 
 
 def shown(data: bytes | None, decode: Decode = no_schemas, *, brief: bool = False) -> ShownValue:
-    """What a page shows of bytes: a value with a schema, JSON, text or hexadecimal digits, whichever they are first.
+    """Convert bytes for a page: to a value with a schema, else to JSON, text or hexadecimal digits.
 
     Args:
         data: key, value or content of a header; None for null.
-        decode: reads records with a schema. What it raises is shown beside the bytes.
-        brief: whether JSON without a schema may be text, which costs less.
+        decode: decodes records with a schema; its error is shown with the bytes.
+        brief: show JSON without a schema as text, which is faster.
     """
     if data is None:
         return ShownValue(kind="null", size=0, text="null")
@@ -121,11 +121,11 @@ def shown(data: bytes | None, decode: Decode = no_schemas, *, brief: bool = Fals
 
 
 def shown_briefly(data: bytes | None, decode: Decode = no_schemas) -> ShownValue:
-    """As `shown`, for a row of a table: JSON is text there, as nobody sees its tree.
+    """Convert bytes for a row of a table, which shows no tree.
 
     Args:
-        data: see there.
-        decode: see there.
+        data: key, value or content of a header; None for null.
+        decode: decodes records with a schema.
     """
     return shown(data, decode, brief=True)
 
@@ -166,10 +166,10 @@ def _tree(value: Any, left: list[int], depth: int) -> Tree:  # noqa: ANN401 - an
     return ValueLeaf(kind="string", text=_written(text if isinstance(text, str) else str(text)))
 
 
-def _written(value: Any) -> str:  # noqa: ANN401 - what JSON has
-    """A value as JSON in one line. What nobody sees, or is half a sign, is written by its number.
+def _written(value: Any) -> str:  # noqa: ANN401 - any JSON
+    """Format a value as one line of JSON, with invisible characters and lone surrogates escaped.
 
-    JSON may name halves of signs, which no answer can hold, and signs that turn the direction of what follows.
+    Values may contain lone surrogates, which cannot be encoded, and characters that reverse the text direction.
     """
     text = json.dumps(value, ensure_ascii=False)
     if text.isprintable():
@@ -180,12 +180,12 @@ def _written(value: Any) -> str:  # noqa: ANN401 - what JSON has
 def _number(value: int | float) -> str:  # noqa: PYI041 - told apart
     if isinstance(value, float):
         return json.dumps(value) if math.isfinite(value) else str(value)
-    # Python turns no number of thousands of digits into text.
+    # Python refuses to format numbers of thousands of digits.
     return str(_plain(value))
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a schema
-    """A value of a schema as one that JSON has."""
+    """Convert a value of a schema to JSON types."""
     if isinstance(value, Mapping):
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -198,15 +198,15 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a schema
 
 
 def _beginning(data: bytes) -> bytes:
-    """The first `SHOWN_BYTES`, without a sign that would be cut in two."""
+    """Return the first `SHOWN_BYTES`, without a partial character at the end."""
     end = SHOWN_BYTES
-    while end > SHOWN_BYTES - 4 and data[end] & 0xC0 == 0x80:  # noqa: PLR2004 - inside of a sign
+    while end > SHOWN_BYTES - 4 and data[end] & 0xC0 == 0x80:  # noqa: PLR2004 - inside a character
         end -= 1
     return data[:end]
 
 
 def _text(data: bytes) -> str | None:
-    """The text that bytes are; None when they are none that a person reads."""
+    """Decode readable text; None for other bytes."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

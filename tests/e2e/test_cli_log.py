@@ -85,7 +85,7 @@ def test_one_file_is_dumped(kafkalike: Run, root: str) -> None:
 
     assert len(done.stdout.splitlines()) == 4
     assert done.stdout.splitlines()[-1].startswith("| offset: 2 ")
-    assert (missing.returncode, missing.stderr) == (1, "Error: no segment is called nothing.parquet\n")
+    assert (missing.returncode, missing.stderr) == (1, "Error: no segment has the name nothing.parquet\n")
 
 
 @pytest.mark.usefixtures("orders")

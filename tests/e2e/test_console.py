@@ -105,14 +105,14 @@ def test_a_newcomer_creates_produces_finds_watches_and_resets(
         visit.get_by_label("Name", exact=True).fill("orders")
         visit.get_by_label("Partitions", exact=True).fill("2")
         visit.get_by_role("button", name="Create").click()
-        visit.get_by_text("Topic orders was created.").wait_for()
+        visit.get_by_text("Created topic orders.").wait_for()
 
         visit.get_by_role("link", name="Produce").click()
         visit.get_by_label("Key", exact=True).fill("customer-7")
         visit.get_by_label("Value", exact=True).fill('{"city": "Bremen", "lines": [1, 2]}')
         visit.get_by_label("Headers").fill("source: shop")
         visit.get_by_role("button", name="Send").click()
-        visit.get_by_text("The record was written").wait_for()
+        visit.get_by_text("Wrote the record").wait_for()
         assert "Bremen" in visit.locator(".json").first.inner_text()
         picture(visit, "record")
 
@@ -139,10 +139,10 @@ def test_a_newcomer_creates_produces_finds_watches_and_resets(
         visit.get_by_role("link", name="bills").click()
         visit.get_by_text("Reset offsets").click()
         visit.get_by_label("Topic", exact=True).fill("orders")
-        visit.get_by_role("button", name="Show what that means").click()
-        visit.get_by_text("Nothing is changed yet").wait_for()
+        visit.get_by_role("button", name="Preview").click()
+        visit.get_by_text("Nothing has changed yet").wait_for()
         visit.get_by_role("button", name="Set these offsets").click()
-        visit.get_by_text("offsets of orders were set").wait_for()
+        visit.get_by_text("offsets of orders").wait_for()
     held = KafkaAdminClient(bootstrap_servers=root).list_group_offsets({"bills": None})["bills"]
     assert {tp.partition: at.offset for tp, at in held.items()} == {0: 0, 1: 0}
 

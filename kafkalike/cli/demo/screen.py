@@ -1,4 +1,4 @@
-"""Screen: steps and findings in, lines on a terminal and timings out; and the demo's folder."""
+"""Screen of the demo: print steps, checks and timings; and the folder that the demo works in."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from kafkalike.model.clock import MonotonicClock
 from kafkalike.model.config.storage_options import StorageOptionsLike
 
 INDENT: Final = 5
-"""Columns that the lines of a step stand in from its title."""
+"""Columns by which lines of a step are indented."""
 
 
 class Screen:
-    """Where the demo says what it does.
+    """Prints the steps of the demo.
 
     Args:
-        console: the terminal, or a file; colours and progress bars only show on a terminal.
+        console: the terminal, or a file; only a terminal shows colors and progress bars.
         clock: measures the steps.
-        steps: how many steps there will be.
+        steps: number of steps.
     """
 
     def __init__(self, console: Console, clock: MonotonicClock, steps: int) -> None:
@@ -40,11 +40,11 @@ class Screen:
         self.timings: list[tuple[str, float]] = []
         """Finished steps with their seconds."""
         self.failures: list[str] = []
-        """Checks that did not hold."""
+        """Messages of failed checks."""
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """Announce a step, and say at its end how long it took."""
+        """Print the title of a step, and its duration at the end."""
         self._console.print(f"\n[bold]{len(self.timings) + 1}/{self._steps}  {escape(title)}[/]")
         began = self._clock.monotonic()
         yield
@@ -52,11 +52,11 @@ class Screen:
         self.say(f"[dim]{self.timings[-1][1]:.1f} s[/]")
 
     def say(self, line: str) -> None:
-        """A line of a step; rich's markup counts."""
+        """Print a line of a step, with rich's markup."""
         self._console.print(" " * INDENT + line)
 
     def check(self, what: str, found: object, wanted: object) -> None:
-        """Say that two values agree; when they do not, the demo goes on and fails at its end."""
+        """Compare two values. If they differ, record a failure; the demo continues and fails at its end."""
         if found == wanted:
             self.say(f"[green]ok[/]  {escape(what)}")
             return
@@ -65,7 +65,7 @@ class Screen:
 
     @contextmanager
     def progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar that is moved by the number of records done; nothing where there is no terminal."""
+        """Show a progress bar that counts records, if the output is a terminal."""
         columns = (TextColumn(f"{' ' * INDENT}{what}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(
             *columns, console=self._console, transient=True, disable=not self._console.is_terminal
@@ -75,7 +75,7 @@ class Screen:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """A line that moves while something of unknown length goes on; nothing where there is no terminal."""
+        """Show a spinner during work of unknown length, if the output is a terminal."""
         if not self._console.is_terminal:
             yield
             return
@@ -83,7 +83,7 @@ class Screen:
             yield
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table; its first column is text, the others are numbers."""
+        """Print a table of a text column and numeric columns."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         table.add_column(columns[0], no_wrap=True)
         for name in columns[1:]:
@@ -93,7 +93,7 @@ class Screen:
         self._console.print(Padding(table, (0, 0, 0, INDENT), expand=False))
 
     def summary(self) -> None:
-        """Seconds by step, and in all."""
+        """Print the seconds of each step and their sum."""
         self._console.print()
         total = self._clock.monotonic() - self._began
         self.table(("Step", "Seconds"), [(name, f"{took:.1f}") for name, took in [*self.timings, ("Total", total)]])
@@ -101,9 +101,9 @@ class Screen:
 
 DEFAULT: Final = "kafkalike-demo"
 MARK: Final = ".kafkalike-demo"
-"""File that says: a demo made this folder, so the next one may remove it."""
+"""File that marks a folder as made by a demo, so that the next demo may remove it."""
 
-_ABOUT: Final = "Made by `kafkalike demo`. The next demo removes this folder with all that is in it.\n"
+_ABOUT: Final = "Made by `kafkalike demo`. The next demo removes this folder and its content.\n"
 
 
 def fresh_folder(root: str | None, *, keep: bool) -> Path:
@@ -111,10 +111,10 @@ def fresh_folder(root: str | None, *, keep: bool) -> Path:
 
     Args:
         root: a folder of this machine; None for `./kafkalike-demo`.
-        keep: leave what an earlier demo made, and take the first free name behind it: `kafkalike-demo-2`.
+        keep: keep the folder of an earlier demo, and append the first free number: `kafkalike-demo-2`.
 
     Raises:
-        IllegalArgumentError: it is no local folder, or holds something that no demo made; nothing was removed.
+        IllegalArgumentError: the folder is not local, or has files of others; nothing was removed.
     """
     named = DEFAULT if root is None else root
     if "://" in named:
@@ -133,32 +133,32 @@ def fresh_folder(root: str | None, *, keep: bool) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a demo works."""
+    """Folder and cluster of a demo."""
 
     folder: Path
-    """For plot and log."""
+    """Folder of the plot and the log."""
     root: str
-    """Of the cluster."""
+    """Root of the demo's cluster."""
     storage_options: StorageOptionsLike | None = field(default=None, repr=False)
-    """Who asks an object store; the environment says what they do not."""
+    """Credentials and options of an object store; the environment gives the others."""
 
     @property
     def named(self) -> dict[str, Any]:
-        """The cluster, as settings of a client."""
+        """Return client settings that name the cluster."""
         return {"bootstrap_servers": self.root, "storage_options": self.storage_options}
 
 
 def fresh_place(root: str | None, storage_options: StorageOptionsLike | None = None, *, keep: bool) -> Place:
-    """Make the demo's folder, and say where its cluster is to be: there, or in an object store.
+    """Make the demo's folder, and choose the root of its cluster: the folder, or a place in an object store.
 
     Args:
-        root: a folder of this machine, or the URI of a place in an object store that holds no cluster yet. Of such a
-            root the folder, for plot and log, is `./kafkalike-demo`.
-        storage_options: who asks an object store.
+        root: a folder of this machine, or the URI of an empty place in an object store. With a URI, plot and log are
+            in `./kafkalike-demo`.
+        storage_options: credentials and options of the object store.
         keep: see `fresh_folder`.
 
     Raises:
-        IllegalArgumentError: see `fresh_folder`; or there is a cluster, which the demo does not remove.
+        IllegalArgumentError: see `fresh_folder`; or the place has topics, which the demo does not remove.
         KafkaError: see `connect`.
     """
     if root is None or "://" not in root:
@@ -168,7 +168,7 @@ def fresh_place(root: str | None, storage_options: StorageOptionsLike | None = N
 
     if connect(root, storage_options).topics():
         raise IllegalArgumentError(
-            f"{root} has topics; the demo removes nothing in an object store: name another place"
+            f"{root} has topics, and the demo removes nothing in an object store: name another place"
         )
     return Place(fresh_folder(None, keep=keep), root, storage_options)
 

@@ -34,7 +34,7 @@ DEPARTURES: Final = "departures"
 GROUP: Final = "delay-report"
 
 KEEP_FOREVER: Final = {"retention.ms": "-1"}
-"""The records are of 2013: Kafka's seven days would let the next retention run delete them."""
+"""The records are of 2013, so with Kafka's default of seven days the next retention run would delete them."""
 TOPICS: Final[Mapping[str, Mapping[str, Any]]] = {
     FLIGHTS: {"num_partitions": 6, "configs": KEEP_FOREVER},
     AIRLINES: {"num_partitions": 1, "configs": {"cleanup.policy": "compact"}},
@@ -43,7 +43,7 @@ TOPICS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 PATIENCE_MS: Final = 10_000
-"""Ms to wait for records that must come."""
+"""Timeout of polls for expected records (ms)."""
 
 
 def create_topics(place: Place, screen: Screen) -> None:
@@ -78,21 +78,21 @@ def produce(place: Place, screen: Screen, data: Flights, rows: int) -> None:
 
 @dataclass(slots=True)
 class Tally:
-    """What consumers have seen of the flights."""
+    """Statistics of the consumed flights."""
 
     records: int = 0
     distance: int = 0
-    """Miles flown, summed: a number that is wrong as soon as a record is missing or doubled."""
+    """Sum of miles, which shows a missing or duplicate record."""
     next_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     last_times: dict[bytes, int] = field(default_factory=dict)
     """Time of the latest flight by tail number."""
     gaps: int = 0
-    """Records whose offset is not the one after their predecessor's."""
+    """Records whose offset does not follow the previous record's."""
     disorder: int = 0
-    """Records that are older than one with the same key before them."""
+    """Records older than their predecessor with the same key."""
 
     def add(self, polled: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> int:
-        """Take in what a poll returned; says how many records that were."""
+        """Add the records of a poll and return their number."""
         count = 0
         for tp, batch in polled.items():
             following = self.next_offsets.get(tp, 0)
@@ -110,7 +110,7 @@ class Tally:
 
 
 def consume(place: Place, screen: Screen, rows: int, clock: Clock) -> Tally:
-    """Read half of the flights, close the consumer, and let a second one of the group read the rest."""
+    """Read half of the flights, close the consumer, and read the rest with a second consumer of the group."""
     tally = Tally()
     began = clock.monotonic()
     with screen.progress("flights", rows) as advance:
@@ -130,7 +130,7 @@ def consume(place: Place, screen: Screen, rows: int, clock: Clock) -> Tally:
 
 
 def _consume(place: Place, tally: Tally, until: int, advance: Callable[[int], None]) -> dict[TopicPartition, int]:
-    """Read until so many records are in the tally, and give the offsets that the group had committed before."""
+    """Read until the tally has `until` records; return the offsets that the group had committed before."""
     with KafkaConsumer(
         FLIGHTS,
         **place.named,
@@ -150,7 +150,7 @@ def _consume(place: Place, tally: Tally, until: int, advance: Callable[[int], No
 
 
 def verify(place: Place, screen: Screen, at_least: int) -> None:
-    """Read all files and check them against what the log promises."""
+    """Run `kafkalike verify` on all topics of the demo."""
     from kafkalike.connect import connect
     from kafkalike.maintenance.verify.verify import total_bytes
     from kafkalike.maintenance.verify.verify import verify as check
@@ -204,7 +204,7 @@ FROM kafkalike_lag WHERE group_id = :group ORDER BY partition
 
 
 class Carrier(NamedTuple):
-    """A carrier's year."""
+    """Figures of a carrier's year."""
 
     name: str
     flights: int
@@ -217,7 +217,7 @@ class Carrier(NamedTuple):
 
 
 class Hour(NamedTuple):
-    """An hour of the day, with or without rain."""
+    """Figures of an hour of the day, with or without rain."""
 
     hour: int
     rain: bool
@@ -227,20 +227,20 @@ class Hour(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What the plot shows."""
+    """Data of the plot."""
 
     carriers: Sequence[Carrier]
     hours: Sequence[Hour]
 
 
 def ask(spark: SparkSession, place: Place, screen: Screen, tally: Tally) -> Answers:
-    """Ask in SQL what the consumers' numbers are checked against, and who loses most time."""
+    """Query the flights in SQL: check the totals of the consumers, and compute delays by carrier and hour."""
     with screen.waiting("Spark makes the views"):
         views = register_sql(spark, **place.named, temporary=True)
         typed = create_view(spark, WEATHER, format="avro", **place.named)
     screen.say(f"views: {', '.join(sorted(views.values()))}; and {', '.join(views.tables.values())}")
     screen.say(f"{typed}: the columns of the weather's Avro schema, as a table")
-    # Three questions are asked of it: the JSON is parsed once.
+    # Three queries read it, and the JSON is parsed once.
     flown = spark.sql(FLOWN).persist()
     flown.createOrReplaceTempView("flown")
     with screen.waiting("Spark counts"):
@@ -263,7 +263,7 @@ def ask(spark: SparkSession, place: Place, screen: Screen, tally: Tally) -> Answ
 
 
 def show_lag(spark: SparkSession, screen: Screen) -> None:
-    """Show how far the consumers' group is behind, which is nothing."""
+    """Show the lag of the consumers' group, which is 0."""
     with screen.waiting("Spark reads the lag"):
         rows = spark.sql(LAG, args={"group": GROUP}).collect()
     screen.say(f"The view kafkalike_lag, for group {GROUP!r}:")
@@ -280,16 +280,16 @@ TEXT: Final = "#333333"
 
 
 def draw(answers: Answers, rows: int, path: Path) -> None:
-    """Two panels: mean arrival delay by carrier, and mean departure delay by hour with and without rain.
+    """Draw two panels: mean arrival delay by carrier, and mean departure delay by hour with and without rain.
 
     Args:
-        answers: what SQL said.
-        rows: how many flights that is about.
-        path: the file.
+        answers: results of the queries.
+        rows: number of flights, for the title.
+        path: file to write.
     """
     from matplotlib.figure import Figure
 
-    # Not pyplot: no display is looked for and no global state is left behind.
+    # Not pyplot, which looks for a display and keeps global state.
     figure = Figure(figsize=(13, 6), dpi=110, layout="constrained", facecolor="white")
     carriers, hours = figure.subplots(1, 2, width_ratios=(1.15, 1))
     figure.suptitle(
@@ -335,11 +335,7 @@ PAUSE: Final = 0.02
 
 
 def live(place: Place, screen: Screen, clock: Clock) -> int:
-    """Send flights again, one by one, while a consumer waits for them.
-
-    Returns:
-        How many records were sent.
-    """
+    """Send flights one by one, measure the time until a consumer polls them, and return their number."""
     flights = _first_flights(place)
     got: list[tuple[bytes | None, int, float]] = []
     settings: dict[str, Any] = {**place.named, "auto_offset_reset": "earliest", "max_poll_records": RECORDS}
@@ -367,7 +363,7 @@ def _first_flights(place: Place) -> list[ConsumerRecord]:
 
 
 def _send(place: Place, flights: Sequence[ConsumerRecord], clock: Clock) -> None:
-    """Send them, and wait until each one is in the log."""
+    """Send the flights and wait for all acknowledgements."""
     futures = []
     with KafkaProducer(**place.named) as producer:
         for number, flight in enumerate(flights):
@@ -379,7 +375,7 @@ def _send(place: Place, flights: Sequence[ConsumerRecord], clock: Clock) -> None
 
 
 def _received(batches: Iterable[Sequence[ConsumerRecord]], now: float) -> list[tuple[bytes | None, int, float]]:
-    """Key, number and age (ms) of each record."""
+    """Return key, number and age (ms) of each record."""
     taken = []
     for record in (record for batch in batches for record in batch):
         sent = json.loads(dict(record.headers)["sent"] or b"")
@@ -395,6 +391,6 @@ def _report(screen: Screen, got: Sequence[tuple[bytes | None, int, float]], sent
     )
     screen.check(f"{sent} sent, each of them polled once", sorted(number for _, number, _ in got), list(range(sent)))
     keyed = [(key, number) for key, number, _ in got if key is not None]
-    # A stable sort: numbers of one key stay as they came.
+    # The sort is stable, so numbers of one key keep their order.
     in_order = sorted(keyed, key=itemgetter(0)) == sorted(keyed)
     screen.check("and in order for each key", in_order, wanted=True)

@@ -47,22 +47,22 @@ def run(
 ) -> int:
     """Show what kafkalike does, on the 336,776 flights that left New York in 2013.
 
-    What the demo writes stays in its folder, to look around in. The next demo removes it first.
+    The topics stay in the demo's folder, until the next demo removes them.
 
     Args:
-        root: folder for topics, plot and log; None for `./kafkalike-demo`. Or the URI of a place in an object store for
-            the topics; plot and log are then in `./kafkalike-demo`.
-        keep: keep what an earlier demo left there, and take the next free name (`kafkalike-demo-2`).
-        rows: how many flights to take; None for all.
-        storage_options: who asks an object store; the environment says what they do not.
-        console: where to write; standard output by default.
+        root: folder of topics, plot and log; None for `./kafkalike-demo`. With the URI of a place in an object store,
+            only the topics are there; plot and log are in `./kafkalike-demo`.
+        keep: keep the folder of an earlier demo, and take the next free name (`kafkalike-demo-2`).
+        rows: number of flights; None for all.
+        storage_options: credentials and options of the object store; the environment gives the others.
+        console: output; default: standard output.
         clock: measures the steps.
 
     Returns:
-        0 when everything added up, else 1.
+        0 if all checks hold, else 1.
 
     Raises:
-        IllegalArgumentError: the folder is not the demo's to remove.
+        IllegalArgumentError: the folder exists and was not made by a demo.
     """
     out = Console(highlight=False, soft_wrap=True) if console is None else console
     lacking = missing()
@@ -106,7 +106,7 @@ def _steps(spark: SparkSession, place: Place, screen: Screen, rows: int | None, 
 
 @contextmanager
 def _spark(place: Place, screen: Screen) -> Iterator[SparkSession]:
-    """A Spark of the demo's own, unless one runs already; what its JVM says goes to a file."""
+    """Start a Spark session unless one is running; the output of its JVM goes to a file."""
     from pyspark.sql import SparkSession
 
     from kafkalike.spark import session
@@ -125,7 +125,7 @@ def _spark(place: Place, screen: Screen) -> Iterator[SparkSession]:
 
 @contextmanager
 def _standard_error(path: Path) -> Iterator[None]:
-    """Let processes that start meanwhile write their errors into a file: Java itself warns before any log is set up."""
+    """Redirect standard error of new processes to a file, because Java warns before its log is configured."""
     sys.stderr.flush()
     kept = os.dup(2)
     with path.open("ab") as log:
@@ -138,7 +138,7 @@ def _standard_error(path: Path) -> Iterator[None]:
 
 
 def _shown(folder: Path) -> str:
-    """A folder as the user would type it."""
+    """Return a folder as the user would type it."""
     return str(folder.relative_to(Path.cwd())) if folder.is_relative_to(Path.cwd()) else str(folder)
 
 
@@ -148,16 +148,16 @@ def _shown(folder: Path) -> str:
     "--bootstrap-server",
     "root",
     metavar="ROOT",
-    help="Where to work: a folder, or a URI with nothing there yet. Default: ./kafkalike-demo.",
+    help="Folder, or URI of an empty place in an object store. Default: ./kafkalike-demo.",
 )
 @command_config_option()
-@click.option("--keep", is_flag=True, help="Keep what an earlier demo left, and take the next free name.")
-@click.option("--rows", type=click.IntRange(min=1), help="Records to take of the data set; default all.")
+@click.option("--keep", is_flag=True, help="Keep the folder of an earlier demo, and take the next free name.")
+@click.option("--rows", type=click.IntRange(min=1), help="Number of flights; default: all.")
 @version_option
 def demo(*, root: str | None, command_config: str | None, keep: bool, rows: int | None) -> None:
-    """Show on real data what kafkalike does."""
+    """Show kafkalike on real data: the flights that left New York in 2013."""
     named = checked(client_settings(read_properties(command_config)))
     click.get_current_context().exit(
-        # A file of properties has texts only.
+        # Values of a properties file are texts.
         run(root or cast("str | None", named.bootstrap_servers), keep, rows, storage_options=named.storage_options)
     )

@@ -1,4 +1,4 @@
-"""`kafkalike consumer-groups`: groups listed, described, deleted and reset, as kafka-consumer-groups does."""
+"""`kafkalike consumer-groups`: list, describe, delete and reset groups, as kafka-consumer-groups does."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(("offsets", "members", "lag", "verbose"), frozenset({"describe"})),
     **dict.fromkeys((*SCENARIOS, "dry_run", "execute", "export"), frozenset({"reset_offsets"})),
 }
-"""Which actions an option belongs to."""
+"""Actions that accept an option, by option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +97,10 @@ class ConsumerGroupsOptions:
 
 
 def chosen_action(options: ConsumerGroupsOptions) -> str:
-    """What the command is to do: the name of a method of `Actions`.
+    """Return the action: the name of a method of `Actions`.
 
     Raises:
-        click.UsageError: nothing, or more than one thing.
+        click.UsageError: the options name no action, or several.
     """
     flags = {
         "list": options.do_list,
@@ -118,10 +118,10 @@ def chosen_action(options: ConsumerGroupsOptions) -> str:
 
 
 def check_options(action: str, options: ConsumerGroupsOptions) -> None:
-    """Refuse options that do not go together.
+    """Reject combinations of options.
 
     Raises:
-        click.UsageError: saying which.
+        click.UsageError: two options exclude each other, or one is missing.
     """
     check_belongs(options, action, ALLOWED)
     if action != "list" and bool(options.group) == options.all_groups:
@@ -156,7 +156,7 @@ def _check_reset(options: ConsumerGroupsOptions) -> None:
     if chosen != ["from_file"] and bool(options.topic) == options.all_topics:
         raise click.UsageError("One of the reset scopes should be defined: --all-topics, --topic.")
     if chosen == ["from_file"] and (options.topic or options.all_topics):
-        raise click.UsageError("--from-file names its own partitions; it goes without --topic and --all-topics")
+        raise click.UsageError("--from-file names the partitions itself: leave --topic and --all-topics out")
 
 
 def _scenarios(options: ConsumerGroupsOptions) -> list[str]:
@@ -164,14 +164,14 @@ def _scenarios(options: ConsumerGroupsOptions) -> list[str]:
 
 
 def chosen_scenario(options: ConsumerGroupsOptions, group_ids: Sequence[str]) -> Scenario:
-    """What a reset is to do.
+    """Return the scenario of a reset.
 
     Args:
-        options: with one scenario, as `check_options` has found.
-        group_ids: the groups that a file may name.
+        options: with one scenario, as checked by `check_options`.
+        group_ids: groups that a file may name.
 
     Raises:
-        click.UsageError: its value is not understood.
+        click.UsageError: the value of the scenario is malformed.
     """
     (name,) = _scenarios(options)
     if options.to_offset is not None:
@@ -205,7 +205,11 @@ def chosen_scenario(options: ConsumerGroupsOptions, group_ids: Sequence[str]) ->
     "--state", is_flag=False, flag_value="", metavar="[STATES]", help="With --describe: state. With --list: only these."
 )
 @click.option(
-    "--type", is_flag=False, flag_value="", metavar="[TYPES]", help="With --list: only these; all are classic."
+    "--type",
+    is_flag=False,
+    flag_value="",
+    metavar="[TYPES]",
+    help="With --list: only these types; all groups are classic.",
 )
 @click.option(
     "--lag", is_flag=True, help="With --describe: lag in offsets, records and seconds, rates, time to catch up."
@@ -220,9 +224,9 @@ def chosen_scenario(options: ConsumerGroupsOptions, group_ids: Sequence[str]) ->
 @click.option("--by-duration", metavar="PnDTnHnMnS", help="To the first record of that time before now.")
 @click.option("--from-file", metavar="CSV", help="To the offsets of a file that --export has made.")
 @click.option("--dry-run", is_flag=True, help="Only print the new offsets, the default.")
-@click.option("--execute", is_flag=True, help="Set them.")
-@click.option("--export", is_flag=True, help="Print them as CSV.")
-@without_effect("--timeout", "nothing is waited for")
+@click.option("--execute", is_flag=True, help="Set the offsets.")
+@click.option("--export", is_flag=True, help="Print the offsets as CSV.")
+@without_effect("--timeout", "the command does not wait")
 @refused("--validate-regex", "groups are not subscribed by RE2 expressions")
 @refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
 @version_option
@@ -261,23 +265,23 @@ def print_lines(lines: Iterator[str]) -> None:
 
 
 class Actions:
-    """One run; a method for each action, which gives the lines to print.
+    """Actions of the command, each a method that yields the lines to print.
 
     Args:
         environment: clock and cluster.
-        options: the command's; they go together.
+        options: checked options of the command.
     """
 
     def __init__(self, environment: Environment, options: ConsumerGroupsOptions) -> None:
         settings = client_settings(read_properties(options.command_config))
         self.failed = False
-        """Whether anything was refused."""
+        """True after a failure; the command exits with 1."""
         self._cluster = environment.connect(options.bootstrap_server, settings)
         self._admin = KafkaAdminClient(clock=environment.clock, bootstrap_servers=self._cluster, **settings)
         self._clock = environment.clock
         self._options = options
         self._beyond_end: Callable[[str], Iterator[str]] = lambda _: iter(())
-        """What is said of a group's offsets above the log end, where lags are looked at."""
+        """Yields warnings about offsets of a group above the log end, if the report reads lags."""
 
     def _refuse(self, message: str) -> None:
         self.failed = True
@@ -289,7 +293,7 @@ class Actions:
         return list(dict.fromkeys(self._options.group))
 
     def list(self) -> Iterator[str]:
-        """Lines of `--list`."""
+        """Yield the names of groups, or the table with types and states."""
         types, states = self._options.type, self._options.state
         groups = self._admin.list_groups(states_filter=_items(states), types_filter=_items(types))
         if types is None and states is None:
@@ -298,7 +302,7 @@ class Actions:
             yield from group_report.listing(groups, types=types is not None, states=states is not None)
 
     def describe(self) -> Iterator[str]:
-        """Lines of `--describe`; groups that do not exist, and the state of the others, go to standard error."""
+        """Print the report of each group; notices and groups that do not exist go to standard error."""
         groups = []
         for group in self._admin.describe_groups(self._groups()).values():
             if group["group_state"] == "Dead":
@@ -316,7 +320,7 @@ class Actions:
         yield from ()
 
     def _report(self, group_ids: Sequence[str]) -> Callable[[group_report.Description], Iterator[str]]:
-        """What makes the lines of a group."""
+        """Return the function that yields the lines of a group."""
         verbose = self._options.verbose
         if self._options.members:
             return partial(group_report.members, verbose=verbose)
@@ -335,7 +339,7 @@ class Actions:
         return partial(group_report.offsets, lags=lags, verbose=verbose)
 
     def delete(self) -> Iterator[str]:
-        """Lines of `--delete`."""
+        """Delete groups and yield the outcome."""
         done = self._admin.delete_groups(self._groups())
         deleted = ", ".join(f"'{name}'" for name, outcome in done.items() if outcome == "OK")
         failed = {name: outcome for name, outcome in done.items() if outcome != "OK"}
@@ -350,7 +354,7 @@ class Actions:
             yield f"These consumer groups were deleted successfully: {deleted}"
 
     def delete_offsets(self) -> Iterator[str]:
-        """Lines of `--delete-offsets`."""
+        """Delete offsets of a group and yield the outcome by partition."""
         (group_id,) = self._options.group
         topics = self._cluster.topics()
         wanted: dict[TopicPartition, str | None] = {}
@@ -379,7 +383,7 @@ class Actions:
     # --- resetting -----------------------------------------------------------------------------
 
     def reset_offsets(self) -> Iterator[str]:
-        """Lines of `--reset-offsets`; a group with members is refused, the others are reset."""
+        """Reset groups and yield their new offsets; groups with members are refused."""
         groups = self._groups()
         scenario = chosen_scenario(self._options, groups)
         if not self._options.dry_run and not self._options.execute:
@@ -391,7 +395,7 @@ class Actions:
             lambda text: click.echo(f"WARN: {text}", err=True),
         )
         described = self._admin.describe_groups(groups)
-        # All plans first: what cannot be done for one group is known before another is changed.
+        # Plan all groups before the first change, so that an impossible plan fails early.
         plans = {
             name: resetter.plan(name, scenario, self._scope(name))
             for name in groups

@@ -1,4 +1,4 @@
-"""Group report: descriptions and lags of groups in, lines with the columns of kafka-consumer-groups out."""
+"""Group report: format descriptions and lags of groups with the columns of kafka-consumer-groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkalike.model.lag import RATE_MS, Lag, Moment, total
 from kafkalike.model.structs import TopicPartition
 
 MISSING: Final = "-"
-"""What stands where there is no value."""
+"""Placeholder of a missing value."""
 
 OFFSET_HEADS: Final = (
     "GROUP",
@@ -53,11 +53,11 @@ STATE_HEADS: Final = (
 REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 
 Description = Mapping[str, Any]
-"""A group as `KafkaAdminClient.describe_groups` gives it."""
+"""A group as described by `KafkaAdminClient.describe_groups`."""
 
 
 def notice(group: Description) -> str | None:
-    """What Kafka says of a group's state on standard error before its table; None for a stable one."""
+    """Return Kafka's notice about the state of a group, for standard error; None for a stable group."""
     if group["group_state"] == "Empty":
         return f"\nConsumer group '{group['group_id']}' has no active members."
     if group["group_state"] in REBALANCING:
@@ -66,7 +66,7 @@ def notice(group: Description) -> str | None:
 
 
 def beyond_end(group_id: str, lags: Lags) -> Iterator[str]:
-    """What is said, on standard error, of offsets above the log end: their lag is no number that means anything."""
+    """Yield a warning for each committed offset above the log end, which has no meaningful lag."""
     for found in lags.of(group_id):
         if found.beyond:
             tp, offset = found.partition, found.committed.position.offset
@@ -79,12 +79,12 @@ def beyond_end(group_id: str, lags: Lags) -> Iterator[str]:
 
 
 def lag_text(found: GroupLag) -> str:
-    """A lag in offsets; `-` for a committed offset above the log end."""
+    """Return a lag in offsets, or `-` for a committed offset above the log end."""
     return MISSING if found.beyond else str(found.lag.offsets)
 
 
 def listing(groups: Iterable[Mapping[str, str]], *, types: bool, states: bool) -> Iterator[str]:
-    """Lines of `--list` with `--type` or `--state`."""
+    """Yield the lines of `--list` with `--type` or `--state`."""
     known = [{**group, "group_id": shown(group["group_id"])} for group in groups]
     width = max([15, *(len(group["group_id"]) for group in known)]) + 10
     known = [{**group, "group_type": group["group_type"].capitalize()} for group in known]
@@ -95,7 +95,7 @@ def listing(groups: Iterable[Mapping[str, str]], *, types: bool, states: bool) -
 
 
 def offsets(group: Description, lags: Lags, *, verbose: bool) -> Iterator[str]:
-    """Lines of `--describe --offsets`: what members own, then what was committed for partitions without an owner."""
+    """Yield the lines of `--describe --offsets`: owned partitions, then committed partitions without an owner."""
     rows = list(_offset_rows(group, lags))
     if not rows:
         return
@@ -126,7 +126,7 @@ def _offset_rows(group: Description, lags: Lags) -> Iterator[Sequence[str]]:
 
 
 def members(group: Description, *, verbose: bool) -> Iterator[str]:
-    """Lines of `--describe --members`."""
+    """Yield the lines of `--describe --members`."""
     static = any(member["group_instance_id"] for member in group["members"])
     rows = []
     for member in group["members"]:
@@ -157,7 +157,7 @@ def members(group: Description, *, verbose: bool) -> Iterator[str]:
 
 
 def state(group: Description, coordinator: str, *, verbose: bool) -> Iterator[str]:
-    """Lines of `--describe --state`."""
+    """Yield the lines of `--describe --state`."""
     row = (
         group["group_id"],
         coordinator,
@@ -179,14 +179,14 @@ def table(
     *,
     leave_out: Sequence[int] = (),
 ) -> Iterator[str]:
-    """Columns in Kafka's form: an empty line, the heads, the rows; left-aligned.
+    """Yield a table in Kafka's form: an empty line, the heads, the rows; left-aligned.
 
     Args:
-        heads: of all columns.
-        rows: their values.
-        widths: least width of each column.
+        heads: names of all columns.
+        rows: values of all columns.
+        widths: minimum width of each column.
         flexible: columns that grow with their values.
-        leave_out: columns that are not shown.
+        leave_out: hidden columns.
     """
     known = [[shown(cell) for cell in row] for row in rows]
     grown = list(widths)
@@ -204,7 +204,7 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def shown(text: str) -> str:
-    r"""A name as it is printed: ids of groups and clients may hold any character, also those that steer a terminal.
+    r"""Escape a name for the terminal: ids of groups and clients may hold control characters.
 
     >>> shown("a\nb"), shown("é")
     ('a\\nb', 'é')
@@ -222,7 +222,7 @@ def _owned(member: Description) -> list[TopicPartition]:
 
 
 def _assignment(by_topic: Iterable[Mapping[str, Any]]) -> str:
-    """`orders:0,1;payments:2`, as Kafka writes an assignment."""
+    """Return an assignment in Kafka's form: `orders:0,1;payments:2`."""
     return ";".join(f"{e['topic']}:{','.join(map(str, e['partitions']))}" for e in by_topic) or MISSING
 
 
@@ -243,25 +243,25 @@ HEADS: Final = (
 WIDTHS: Final = (15, 15, 10, 15, 15, 15, 15, 15, 12, 12, 12, 12)
 
 ALL: Final = "*"
-"""Stands for all partitions of a topic, and all topics of a group."""
+"""Mark of a sum over all partitions of a topic, or all topics of a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Offsets per second over the last minutes; None where they are not known."""
+    """Offsets per second over the last 15 minutes; None if unknown."""
 
     consumed: float | None
     produced: float | None
 
     @classmethod
     def of(cls, moments: Sequence[Moment | None]) -> Rates:
-        """The sum over partitions; not known where one is not."""
+        """Sum rates over partitions; the sum is None if a rate is."""
         consumed = [None if moment is None else moment.consumed_per_second for moment in moments]
         produced = [None if moment is None else moment.produced_per_second for moment in moments]
         return cls(_sum(consumed), _sum(produced))
 
     def catch_up(self, lag: int) -> float | None:
-        """Seconds until so many offsets are gone; None when the lag does not shrink, or a rate is not known."""
+        """Return the seconds until a lag is consumed; None if it does not shrink or a rate is unknown."""
         if lag == 0:
             return 0.0
         if self.consumed is None or self.produced is None or self.consumed <= self.produced:
@@ -275,7 +275,7 @@ def _sum(numbers: Sequence[float | None]) -> float | None:
 
 
 def rates_now(lags: Lags, group_ids: Sequence[str], now_ms: int) -> dict[tuple[str, TopicPartition], Moment]:
-    """How fast groups consume and their topics grow, over the last 15 minutes."""
+    """Return the rates of groups and of their topics over the last 15 minutes, by group and partition."""
     wanted = set(group_ids)
     found = lag_history(
         lags, now_ms, span_ms=0, step_ms=1, rate_ms=RATE_MS, wanted=lambda group_id, _: group_id in wanted
@@ -286,13 +286,13 @@ def rates_now(lags: Lags, group_ids: Sequence[str], now_ms: int) -> dict[tuple[s
 def lag_lines(
     group_id: str, lags: Lags, moments: Mapping[tuple[str, TopicPartition], Moment], now_ms: int
 ) -> Iterator[str]:
-    """Lines of `--describe --lag`: every partition, the sum of each topic that has several, the sum of the group.
+    """Yield the lines of `--describe --lag`: each partition, sums of topics with several partitions, the group's sum.
 
     Args:
         group_id: the group.
-        lags: how far it is behind.
-        moments: how fast it was, by group and partition.
-        now_ms: until when the oldest record that was not read has waited.
+        lags: lags of all groups.
+        moments: rates by group and partition.
+        now_ms: current time, for the waiting time of the oldest unread record.
     """
     found = list(lags.of(group_id))
     if not found:

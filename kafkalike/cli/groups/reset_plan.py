@@ -1,4 +1,4 @@
-"""Reset plan: a scenario of kafka-consumer-groups in, the offsets that a group is to go on from out."""
+"""Reset plan: compute and set new offsets of groups for the scenarios of kafka-consumer-groups."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ _PARTITIONS: Final = re.compile(r"\d+(?:,\d+)*")
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Where a group is to go on."""
+    """Scenario of a reset with its value."""
 
     name: str
-    """Of the option, such as `to_offset`."""
+    """Name of the option, such as `to_offset`."""
     number: int = 0
-    """The offset of `to_offset`, the offsets of `shift_by`, the time or duration (ms) of the others that have one."""
+    """Offset of `to_offset`, number of offsets of `shift_by`, else a time or a duration (ms)."""
     plans: Mapping[str, Plan] = field(default_factory=dict)
-    """Offsets by group, of `from_file`."""
+    """Offsets by group, for `from_file`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resetter:
-    """Makes plans, and carries them out for the topics that they were made for.
+    """Plans and sets offsets.
 
     Args:
-        admin: of the cluster.
-        topic_ids: ids of its topics, from before the first plan: a topic that is created again later is left alone.
-        now_ms: the time, for durations.
-        warn: where it is said that an offset was brought into the live log.
+        admin: client of the cluster.
+        topic_ids: ids of the topics from before the first plan, so that recreated topics are not changed.
+        now_ms: current time, for durations.
+        warn: called with a message for each offset that was moved into the log.
     """
 
     admin: KafkaAdminClient
@@ -63,16 +63,16 @@ class Resetter:
         scenario: Scenario,
         partitions: Sequence[TopicPartition],
     ) -> Plan:
-        """The offsets that a scenario means for a group. Changes nothing.
+        """Return the offsets of a scenario for a group, without a change.
 
         Args:
             group_id: the group.
-            scenario: what is asked for.
-            partitions: the scope; `from_file` brings its own.
+            scenario: the scenario.
+            partitions: scope of the reset; a file of `from_file` names its own.
 
         Raises:
-            UnknownTopicOrPartitionError: no such partition.
-            IllegalArgumentError: `shift_by` where nothing is committed.
+            UnknownTopicOrPartitionError: a partition does not exist.
+            IllegalArgumentError: `shift_by` for a partition without a committed offset.
         """
         if scenario.name in WORDS:
             return self.admin.resolve_offsets(dict.fromkeys(partitions, WORDS[scenario.name]))
@@ -86,7 +86,7 @@ class Resetter:
         committed = {tp: at.offset for tp, at in self.admin.list_consumer_group_offsets(group_id).items()}
         if scenario.name == "shift_by":
             return self._within(shifted(committed, partitions, scenario.number))
-        # To the current offsets: where there is none, to the log end.
+        # To the current offset, or to the log end without one.
         ends = self.admin.resolve_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
         return {tp: committed.get(tp, ends[tp]) for tp in partitions}
 
@@ -96,7 +96,7 @@ class Resetter:
         return self.admin.alter_group_offsets(group_id, positions, topic_ids=self.topic_ids)
 
     def _within(self, wanted: Plan) -> Plan:
-        """Offsets brought into the live log, and a warning for each that had to be."""
+        """Move offsets into the range of the log, with a warning for each moved offset."""
         found = self.admin.resolve_offsets({tp: storable(offset) for tp, offset in wanted.items()})
         for tp, offset in wanted.items():
             if found[tp] != offset:
@@ -108,10 +108,10 @@ class Resetter:
 
 
 def parse_datetime(text: str) -> int:
-    """`YYYY-MM-DDTHH:mm:SS.sss` as ms since the epoch; UTC unless it names a zone (`Z`, `+02:00`), as in Kafka.
+    """Parse `YYYY-MM-DDTHH:mm:SS.sss` to ms since 1970; UTC unless the text names a zone (`Z`, `+02:00`), as in Kafka.
 
     Raises:
-        click.UsageError: it is none, or before 1970.
+        click.UsageError: the text is malformed or before 1970.
 
     >>> parse_datetime("1970-01-02T00:00:00.001")
     86400001
@@ -127,10 +127,10 @@ def parse_datetime(text: str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """`PnDTnHnMnS` in ms.
+    """Parse `PnDTnHnMnS` to ms.
 
     Raises:
-        click.UsageError: it is none.
+        click.UsageError: the text is malformed or too long.
 
     >>> parse_duration("P1DT2H3M4.5S")
     93784500
@@ -147,10 +147,10 @@ def parse_duration(text: str) -> int:
 
 
 def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """`topic` or `topic:0,1` as a name and partition numbers, None for all.
+    """Parse `topic` or `topic:0,1` to a name and partition numbers, None for all.
 
     Raises:
-        click.UsageError: no such form.
+        click.UsageError: the text is malformed.
 
     >>> parse_topic("orders:2,0")
     ('orders', (2, 0))
@@ -164,13 +164,13 @@ def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
 
 
 def read_plan(path: str, group_ids: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
-    """A file of `topic,partition,offset` lines for one group, or `group,topic,partition,offset` lines for several.
+    """Read a file of `topic,partition,offset` lines for one group, or `group,topic,partition,offset` lines for several.
 
     Returns:
-        Offsets by group; empty for a group that has no line.
+        Offsets by group; empty for a group without a line.
 
     Raises:
-        click.UsageError: it cannot be read, or a line is not understood, names a partition twice, or another group.
+        click.UsageError: the file cannot be read; or a line is malformed, repeats a partition, or names another group.
     """
     found: dict[str, dict[TopicPartition, int]] = {group_id: {} for group_id in group_ids}
     try:

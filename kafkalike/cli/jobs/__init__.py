@@ -1,1 +1,1 @@
-"""What the jobs for spark-submit share: options, reports, exit codes."""
+"""Parts that the jobs for spark-submit share: options, reports, exit codes."""

@@ -1,4 +1,4 @@
-"""Job: a command for spark-submit in, an exit code out; and the lines and exit code of a streaming query."""
+"""Jobs for spark-submit: run a command, open its cluster and session, and report a streaming query."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def run(command: click.Command, args: Sequence[str] | None = None) -> int:
     """Run a job's command.
 
     Args:
-        command: parses the arguments and makes one call.
-        args: what comes after the script; by default the process's own arguments.
+        command: the job's click command.
+        args: arguments after the script; default `sys.argv[1:]`.
 
     Returns:
-        Exit code: 0 done, 1 failed with one line on standard error, 2 wrong usage. With the environment variable
-        KAFKALIKE_DEBUG=1 errors are raised.
+        Exit code: 0 done, 1 failed with one line on standard error, 2 wrong usage, 130 interrupted. With the
+        environment variable KAFKALIKE_DEBUG=1 errors are raised.
     """
     from pyspark.logger import PySparkLogger
 
@@ -44,7 +44,7 @@ def run(command: click.Command, args: Sequence[str] | None = None) -> int:
         return 2
     except click.Abort:
         return 130
-    except Exception as error:  # the end of the line: nothing may become a traceback
+    except Exception as error:  # the outermost frame: users get one line instead of a traceback
         if os.environ.get("KAFKALIKE_DEBUG", "") not in {"", "0"}:
             raise
         click.echo(f"Error: {first_line(error)}", err=True)
@@ -53,19 +53,19 @@ def run(command: click.Command, args: Sequence[str] | None = None) -> int:
 
 
 def cluster_of(bootstrap_server: str | None, command_config: str | None) -> Cluster:
-    """The cluster of a job, as the commands find theirs; see `Environment.cluster_of`."""
+    """Open the cluster of a job; see `Environment.cluster_of`."""
     from kafkalike.cli.environment import Environment
 
     return Environment().cluster_of(bootstrap_server, command_config)
 
 
 def session_of(app_name: str, command_config: str | None, reads: Cluster | None = None) -> SparkSession:
-    """The session of a job, whose formats ask object stores with the options of a file.
+    """Return the session of a job, with the storage options of a file for its data sources.
 
     Args:
         app_name: name shown by Spark.
         command_config: the file; None for the environment.
-        reads: a cluster whose tables the job reads with Spark's own means, which take Hadoop's client for its storage.
+        reads: cluster whose tables Spark's own readers read, so the session configures Hadoop's client for its storage.
     """
     from kafkalike.cli.options import client_settings, read_properties
     from kafkalike.spark import session
@@ -75,10 +75,10 @@ def session_of(app_name: str, command_config: str | None, reads: Cluster | None 
 
 
 def first_line(error: BaseException) -> str:
-    """What went wrong, in one line: Spark's errors go on with a plan and Java's stack.
+    """Return the message of an error in one line, without the plan and Java's stack that Spark appends.
 
-    Where Java names causes, in the error or in what caused it, the last one says most: the line that could not be
-    parsed, not the job that was aborted. A Python function that Spark has called says more than Spark does.
+    The last cause that Java names, in the error or in its own cause, is the most specific: the line that could not be
+    parsed rather than the aborted job. An exception of a Python function that Spark called takes precedence.
     """
     from kafkalike.errors.kafka_error import java_causes, python_error
 
@@ -94,19 +94,19 @@ def first_line(error: BaseException) -> str:
 
 
 def pairs(given: Sequence[str], flag: str) -> dict[str, str]:
-    """`NAME=VALUE` texts as a dict."""
+    """Parse `NAME=VALUE` texts."""
     from kafkalike.cli.options import key_values
 
     return key_values(given, flag)
 
 
 def report(facts: Mapping[str, Any], ranges: Mapping[TopicPartition, range], *, as_json: bool) -> str:
-    """What a job has done: a table of offsets by partition, or one JSON object.
+    """Format the result of a job as a table of offsets by partition, or as one JSON object.
 
     Args:
-        facts: said below the table, or members of the object.
-        ranges: offsets, half-open.
-        as_json: the object; its offsets have the form that `--starting-offsets` and `--ending-offsets` take.
+        facts: lines below the table, or members of the object.
+        ranges: half-open offset ranges by partition.
+        as_json: return the object, whose offsets have the form of `--starting-offsets` and `--ending-offsets`.
     """
     from kafkalike.spark.format.positions import offsets_json
 
@@ -128,29 +128,29 @@ def report(facts: Mapping[str, Any], ranges: Mapping[TopicPartition, range], *, 
 
 
 _LOOK_SECONDS = 1
-"""How often a running query is asked for news."""
+"""Interval at which the progress of a running query is read."""
 
 _STREAMS = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 
 
 def trigger_options(command: Command) -> Command:
-    """`--checkpoint`, `--available-now` and `--interval`."""
+    """Add `--checkpoint`, `--available-now`, `--interval` and `--json`."""
     return with_options(
         command,
         click.option(
             "--checkpoint",
             required=True,
             metavar="FOLDER",
-            help="Folder or URI of the query's checkpoint: one per query, and kept for as long as the query lives.",
+            help="Folder or URI of the query's checkpoint: one per query, kept as long as the query is used.",
         ),
-        click.option("--available-now", is_flag=True, help="Take what is there, in batches, and end."),
-        click.option("--interval", metavar="TIME", help="How often a batch starts, such as '10 seconds'."),
+        click.option("--available-now", is_flag=True, help="Process the available records in batches, then end."),
+        click.option("--interval", metavar="TIME", help="Interval between starts of batches, such as '10 seconds'."),
         click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each batch."),
     )
 
 
 def source_options(command: Command) -> Command:
-    """`--starting-offsets` and `--max-offsets-per-trigger` of a stream over topics; see `topics_stream`."""
+    """Add `--starting-offsets` and `--max-offsets-per-trigger` of a stream over topics; see `topics_stream`."""
     return with_options(
         command,
         click.option(
@@ -158,16 +158,18 @@ def source_options(command: Command) -> Command:
             metavar="OFFSETS",
             default="earliest",
             show_default=True,
-            help="Where a new checkpoint begins: earliest, latest, or JSON as Spark's Kafka source takes it.",
+            help="Start of a new checkpoint: earliest, latest, or JSON as in Spark's Kafka source.",
         ),
-        click.option("--max-offsets-per-trigger", type=click.IntRange(min=1), help="Most records of one batch."),
+        click.option(
+            "--max-offsets-per-trigger", type=click.IntRange(min=1), help="Maximum number of records of a batch."
+        ),
     )
 
 
 def topics_stream(
     spark: SparkSession, root: str, topics: str, starting_offsets: str, max_offsets_per_trigger: int | None
 ) -> DataFrame:
-    """The records of topics as they grow, headers included."""
+    """Return the records of topics as a stream, with headers."""
     reader = spark.readStream.format("kafkalike").option("kafka.bootstrap.servers", root)
     reader = reader.option("subscribe", topics).option("startingOffsets", starting_offsets)
     reader = reader.option("includeHeaders", "true")
@@ -177,7 +179,7 @@ def topics_stream(
 
 
 def check_trigger(*, available_now: bool, interval: str | None) -> None:
-    """Refuse two triggers at once.
+    """Reject two triggers.
 
     Raises:
         click.UsageError: both are given.
@@ -187,11 +189,11 @@ def check_trigger(*, available_now: bool, interval: str | None) -> None:
 
 
 def trigger(*, available_now: bool, interval: str | None) -> dict[str, Any]:
-    """Arguments of Spark's `DataStreamWriter.trigger`."""
+    """Return the arguments of Spark's `DataStreamWriter.trigger`."""
     check_trigger(available_now=available_now, interval=interval)
     if available_now:
         return {"availableNow": True}
-    # What Spark does by itself: the next batch starts when the last one is done.
+    # Spark's default: the next batch starts when the last one is done.
     return {"processingTime": interval or "0 seconds"}
 
 
@@ -202,10 +204,10 @@ def watch(
     each_look: Callable[[], object] | None = None,
     to_stderr: bool = False,
 ) -> None:
-    """Print each batch until the query ends; SIGINT and SIGTERM end it, which is no error.
+    """Print each batch until the query ends; SIGINT and SIGTERM end it without an error.
 
     Args:
-        query: it runs.
+        query: a started query.
         as_json: one JSON object per batch instead of a line.
         each_look: called about once a second, and once more after the query's end.
         to_stderr: print on standard error.
@@ -234,7 +236,7 @@ def watch(
 
 
 def _leave_errors_to_the_caller() -> None:
-    """Keep Spark from printing Java's stack for a failed query before the job says its one line."""
+    """Keep Spark from logging Java's stack for a failed query, which the job reports in one line."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no public way to set one logger

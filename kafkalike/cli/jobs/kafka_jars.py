@@ -1,9 +1,9 @@
-"""Kafka's jars: nothing in, the jars of Spark's Kafka connector out, as `spark-submit --jars` takes them.
+"""Kafka's jars: print the jars of Spark's Kafka connector for `spark-submit --jars`.
 
 spark-submit --jars "$(python -m kafkalike.cli.jobs.kafka_jars)" "$(kafkalike job-path import_kafka)"
 
-Spark's own resolver fetches them, once. In two rounds, as one cannot do it: the connector 4.2.0 wants a token provider
-4.2.0, which Maven Central does not have; 4.0.0 works, and an exclusion excludes every version.
+Spark's resolver fetches them once, in two rounds: the connector 4.2.0 requires the token provider 4.2.0, which Maven
+Central does not have. The provider 4.0.0 works, but an exclusion in one round would exclude every version.
 """
 
 import json
@@ -23,7 +23,7 @@ ROUNDS: tuple[Mapping[str, str], ...] = (
         "spark.jars.excludes": PROVIDER,
     },
 )
-"""Settings of the sessions that fetch."""
+"""Settings of the two sessions that fetch."""
 
 JARS = (
     "org.apache.spark_spark-sql-kafka-0-10_2.13-4.2.0.jar",
@@ -31,7 +31,7 @@ JARS = (
     "org.apache.kafka_kafka-clients-3.9.2.jar",
     "org.apache.commons_commons-pool2-2.13.1.jar",
 )
-"""What of it Spark does not have itself."""
+"""Jars of the connector that Spark does not include."""
 
 START = """
 import json, sys
@@ -44,14 +44,14 @@ builder.getOrCreate().stop()
 
 
 def resolve(conf: Mapping[str, str], folder: Path) -> None:
-    """Have Spark's resolver fetch into `folder`/jars what the settings name."""
+    """Have Spark's resolver fetch the packages of the settings into `folder`/jars."""
     given = json.dumps({**conf, "spark.jars.ivy": str(folder)})
-    # What Spark prints must not get between the names that `main` prints.
+    # Spark's output goes to standard error, because `main` prints the names to standard output.
     subprocess.run([sys.executable, "-c", START, given], check=True, stdout=sys.stderr)  # noqa: S603
 
 
 def main() -> int:
-    """Print the jars; 1 when some are missing although they were asked for."""
+    """Print the jars, and return 1 if some could not be fetched."""
     folder = Path.home() / IVY
     jars = [folder / "jars" / name for name in JARS]
     if not all(is_zipfile(jar) for jar in jars):

@@ -1,4 +1,4 @@
-"""Record options: flags in; how rows become records, or records rows, out; what jobs share."""
+"""Record options: flags that jobs share for the conversion between rows and records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Command = Callable[..., None]
 
 
 def column_options(command: Command) -> Command:
-    """`--key-column`, `--value-columns`, `--timestamp-column`, `--partition-column`; given on as `columns`."""
+    """Add `--key-column`, `--value-columns`, `--timestamp-column` and `--partition-column`, passed as `columns`."""
 
     @wraps(command)
     def with_columns(
@@ -40,12 +40,12 @@ def column_options(command: Command) -> Command:
 
     return with_options(
         with_columns,
-        click.option("--key-column", metavar="NAME", help="Column of the key; without it keys are null."),
+        click.option("--key-column", metavar="NAME", help="Column of the key. Default: keys are null."),
         click.option(
             "--value-columns",
             metavar="NAMES",
-            help="One column: the value as it is. Several, with commas: a JSON object of them. Default: of all "
-            "columns, or for text the line.",
+            help="One column: its value unchanged. Several, separated by commas: a JSON object of them. Default: a "
+            "JSON object of all columns; for text, the line.",
         ),
         click.option(
             "--timestamp-column",
@@ -57,7 +57,7 @@ def column_options(command: Command) -> Command:
 
 
 def schema_options(command: Command) -> Command:
-    """`--value-schema`, `--key-schema`, `--no-register`, `--message`, `--schema-registry`; given on as `schemas`."""
+    """Add `--value-schema`, `--key-schema`, `--no-register` and others, passed as `schemas`."""
 
     @wraps(command)
     def with_schemas(
@@ -84,27 +84,27 @@ def schema_options(command: Command) -> Command:
             "--value-schema",
             metavar="SCHEMA",
             help="Write values with a schema: latest (the newest of the topic), avro, json or protobuf (made of the "
-            "columns), or a file *.avsc, *.proto or *.json. The value is a struct of the columns then, or the one of "
+            "columns), or a file *.avsc, *.proto or *.json. The value is a struct of all columns, or the column of "
             "--value-columns.",
         ),
-        click.option("--key-schema", metavar="SCHEMA", help="The same for the key."),
-        click.option("--no-register", is_flag=True, help="Refuse schemas that the topic does not have yet."),
+        click.option("--key-schema", metavar="SCHEMA", help="Schema of the key, as --value-schema."),
+        click.option("--no-register", is_flag=True, help="Reject schemas that are not registered."),
         message_option(),
         registry_option(),
     )
 
 
 def message_option() -> Callable[[Command], Command]:
-    """`--message`."""
+    """Return the option `--message`."""
     return click.option(
         "--message", metavar="NAME", help="Protobuf message of the values; default: the schema's first."
     )
 
 
 def registry_option() -> Callable[[Command], Command]:
-    """`--schema-registry`."""
+    """Return the option `--schema-registry`."""
     return click.option(
-        "--schema-registry", metavar="URL", help="Where schemas are. Default: the cluster's own registry."
+        "--schema-registry", metavar="URL", help="Address of a schema registry. Default: the cluster's own registry."
     )
 
 
@@ -112,7 +112,7 @@ _TYPES = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
 
 
 def _schema(said: str | None) -> str | Schema | None:
-    """What `kafkalike.spark.write` takes: a word, or the schema of a file."""
+    """Return the schema as `kafkalike.spark.write` takes it: a word, or the content of a file."""
     if said is None or said in {"latest", "avro", "json", "protobuf"}:
         return said
     path = Path(said)
@@ -122,7 +122,7 @@ def _schema(said: str | None) -> str | Schema | None:
 
 
 def decoding_options(command: Command) -> Command:
-    """`--value-format`, `--key-format`, `--schema` and others: how records become rows; given on as `decoding`."""
+    """Add `--value-format`, `--key-format`, `--schema` and others, passed as `decoding`."""
 
     @wraps(command)
     def with_decoding(
@@ -156,10 +156,10 @@ def decoding_options(command: Command) -> Command:
             type=click.Choice(VALUE_FORMATS),
             default="string",
             show_default=True,
-            help="Of values; avro, protobuf and json-schema take the schemas of the topic.",
+            help="Format of values; avro, protobuf and json-schema use the schemas of the topic.",
         ),
         click.option(
-            "--key-format", type=click.Choice(KEY_FORMATS), default="string", show_default=True, help="Of keys."
+            "--key-format", type=click.Choice(KEY_FORMATS), default="string", show_default=True, help="Format of keys."
         ),
         click.option("--schema", metavar="DDL", help="Fields of JSON values, such as 'id BIGINT, name STRING'."),
         click.option(
@@ -167,17 +167,17 @@ def decoding_options(command: Command) -> Command:
             type=click.Choice(["fail", "null"]),
             default="fail",
             show_default=True,
-            help="What does a value that is not such JSON, or not of its schema.",
+            help="Fail on a value that cannot be decoded, or read it as null.",
         ),
         click.option("--value-only", is_flag=True, help="Write values without key, partition, offset and timestamp."),
-        click.option("--include-headers", is_flag=True, help="Write the headers too."),
+        click.option("--include-headers", is_flag=True, help="Write the headers, too."),
         message_option(),
         registry_option(),
     )
 
 
 def error_options(command: Command) -> Command:
-    """`--errors-tolerance` and `--errors-deadletterqueue-topic-name`; given on as `errors`."""
+    """Add `--errors-tolerance` and `--errors-deadletterqueue-topic-name`, passed as `errors`."""
 
     @wraps(command)
     def with_errors(*, errors_tolerance: str, errors_deadletterqueue_topic_name: str | None, **others: object) -> None:
@@ -192,32 +192,32 @@ def error_options(command: Command) -> Command:
             type=click.Choice(["none", "all"]),
             default="none",
             show_default=True,
-            help="all: records whose value cannot be decoded become dead letters; none: --malformed says what happens.",
+            help="all: records whose value cannot be decoded become dead letters; none: --malformed applies.",
         ),
         click.option(
             "--errors-deadletterqueue-topic-name",
             metavar="TOPIC",
-            help="Topic of the dead letters; the empty text writes none. Default: the record's topic with .dlq behind.",
+            help="Topic of the dead letters; an empty text drops them. Default: the record's topic plus .dlq.",
         ),
     )
 
 
 def check_errors(errors: DeadLetterSettings, decoding: Decoding) -> None:
-    """Refuse options for dead letters that do not go with others.
+    """Reject options for dead letters that exclude others.
 
     Raises:
-        click.UsageError: they do not.
+        click.UsageError: they do.
     """
     if errors.tolerant and decoding.malformed != "fail":
-        raise click.UsageError("--errors-tolerance all and --malformed null say different things")
+        raise click.UsageError("--errors-tolerance all and --malformed null exclude each other")
     if errors.tolerant and decoding.value_format == "binary":
-        raise click.UsageError("--value-format binary decodes nothing, so there are no errors to tolerate")
+        raise click.UsageError("--errors-tolerance all needs a --value-format that decodes values; binary does not")
     if errors.tolerant and decoding.key_format in TYPED and decoding.value_format not in TYPED:
-        raise click.UsageError("--errors-tolerance all with such a --key-format needs a --value-format with schemas")
+        raise click.UsageError("--errors-tolerance all needs a --value-format with schemas, like --key-format")
 
 
 def snapshot_option(command: Command) -> Command:
-    """`--at`; given on as `at`."""
+    """Add `--at`, passed as `at`."""
 
     @wraps(command)
     def with_snapshot(*, at: Path | None, **others: object) -> None:
@@ -229,23 +229,23 @@ def snapshot_option(command: Command) -> Command:
             "--at",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="Read the topic as of a snapshot, and up to its end: a file with the output of `kafkalike snapshot`. "
-            "Jobs that read several topics by one snapshot see all or nothing of every transaction.",
+            help="Read the topic as of a snapshot: a file with the output of `kafkalike snapshot`. Jobs that read "
+            "several topics by one snapshot see all or nothing of every transaction.",
         ),
     )
 
 
 def check_target(target_format: str, path: str, decoding: Decoding, more: dict[str, bool]) -> None:
-    """Refuse options that do not go together where records are written out.
+    """Reject combinations of options of jobs that write records out.
 
     Args:
-        target_format: `console`, or what is at the path.
-        path: where to; empty for the console.
-        decoding: how records become rows.
-        more: what else is refused, and whether it holds.
+        target_format: `console`, or the format at the path.
+        path: target; empty for the console.
+        decoding: conversion of records to rows.
+        more: further messages, each with its condition.
 
     Raises:
-        click.UsageError: some do not.
+        click.UsageError: a condition holds.
     """
     console, is_json = target_format == "console", decoding.value_format == "json"
     typed, typed_key = decoding.value_format in TYPED, decoding.key_format in TYPED
@@ -259,7 +259,7 @@ def check_target(target_format: str, path: str, decoding: Decoding, more: dict[s
         "--message is for --value-format protobuf": decoding.value_format != "protobuf"
         and decoding.message is not None,
         "--schema-registry is for formats with schemas": not (typed or typed_key) and decoding.registry is not None,
-        "--value-only leaves --include-headers out": decoding.value_only and decoding.headers,
+        "--value-only and --include-headers exclude each other": decoding.value_only and decoding.headers,
         "CSV has no nested columns: add --value-only, and leave --include-headers out": target_format == "csv"
         and (decoding.headers or ((is_json or typed) and not decoding.value_only)),
     }
@@ -269,7 +269,7 @@ def check_target(target_format: str, path: str, decoding: Decoding, more: dict[s
 
 
 def with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
-    """A command with some more options, in their order."""
+    """Add options to a command, in their order."""
     for option in reversed(options):
         command = option(command)
     return command

@@ -1,4 +1,4 @@
-"""`kafkalike dump-log`: table commits, segments, records and rows of groups, in the words of kafka-dump-log."""
+"""`kafkalike dump-log`: print table commits, segments, records and rows of groups, in the form of kafka-dump-log."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DECODERS: Final = {
     "IntegerDecoder": "integer",
     "LongDecoder": "long",
 }
-"""Kafka's decoder classes, and the format that each stands for."""
+"""Format by Kafka's decoder class."""
 
 ToText = Callable[[bytes], str]
 
@@ -84,7 +84,7 @@ class DumpLogOptions:
 @click.option(
     "--offsets-decoder", is_flag=True, help="Print the rows of __consumer_offsets: offsets, members, transactions."
 )
-@click.option("--transaction-log-decoder", is_flag=True, help="Print those of transactions only.")
+@click.option("--transaction-log-decoder", is_flag=True, help="Print the rows of transactions only.")
 @refused("--cluster-metadata-decoder", "metadata are a table, __cluster_metadata", is_flag=True)
 @refused("--remote-log-metadata-decoder", "nothing is tiered", is_flag=True)
 @refused("--share-group-state-decoder", "there are no share groups", is_flag=True)
@@ -94,9 +94,9 @@ class DumpLogOptions:
 def dump_log(environment: Environment, options: DumpLogOptions) -> None:
     """Print the table commits of topics with the segments each added, and the records if asked.
 
-    Only live segments have records to print: those that maintenance merged or deleted are named "removed".
+    Only live segments have records to print. Segments that maintenance merged or deleted are marked "removed".
 
-    The two decoders print rows instead, as far back as the table has them: their "offset" is the number of the row.
+    The two decoders print the rows that the table still has; their "offset" is the number of the row.
     """
     if options.offsets_decoder or options.transaction_log_decoder:
         _dump_rows(environment, options)
@@ -113,7 +113,7 @@ def dump_log(environment: Environment, options: DumpLogOptions) -> None:
         for line in dump.topic(name):
             click.echo(line)
     if options.files is not None and dump.missing:
-        raise IllegalArgumentError(f"no segment is called {', '.join(sorted(dump.missing))}")
+        raise IllegalArgumentError(f"no segment has the name {', '.join(sorted(dump.missing))}")
 
 
 def _dump_rows(environment: Environment, options: DumpLogOptions) -> None:
@@ -121,9 +121,7 @@ def _dump_rows(environment: Environment, options: DumpLogOptions) -> None:
     only_transactions = options.transaction_log_decoder
     named = {OFFSETS_TOPIC, TRANSACTIONS_TOPIC} if only_transactions else {OFFSETS_TOPIC}
     if options.files is not None or options.topic not in {None, *named}:
-        raise click.UsageError(
-            "the decoders are for __consumer_offsets as a whole: give neither --files nor another --topic"
-        )
+        raise click.UsageError("the decoders print __consumer_offsets as a whole: leave --files and other topics out")
     rows = environment.existing(options.bootstrap_server, options.command_config).groups.rows
     click.echo(f"Dumping {options.topic or (TRANSACTIONS_TOPIC if only_transactions else OFFSETS_TOPIC)}")
     for line in transaction_lines(rows) if only_transactions else offset_lines(rows):
@@ -131,18 +129,13 @@ def _dump_rows(environment: Environment, options: DumpLogOptions) -> None:
 
 
 class Dump:
-    """Turns topics into lines.
-
-    Args:
-        cluster: where they are.
-        given: the command's options.
-    """
+    """Formats topics as lines, with the options of the command."""
 
     def __init__(self, cluster: Cluster, options: DumpLogOptions) -> None:
         self._cluster = cluster
         self._files = _file_names(options.files)
         self.missing = set(self._files or ())
-        """Files that were asked for and not seen yet."""
+        """Requested files that are not found yet."""
         self._payload: bool = options.print_data_log
         self._records: bool = options.print_data_log or options.deep_iteration
         self._metadata: bool = not options.skip_record_metadata
@@ -151,7 +144,7 @@ class Dump:
         self._value = _decoder(options.value_decoder_class)
 
     def topic(self, name: str) -> Iterator[str]:
-        """Lines of one topic: its commits, then live segments whose commits have left the log."""
+        """Yield the lines of a topic: its commits, then live segments of commits that the log no longer has."""
         from kafkalike.maintenance.verify.topic_history import list_commits
 
         log = self._cluster.log(name)
@@ -246,7 +239,7 @@ def _file_names(given: str | None) -> Sequence[str] | None:
 def _decoder(name: str) -> ToText:
     short = name.rpartition(".")[2]
     if short not in DECODERS:
-        raise click.UsageError(f"decoder {name!r} is not known; known are {', '.join(DECODERS)}")
+        raise click.UsageError(f"unknown decoder {name!r}; use one of {', '.join(DECODERS)}")
     if short == "StringDecoder":
         return lambda content: content.decode(errors="replace")
     found = deserializer_for(DECODERS[short])
@@ -255,23 +248,23 @@ def _decoder(name: str) -> ToText:
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-"""Kafka's topic of transactions; here their rows stand among those of the groups."""
+"""Kafka's topic of transactions; here the table of the groups has their rows."""
 
 DELETED: Final = "<DELETE>"
 
 STATES: Final = {
     Why.INIT: TransactionState.EMPTY,
-    # The row is the decision; that all topics have it is no row.
+    # The row is the decision. The completion in all topics has no row.
     Why.COMMIT: TransactionState.PREPARE_COMMIT,
     Why.ABORT: TransactionState.COMPLETE_ABORT,
     Why.TIMEOUT: TransactionState.COMPLETE_ABORT,
     Why.ADMIN: TransactionState.COMPLETE_ABORT,
 }
-"""By reason: the state that a row's transaction has by that row."""
+"""State of a row's transaction, by the reason of the row."""
 
 
 def transaction_lines(rows: Iterable[GroupRow]) -> Iterator[str]:
-    """Rows of transactions, as `--transaction-log-decoder` prints them.
+    """Yield the rows of transactions for `--transaction-log-decoder`.
 
     Raises:
         LogCorruptError, UnsupportedVersionError: a row cannot be read.
@@ -280,7 +273,7 @@ def transaction_lines(rows: Iterable[GroupRow]) -> Iterator[str]:
 
 
 def offset_lines(rows: Iterable[GroupRow]) -> Iterator[str]:
-    """All rows, as `--offsets-decoder` prints them.
+    """Yield all rows for `--offsets-decoder`.
 
     Raises:
         LogCorruptError, UnsupportedVersionError: a row cannot be read.

@@ -1,4 +1,4 @@
-"""`kafkalike maintain`: topics in; retention, compaction, merging and vacuum planned or done; a table or JSON out."""
+"""`kafkalike maintain`: plan or run retention, compaction, merging and vacuum, and print the report."""
 
 from __future__ import annotations
 
@@ -50,47 +50,49 @@ class MaintainOptions:
     "--only",
     multiple=True,
     type=click.Choice(WORKS),
-    help="Do this only; repeatable. control: transactions, expired offsets, the control tables, leftovers of topics.",
+    help="Do this only; repeatable. control: transactions, expired offsets, control tables, files of deleted topics.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what is due and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the work that is due and change nothing.")
 @click.option(
     "--max-minutes",
     type=click.FloatRange(min=0, min_open=True),
     metavar="MINUTES",
-    help="Begin nothing new after so long (exit code 3).",
+    help="Start no new work after this time (exit code 3).",
 )
 @click.option(
     "--every",
     is_flag=False,
     flag_value=SERVER_DEFAULT,
     metavar="DURATION",
-    help="Run again and again, such as every 30s, 5m or 1h, until SIGTERM or Ctrl-C; without DURATION as often as the "
-    "server's log.retention.check.interval.ms says.",
+    help="Repeat at this interval, such as 30s, 5m or 1h, until SIGTERM or Ctrl-C. Default of DURATION: the server's "
+    "log.retention.check.interval.ms.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run.")
-@click.option("--report", "report_file", metavar="FILE", type=click.Path(dir_okay=False), help="Write the JSON there.")
+@click.option(
+    "--report", "report_file", metavar="FILE", type=click.Path(dir_okay=False), help="Write the report as JSON."
+)
 @click.option(
     "--metrics-file",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Write figures for Prometheus's textfile collector there.",
+    help="Write figures for Prometheus's textfile collector.",
 )
 @version_option
 @pass_options(MaintainOptions)
 def maintain(environment: Environment, options: MaintainOptions) -> None:
-    """Keep topics as long, as compact and in as few files as their settings say.
+    """Apply the settings of topics: retention, compaction, file sizes and removal of files.
 
     \b
     retention   retention.ms, retention.bytes, records below the log start
     compaction  cleanup.policy=compact: the last value of each key
     merge       adjacent small files into large ones
-    vacuum      files that nobody needs any more, after file.delete.delay.ms
+    vacuum      unreferenced files, after file.delete.delay.ms
     control     hanging transactions, control tables, expired offsets
 
-    Safe at any time and twice at once: one run works on a topic, the other one leaves it. A run that is killed is
-    finished by the next.
+    Runs may overlap and may be killed: a topic is maintained by one run at a time, and the next run finishes an
+    interrupted one.
 
-    Exit code 0: done, 1: something failed, 3: time ran out, the next run goes on.
+    Exit code 0: done, 1: something failed, 3: time ran out and the next run continues.
     """  # noqa: D301 - click wants the backspace itself
     cluster = environment.existing(options.bootstrap_server, options.command_config)
     if options.every is None:
@@ -106,7 +108,7 @@ def maintain(environment: Environment, options: MaintainOptions) -> None:
 
 
 def _again(environment: Environment, cluster: Cluster, options: MaintainOptions) -> None:
-    """A turn of `--every`: an error is one line, and the next turn comes."""
+    """Run once for `--every`; print an error as one line, so that the next turn follows."""
     from kafkalike.connect import check_there
 
     try:
@@ -149,7 +151,7 @@ def _once(environment: Environment, cluster: Cluster, options: MaintainOptions) 
 
 @contextmanager
 def _progress(topics: int) -> Iterator[Callable[[str, str], None]]:
-    """A bar on standard error, when that is a terminal."""
+    """Show a progress bar on standard error, if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _topic, _what: None
         return
@@ -170,7 +172,7 @@ def _progress(topics: int) -> Iterator[Callable[[str, str], None]]:
 
 
 def lines(report: MaintenanceReport) -> Iterator[str]:
-    """The report for people: a table of what was done, problems, one line of totals."""
+    """Yield the report as text: a table of the work, problems, one line of totals."""
     rows = [row for topic in report.topics for row in _rows(topic)]
     rows += [
         (c.table, "control", f"{c.vacuumed_files}", f"{c.rows_before} -> {c.rows_after}", "", "rows")
@@ -191,13 +193,13 @@ def lines(report: MaintenanceReport) -> Iterator[str]:
 
 
 def _beside_topics(report: MaintenanceReport) -> Iterator[tuple[int, str]]:
-    """What was done, and how often, in words."""
+    """Yield counts of the work outside of topics, with their text."""
     yield report.finished_transactions, "transactions finished"
     yield report.aborted_transactions, "transactions aborted after their timeout"
     yield report.forgotten_transactional_ids, "transactional ids forgotten"
     yield report.expired_offsets, "offsets expired"
-    yield report.cleared_folders, "folders of topics that are gone"
-    yield report.cleared_replicas, "replicas that are not assigned any more"
+    yield report.cleared_folders, "folders of deleted topics"
+    yield report.cleared_replicas, "unassigned replicas removed"
 
 
 Row = tuple[str, str, str, str, str, str]

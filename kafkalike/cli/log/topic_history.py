@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 @click.option(
     "--restore-as",
     metavar="NEW",
-    help="Make topic NEW with what TOPIC held at --table-version, at the same offsets. In place it is refused: offsets "
-    "would be given out twice.",
+    help="Create topic NEW with the records of TOPIC at --table-version, at the same offsets. A restore in place is "
+    "refused, because it would assign offsets twice.",
 )
-@click.option("--table-version", type=click.IntRange(min=0), metavar="N", help="For --restore-as.")
+@click.option("--table-version", type=click.IntRange(min=0), metavar="N", help="Version for --restore-as.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each event.")
 @version_option
 @pass_environment
@@ -57,10 +57,9 @@ def history(
     table_version: int | None,
     as_json: bool,
 ) -> None:
-    """Show who appended, retained, compacted, merged and configured what in TOPIC.
+    """Show the events of TOPIC: appends, retention, compaction, merges and settings, with their authors.
 
-    Read from the table's own history, as far as its log reaches back (delta.logRetentionDuration), and from the
-    cluster's metadata.
+    The source is the table's log, as far as it reaches back (delta.logRetentionDuration), and the cluster's metadata.
     """
     from kafkalike.maintenance.verify.topic_history import topic_history
 
@@ -85,9 +84,9 @@ def _restore(cluster: Cluster, topic: str, new: str | None, version: int | None)
     from kafkalike.maintenance.fork import restore_as
 
     if new is None or version is None:
-        raise click.UsageError("--restore-as and --table-version belong together")
+        raise click.UsageError("--restore-as and --table-version need each other")
     made = restore_as(cluster, topic, version, new, uuid.uuid4().hex)
-    click.echo(f"Created topic {made.name} with what {topic} held at version {version}.")
+    click.echo(f"Created topic {made.name} from version {version} of {topic}.")
 
 
 @click.command(epilog="Example: kafkalike fork orders orders-trial --as-of 2026-01-01T00:00:00Z")
@@ -106,7 +105,7 @@ def _restore(cluster: Cluster, topic: str, new: str | None, version: int | None)
     "groups",
     multiple=True,
     metavar="ID",
-    help="A group that shall stand in NEW where it stands in TOPIC; repeatable.",
+    help="Group whose committed offsets of TOPIC are set for NEW, too; repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @version_option
@@ -123,10 +122,10 @@ def fork(
     groups: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Make topic NEW with what TOPIC holds, or held, at the same offsets; no record is read.
+    """Create topic NEW from TOPIC at a version or a time, with the same offsets. No record is read.
 
-    On a disk the files are shared by hard links and take no room; an object store copies them by itself. From then on
-    the two have nothing in common: neither's maintenance or deletion touches the other.
+    On a disk the two topics share files by hard links, which take no space. An object store copies the files on its
+    side. Maintenance or deletion of one topic does not affect the other.
     """
     from kafkalike.maintenance.fork import fork as fork_topic
 
@@ -143,10 +142,10 @@ def fork(
     if as_json:
         click.echo(json.dumps(made.as_dict()))
         return
-    room = "which take no room" if made.shared == made.files else f"{made.shared} of which take no room"
-    click.echo(f"Created topic {new} with what {topic} held at version {made.version}: {made.files} files, {room}.")
+    room = "which take no space" if made.shared == made.files else f"{made.shared} of which take no space"
+    click.echo(f"Created topic {new} from version {made.version} of {topic}: {made.files} files, {room}.")
     for group in made.groups:
-        click.echo(f"Group {group} stands where it stands in {topic}.")
+        click.echo(f"Group {group} has its committed offsets of {topic} in {new}, too.")
 
 
 HEADS: Final = ("TOPIC", "PARTITION", "RECORDS", "SEGMENTS", "BYTES")
@@ -154,7 +153,7 @@ NO_EXECUTE: Final = "Dry run, nothing was changed: --execute does it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetOptions:
+class _ForgetOptions:
     """The command line, as click has read it."""
 
     bootstrap_server: str | None
@@ -180,52 +179,54 @@ class ForgetOptions:
 @command_config_option()
 @click.option("--topic", required=True, metavar="NAME", help="The topic.")
 @key_options
-@click.option("--execute", is_flag=True, help="Do it; without it, what would go is said and nothing is changed.")
+@click.option("--execute", is_flag=True, help="Do it. Default: only report the records that would be removed.")
 @click.option(
     "--all-partitions",
     is_flag=True,
-    help="Look at all partitions, not only at those that murmur2 names for the keys.",
+    help="Search all partitions, not only the ones to which murmur2 hashes the keys.",
 )
-@click.option("--tombstone", is_flag=True, help="Write a record with the key and no value first, so that readers know.")
+@click.option(
+    "--tombstone", is_flag=True, help="First write a record with the key and no value, as a sign for readers."
+)
 @click.option(
     "--dead-letters",
     multiple=True,
     metavar="NAME",
     help="Dead-letter topic with letters of the topic; repeatable. Default: TOPIC.dlq, if there is one.",
 )
-@click.option("--reason", default="", metavar="TEXT", help="Why, for the table's history.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason for the table's history.")
 @click.option(
     "--now",
     is_flag=True,
-    help="Remove the files at once. Clients of kafkalike go on; queries of other engines that run now may fail.",
+    help="Remove the files at once. Clients of kafkalike continue; running queries of other engines may fail.",
 )
 @click.option(
     "--certificate",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Write what was done there, for 'kafkalike verify --certificate'; one of an unfinished run is gone on with.",
+    help="Write a certificate for 'kafkalike verify --certificate'. The certificate of an unfinished run is continued.",
 )
 @click.option(
     "--wait-minutes",
     type=click.FloatRange(min=0, min_open=True),
     metavar="MINUTES",
-    help="Wait so long for transactions that are open now, so that their records go too; where one goes on, nothing is "
-    "done.",
+    help="Wait this long for open transactions, so that their records are removed, too. If one stays open, nothing is "
+    "changed.",
 )
 @click.option(
     "--max-minutes",
     type=click.FloatRange(min=0, min_open=True),
     metavar="MINUTES",
-    help="Begin nothing new after so long.",
+    help="Start no new work after this time.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @version_option
-@pass_options(ForgetOptions)
-def forget(environment: Environment, options: ForgetOptions) -> None:
-    """Take all records of keys out of a topic and its dead letters; the offsets of all others stay.
+@pass_options(_ForgetOptions)
+def forget(environment: Environment, options: _ForgetOptions) -> None:
+    """Remove all records of keys from a topic and its dead letters. Other records keep their offsets.
 
-    Only what is in the topic when the run begins goes. Producers, consumers and streams go on. The files that held the
-    records are removed by maintenance after kafkalike.replaced.file.delay.ms.
+    Records that are appended after the start of the run stay. Producers, consumers and streams continue. Maintenance
+    removes the files that held the records after kafkalike.replaced.file.delay.ms.
     """
     from kafkalike.maintenance.forget import ForgetOptions
     from kafkalike.maintenance.forget import forget as run
@@ -267,20 +268,20 @@ def forget(environment: Environment, options: ForgetOptions) -> None:
 
 
 def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
-    """The report for people."""
+    """Yield the report as text."""
     yield from part_lines(report.parts)
     keys = f"{report.keys} key{'s' if report.keys != 1 else ''}"
-    verb = "gone" if report.executed else "would go"
+    verb = "removed" if report.executed else "would be removed"
     yield f"{report.records} records of {keys} {verb}; {report.size_bytes} bytes of files are rewritten"
     if report.tombstones:
         yield f"{report.tombstones} tombstones {'written' if report.executed else 'would be written'}"
     if report.not_looked_at:
         yield (
-            f"Not looked at: partitions {', '.join(map(str, report.not_looked_at))}, to which no key hashes; "
-            "--all-partitions does"
+            f"Not searched: partitions {', '.join(map(str, report.not_looked_at))}, to which no key hashes; use "
+            "--all-partitions to search them"
         )
     for name in report.open_transactions:
-        later = "what it commits later is not forgotten; run this again then, or with --wait-minutes"
+        later = "records that it commits later stay; run this again after it ends, or with --wait-minutes"
         yield f"Transaction {name!r} is open: {later}"
     for names, what in ((report.copies, "was forked or restored from it"), (report.origins, "has the same origin")):
         for name in names:
@@ -295,17 +296,17 @@ def lines(report: ForgetReport, certificate: str | None) -> Iterator[str]:
             yield f"{report.files_removed} files removed"
         else:
             yield f"'kafkalike maintain' removes the files from {utc_text(report.gone_after_ms)} on"
-    yield f"Certificate: {certificate}" if certificate else "No certificate was kept: --certificate FILE does"
+    yield f"Certificate: {certificate}" if certificate else "No certificate was written: use --certificate FILE"
 
 
 def _held(records: int | None) -> str:
     if records is None:
-        return "cannot be read: forget the keys there too"
-    return f"has {records} records of the keys: forget them there too" if records else "has no record of the keys"
+        return "cannot be read: forget the keys there, too"
+    return f"has {records} records of the keys: forget them there, too" if records else "has no records of the keys"
 
 
 def part_lines(parts: Iterable[PartitionPart]) -> Iterator[str]:
-    """A table of what goes from each partition; nothing when nothing goes."""
+    """Yield a table of the records of each partition; nothing without records."""
     rows = [(p.topic, str(p.partition), str(p.records), str(p.segments), str(p.size_bytes)) for p in parts]
     if not rows:
         return
@@ -325,11 +326,11 @@ def part_lines(parts: Iterable[PartitionPart]) -> Iterator[str]:
     multiple=True,
     required=True,
     metavar="NAME",
-    help="The topic; all topics of its transaction, where it is part of one.",
+    help="The topic; for an append of a transaction, all its topics; repeatable.",
 )
 @click.option("--append", required=True, metavar="ID", help="The append, as 'kafkalike history' shows it.")
-@click.option("--execute", is_flag=True, help="Do it; without it, what would go is said and nothing is changed.")
-@click.option("--reason", default="", metavar="TEXT", help="Why, for the table's history.")
+@click.option("--execute", is_flag=True, help="Do it. Default: only report the records that would be removed.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason for the table's history.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @version_option
 @pass_environment
@@ -345,10 +346,10 @@ def undo(
     reason: str,
     as_json: bool,
 ) -> None:
-    """Take the records of one append out again; the offsets of all others stay.
+    """Remove the records of one append. Other records keep their offsets.
 
-    An append that is part of a transaction is undone with all that the transaction has written, or not at all. Groups
-    that have read such records are named, and stay where they are.
+    An append of a transaction is undone with all records of the transaction, or not at all. The report names the groups
+    that have read such records; their offsets stay.
     """
     from kafkalike.maintenance.undo import undo as undo_append
 
@@ -370,20 +371,20 @@ def undo(
 
 
 def undo_lines(report: UndoReport) -> Iterator[str]:
-    """The report for people."""
+    """Yield the report as text."""
     yield from part_lines(report.parts)
     whose = f"append {report.append}"
     if report.transaction is not None:
         whose += f", part of transaction {report.transaction},"
-    yield f"{report.records} records of {whose} {'gone' if report.executed else 'would go'}"
+    yield f"{report.records} records of {whose} {'removed' if report.executed else 'would be removed'}"
     if report.below_start:
-        yield f"{report.below_start} are below the log start: gone already"
+        yield f"{report.below_start} are below the log start, and so removed already"
     if report.missing:
-        yield f"{report.missing} are not there any more: compaction, or an earlier run, has taken them"
+        yield f"{report.missing} are missing: compaction or an earlier run removed them"
     for group in report.groups:
         yield (
             f"Group {group.group_id} has read {group.read} of these offsets in {group.topic}-{group.partition}: "
-            f"it stands at {group.committed}"
+            f"its committed offset is {group.committed}"
         )
     if not report.executed:
         yield NO_EXECUTE

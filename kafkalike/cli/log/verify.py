@@ -1,4 +1,4 @@
-"""`kafkalike verify`: says what is wrong with a cluster's logs, and where; `--repair` mends damaged tables."""
+"""`kafkalike verify`: find damage in a cluster's logs; `--repair` repairs tables."""
 
 from __future__ import annotations
 
@@ -38,15 +38,17 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--strict", is_flag=True, help="Warnings are errors.")
 @click.option(
-    "--replicas", is_flag=True, help="Also compare the replicas of each table, byte by byte, up to what is published."
+    "--replicas",
+    is_flag=True,
+    help="Also compare the replicas of each table, byte by byte, up to the published version.",
 )
-@click.option("--repair", is_flag=True, help="Say how damaged tables would be repaired; do it with --execute.")
+@click.option("--repair", is_flag=True, help="Print how damaged tables would be repaired; --execute repairs them.")
 @click.option("--execute", is_flag=True, help="Repair them, then check.")
 @click.option(
     "--certificate",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help="Check what 'kafkalike forget' has written there, and nothing else; with its keys, also that none is left.",
+    help="Check only the certificate of 'kafkalike forget'; with its keys, also that no record with a key is left.",
 )
 @key_options
 @version_option
@@ -71,19 +73,19 @@ def verify(
     """Check that every partition holds every offset from log start to log end once, readable and in order.
 
     Reads all data files. Also checked: file statistics, the tables' columns, commits by foreign writers, committed
-    offsets and generations of groups. Records in another partition than the one their key hashes to are a warning, as
-    an explicit partition or another partitioner may have put them there.
+    offsets and generations of groups. A record in another partition than its key hashes to is a warning, because an
+    explicit partition or another partitioner may have chosen it.
 
-    With --repair, damaged files of table logs and control tables are listed with what would be done about each; with
-    --execute, the files are moved to `__damaged` below the root and the tables made readable and writable again.
+    With --repair, damaged files of table logs and control tables are listed with their repair. With --execute, the
+    files are moved to `__damaged` below the root, and the tables become readable and writable again.
 
-    With --certificate, the files that held forgotten records must be gone, and no such record be back. With the keys
-    also: no record with one in any file of these topics. Their bytes elsewhere, as in values, are a warning.
+    With --certificate, the files that held forgotten records must be removed, and no such record may be back. With the
+    keys, no file of these topics may have a record with a key; their bytes elsewhere, as in values, are a warning.
 
-    With --replicas, all replicas in sync must have the same versions and data files; those that are not in sync, or
-    whose root gives no answer, are a warning.
+    With --replicas, all replicas in sync must have the same versions and data files. Replicas out of sync, and roots
+    that do not answer, are a warning.
 
-    Exit code 0: sound, 1: something is wrong.
+    Exit code 0: sound, 1: findings.
     """
     from kafkalike.maintenance.verify import verify as verify_run
 
@@ -92,11 +94,11 @@ def verify(
     named = keys_of(keys, key_files, key_format)
     if certificate is not None:
         if repair or topic is not None:
-            raise click.UsageError("--certificate says itself what is checked: leave --topic and --repair out")
+            raise click.UsageError("--certificate names the topics to check itself: leave --topic and --repair out")
         _print(_certified(cluster, certificate, named), as_json=as_json, strict=strict)
         return
     if named:
-        raise click.UsageError("keys belong to --certificate")
+        raise click.UsageError("keys need --certificate")
     allowed = topic_filter(topic)
     if repair:
         sound = repair_tables(cluster, allowed, control=topic is None, execute=execute, say=click.echo)
@@ -115,7 +117,7 @@ def verify(
 
 
 def _print(report: Report, *, as_json: bool, strict: bool) -> None:
-    """Print what was found; errors make exit code 1."""
+    """Print the findings; exit with 1 after errors."""
     if as_json:
         click.echo(json.dumps(_as_json(report, strict=strict), indent=2))
     else:
@@ -145,7 +147,7 @@ def _certified(cluster: Cluster, path: str, keys: Sequence[bytes]) -> Report:
 def _progress(
     cluster: Cluster, names: Sequence[str], measure: Callable[[Cluster, Sequence[str]], int]
 ) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, when that is a terminal."""
+    """Show a progress bar on standard error, if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -186,7 +188,7 @@ def _lines(report: Report, *, strict: bool) -> Iterator[str]:
 
 
 TIMEOUT_MS = 60_000
-"""How long a repair of a transaction queues behind the writers of the groups' table, ms."""
+"""Timeout (ms) of a transaction's repair in the queue of writers of the groups' table."""
 
 NO_EXECUTE = "WARN: No action will be performed as the --execute option is missing."
 
@@ -194,33 +196,33 @@ NO_EXECUTE = "WARN: No action will be performed as the --execute option is missi
 def repair_tables(
     cluster: Cluster, allowed: Callable[[str], bool], *, control: bool, execute: bool, say: Callable[[str], None]
 ) -> bool:
-    """Repair what is damaged, the control tables first: they say which topics there are.
+    """Repair damaged tables, first the control tables, which list the topics.
 
     Args:
-        cluster: where.
-        allowed: which topics.
-        control: whether the control tables are looked at too.
-        execute: do it; else only say it.
+        cluster: the cluster.
+        allowed: filter of topic names.
+        control: repair the control tables, too.
+        execute: repair; else only print the plan.
         say: prints a line.
 
     Returns:
-        Whether there is nothing damaged, or all of it was repaired.
+        True if nothing is damaged, or all damage was repaired.
     """
     with contextlib.suppress(LogCorruptError):
-        # A root of a newer format is refused here: what looks damaged may be what this release does not know.
+        # Refuses a root of a newer format, whose files only look damaged to this release.
         cluster.metadata.refresh()
     sound = _whole_replicas(cluster, allowed, execute=execute, say=say)
     for table in _damaged(cluster, allowed, control=control, say=say):
         for line in table.plan():
             say(f"DAMAGED {line}")
         sound = (execute and _repaired(cluster, table, say)) and sound
-    # A groups' table that was damaged is readable again now, or is not, which was said.
+    # A damaged table of the groups is repaired here, or its damage is printed.
     with contextlib.suppress(LogCorruptError):
         for lost in cluster.transactions.damaged() if control else ():
             say(f"DAMAGED {_sentence(lost)}")
             sound = (execute and _left_out(cluster, lost, say)) and sound
     if sound and not execute:
-        say("Nothing is damaged that a repair could mend.")
+        say("There is no damage that a repair could mend.")
     elif not execute:
         say(NO_EXECUTE)
     return sound
@@ -229,7 +231,7 @@ def repair_tables(
 def _whole_replicas(
     cluster: Cluster, allowed: Callable[[str], bool], *, execute: bool, say: Callable[[str], None]
 ) -> bool:
-    """Before anything is given up: what one replica has damaged, another one may have whole."""
+    """Repair replicas from each other first, so that no data is dropped that a replica still has."""
     from kafkalike.maintenance.verify.repair import repair_replicas
 
     sound = True
@@ -249,7 +251,7 @@ def _damaged(
     try:
         topics = cluster.topics()
     except LogCorruptError:
-        say("The topics are not known before the cluster's metadata are repaired.")
+        say("The topics are unknown until the cluster's metadata are repaired.")
         return
     yield from damaged_tables(cluster, [topics[n] for n in sorted(topics) if allowed(n)], control=False)
 
@@ -269,7 +271,7 @@ def _repaired(cluster: Cluster, table: DamagedTable, say: Callable[[str], None])
 def _sentence(lost: LostPart) -> str:
     return (
         f"{lost.why}; {sum(lost.counts.values())} records of transactional id {lost.transactional_id!r} are lost, and "
-        "later transactions come into the topic without them"
+        "later transactions enter the topic without them"
     )
 
 
@@ -284,10 +286,10 @@ def _left_out(cluster: Cluster, lost: LostPart, say: Callable[[str], None]) -> b
 
 
 def check_flags(*, repair: bool, execute: bool, as_json: bool) -> None:
-    """Refuse flags that mean nothing together.
+    """Reject combinations of flags.
 
     Raises:
-        click.UsageError: saying which.
+        click.UsageError: the flags exclude each other.
     """
     if execute and not repair:
         raise click.UsageError("--execute needs --repair")

@@ -1,4 +1,4 @@
-"""`kafkalike consumer-perf-test`: reads records and says how fast that was, in Kafka's columns."""
+"""`kafkalike consumer-perf-test`: measure how fast records are read, with Kafka's columns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ JAVA_DATE: Final = {
     "ss": "%S",
     "SSS": "%f",
 }
-"""Fields of Java's SimpleDateFormat, and strftime's for them; milliseconds are cut out of `%f`."""
+"""Field of strftime by field of Java's SimpleDateFormat; `%f` is replaced by milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +73,20 @@ class ConsumerPerfOptions:
 @command_config_option("--consumer.config")
 @click.option("--topic", help="Topic to read.")
 @click.option("--include", metavar="REGEX", help="Topics to read, as a regular expression.")
-@click.option("--num-records", "--messages", "num_records", required=True, type=click.IntRange(min=1), help="To read.")
+@click.option(
+    "--num-records", "--messages", "num_records", required=True, type=click.IntRange(min=1), help="Records to read."
+)
 @click.option("--group", help="Consumer group; default perf-consumer- and a random number.")
 @click.option(
     "--fetch-size", type=click.IntRange(min=1), default=1_048_576, show_default=True, help="Bytes of a fetch."
 )
 @click.option("--from-latest", is_flag=True, help="Begin at the log end where no offset is committed.")
 @click.option("--timeout", type=click.IntRange(min=0), default=10_000, show_default=True, help="Longest wait (ms).")
-@click.option("--reporting-interval", type=click.IntRange(min=1), default=5000, show_default=True, help="ms.")
-@click.option("--show-detailed-stats", is_flag=True, help="A line per reporting interval.")
-@click.option("--hide-header", is_flag=True, help="No line with the names of the columns.")
+@click.option(
+    "--reporting-interval", type=click.IntRange(min=1), default=5000, show_default=True, help="Interval (ms)."
+)
+@click.option("--show-detailed-stats", is_flag=True, help="Print a line per reporting interval.")
+@click.option("--hide-header", is_flag=True, help="Do not print the names of the columns.")
 @click.option("--date-format", default="yyyy-MM-dd HH:mm:ss:SSS", show_default=True, help="As Java's SimpleDateFormat.")
 @click.option("--print-metrics", is_flag=True, help="Print the consumer's metrics at the end.")
 @click.option(
@@ -96,9 +100,9 @@ class ConsumerPerfOptions:
 @version_option
 @pass_options(ConsumerPerfOptions)
 def consumer_perf_test(environment: Environment, options: ConsumerPerfOptions) -> None:
-    """Measure how fast records are read; a signal ends it with the figures so far."""
+    """Measure how fast records are read. A signal ends the test and prints the figures so far."""
     if (options.topic is None) == (options.include is None):
-        raise click.UsageError("Exactly one of --topic and --include is needed")
+        raise click.UsageError("Give either --topic or --include")
     date_format = java_date_format(options.date_format)
     if not options.hide_header:
         click.echo(DETAILED_HEADER if options.show_detailed_stats else HEADER)
@@ -125,7 +129,7 @@ def _settings(options: ConsumerPerfOptions) -> dict[str, Any]:
 
 
 class JoinTime(ConsumerRebalanceListener):
-    """A rebalance listener that adds up how long the consumer was without partitions."""
+    """Rebalance listener that sums the time without partitions."""
 
     def __init__(self, clock: WallClock) -> None:
         self.total_ms = 0
@@ -134,19 +138,19 @@ class JoinTime(ConsumerRebalanceListener):
         self._assigned: set[TopicPartition] = set()
 
     def on_partitions_revoked(self, revoked: AbstractSet[TopicPartition]) -> None:
-        """Begin to count when nothing is left."""
+        """Start the clock if no partition is left."""
         self._assigned -= revoked
         if not self._assigned:
             self._since = self._clock.now_ms()
 
     def on_partitions_assigned(self, assigned: AbstractSet[TopicPartition]) -> None:
-        """Count until now."""
+        """Stop the clock and add the time."""
         if not self._assigned:
             self.total_ms += self._clock.now_ms() - self._since
         self._assigned |= assigned
 
     def on_partitions_lost(self, lost: AbstractSet[TopicPartition]) -> None:
-        """As when they are revoked."""
+        """Treat lost partitions like revoked ones."""
         self.on_partitions_revoked(lost)
 
 
@@ -157,7 +161,7 @@ class _Progress:
 
 
 class PerfTest:
-    """One run."""
+    """Reads records, and prints rates as it goes."""
 
     def __init__(
         self,
@@ -177,7 +181,7 @@ class PerfTest:
         self._joined = JoinTime(environment.clock)
 
     def run(self) -> None:
-        """Read, report, and print the last line."""
+        """Read all records and print the report."""
         options = self._options
         start = self._clock.now_ms()
         if options.topic is not None:
@@ -234,10 +238,10 @@ class PerfTest:
 
 
 def java_date_format(pattern: str) -> str:
-    """Java's SimpleDateFormat as a strftime format, for the fields a date and a time are made of.
+    """Convert a pattern of Java's SimpleDateFormat to a strftime format, for fields of date and time.
 
     Raises:
-        click.UsageError: another field.
+        click.UsageError: the pattern has another field.
 
     >>> java_date_format("yyyy-MM-dd HH:mm:ss:SSS")
     '%Y-%m-%d %H:%M:%S:%f'
@@ -245,7 +249,7 @@ def java_date_format(pattern: str) -> str:
 
     def field(match: re.Match[str]) -> str:
         if match[0] not in JAVA_DATE:
-            raise click.UsageError(f"--date-format: field {match[0]!r} is not known; known are {', '.join(JAVA_DATE)}")
+            raise click.UsageError(f"--date-format: unknown field {match[0]!r}; use {', '.join(JAVA_DATE)}")
         return JAVA_DATE[match[0]]
 
     return re.sub(r"([A-Za-z])\1*", field, pattern.replace("%", "%%"))

@@ -1,6 +1,6 @@
-"""`kafkalike transactional-message-copier`: a topic's records copied to another topic, in transactions.
+"""`kafkalike transactional-message-copier`: copy a topic's records to another topic in transactions.
 
-Flags and lines are those of Kafka's TransactionalMessageCopier (org.apache.kafka.tools), which its system tests read.
+Flags and output are the same as of Kafka's TransactionalMessageCopier (org.apache.kafka.tools), for its system tests.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 POLL_MS: Final = 200
 ABORTED_OF: Final = 3
-"""One of so many transactions is aborted by --enable-random-aborts."""
+"""With --enable-random-aborts, a transaction is aborted with probability 1 / 3."""
 COMMIT_AGAIN: Final = (KafkaTimeoutError, KafkaStorageError, UnknownOutcomeError)
-"""After these a commit may be called again, which finds out what became of it."""
+"""Errors after which a commit may be called again, which resolves its outcome."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,25 +76,29 @@ class CopierOptions:
 @bootstrap_option("--broker-list")
 @command_config_option()
 @click.option("--input-topic", required=True, help="Topic to copy from.")
-@click.option("--input-partition", type=click.IntRange(min=0), help="Its partition; not looked at with --group-mode.")
+@click.option("--input-partition", type=click.IntRange(min=0), help="Partition to copy; ignored with --group-mode.")
 @click.option("--output-topic", required=True, help="Topic to copy to, into the partition of the same number.")
 @click.option(
     "--max-messages",
     type=int,
     default=-1,
     show_default=True,
-    help="Records to copy at most; -1 goes to the end of the input as of the beginning.",
+    help="Maximum number of records; -1: all records up to the end offset at the start.",
 )
-@click.option("--consumer-group", default="-1", show_default=True, help="Group that the input's offsets belong to.")
-@click.option("--transaction-size", type=click.IntRange(min=1), default=200, show_default=True, help="Records of each.")
-@click.option("--transaction-timeout", type=int, default=60_000, show_default=True, help="Of each, ms.")
-@click.option("--transactional-id", required=True, help="Of the producer.")
+@click.option("--consumer-group", default="-1", show_default=True, help="Group of the input's offsets.")
+@click.option(
+    "--transaction-size", type=click.IntRange(min=1), default=200, show_default=True, help="Records per transaction."
+)
+@click.option(
+    "--transaction-timeout", type=int, default=60_000, show_default=True, help="Timeout of a transaction (ms)."
+)
+@click.option("--transactional-id", required=True, help="Transactional id of the producer.")
 @click.option("--enable-random-aborts", is_flag=True, help="Abort one of three transactions.")
 @click.option("--group-mode", is_flag=True, help="Subscribe as a member of the group instead of taking one partition.")
 @click.option(
     "--use-group-metadata",
     is_flag=True,
-    help="Commit as this member of the group, so that one that was replaced commits nothing.",
+    help="Commit as this member of the group, so that a replaced member cannot commit.",
 )
 @click.option("--producer-property", multiple=True, metavar="NAME=VALUE", help="Setting of the producer; repeatable.")
 @click.option("--consumer-property", multiple=True, metavar="NAME=VALUE", help="Setting of the consumer; repeatable.")
@@ -103,8 +107,8 @@ class CopierOptions:
 def transactional_message_copier(environment: Environment, options: CopierOptions) -> None:
     """Copy records from a topic to another one, and commit the offsets with them, until SIGTERM or Ctrl-C.
 
-    Each transaction has the records of one poll. Ends at the end of the input as it was at the beginning, or, with
-    --group-mode, when partitions were last assigned.
+    Each transaction has the records of one poll. Ends at the end offsets of the start, or, with --group-mode, of the
+    last assignment.
     """
     if options.input_partition is None and not options.group_mode:
         raise click.UsageError("--input-partition or --group-mode is needed")
@@ -155,26 +159,26 @@ def _consuming(options: CopierOptions) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a copier has come, and the lines that say so."""
+    """Counts copied records and prints the status."""
 
     out: BinaryIO
     clock: Clock
     transactional_id: str
     total: int = 0
-    """Records copied."""
+    """Number of copied records."""
     consumed: int = 0
-    """Those since partitions were last assigned."""
+    """Records copied since the last assignment."""
     remaining: int = field(default=2**63 - 1)
-    """Those that are left to copy."""
+    """Records left to copy."""
 
     def copied(self, count: int) -> None:
-        """Count the records of a transaction that was committed."""
+        """Count the records of a committed transaction."""
         self.total += count
         self.consumed += count
         self.remaining -= count
 
     def tell(self, stage: str) -> None:
-        """Print one line, with the fields of Kafka's tool in its order; `time` is in UTC."""
+        """Print one line with the fields of Kafka's tool in its order; `time` is UTC."""
         now_ms = self.clock.now_ms()
         at = datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y/%m/%d %H:%M:%S")
         status = {
@@ -189,12 +193,12 @@ class Progress:
 
 
 class Copier(ConsumerRebalanceListener):
-    """Polls, sends and commits, one transaction for each poll that has records.
+    """Polls, sends and commits: one transaction for each poll with records.
 
     Args:
         producer: with a transactional id.
-        consumer: of the input, which commits nothing itself.
-        progress: gets the counts, and says them.
+        consumer: reads the input, without auto-commit.
+        progress: counts and prints.
         options: the command line.
         interrupt: the signal that ends the command.
     """
@@ -215,7 +219,7 @@ class Copier(ConsumerRebalanceListener):
         self._chance = random.Random()  # noqa: S311 - which transactions are aborted
 
     def begin(self) -> None:
-        """Fence older copiers of the same transactional id, and take the input."""
+        """Fence older copiers of the transactional id, and assign or subscribe to the input."""
         options = self._options
         if options.max_messages >= 0:
             self._progress.remaining = options.max_messages
@@ -232,7 +236,7 @@ class Copier(ConsumerRebalanceListener):
         """Do nothing: positions are committed with the records."""
 
     def on_partitions_assigned(self, assigned: AbstractSet[TopicPartition]) -> None:
-        """Count anew what is left to copy."""
+        """Recount the records left to copy."""
         self._progress.remaining = self._left(assigned)
         self._progress.consumed = 0
         self._progress.tell("RebalanceComplete")
@@ -242,10 +246,10 @@ class Copier(ConsumerRebalanceListener):
         return sum(end - self._consumer.position(tp) for tp, end in ends.items())
 
     def step(self) -> None:
-        """Copy what one poll gives.
+        """Copy the records of one poll.
 
         Raises:
-            ProducerFencedError, InvalidProducerEpochError: the transactional id is another producer's.
+            ProducerFencedError, InvalidProducerEpochError: another producer has taken the transactional id.
         """
         records = self._consumer.poll(POLL_MS)
         if not records:
@@ -288,7 +292,7 @@ class Copier(ConsumerRebalanceListener):
                 return
 
     def _abort(self) -> None:
-        """Abort, and go back to what is committed."""
+        """Abort, and seek to the committed offsets."""
         self._producer.abort_transaction()
         committed: Mapping[TopicPartition, int | None] = {
             tp: self._consumer.committed(tp) for tp in self._consumer.assignment()

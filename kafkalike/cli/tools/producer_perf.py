@@ -1,4 +1,4 @@
-"""`kafkalike producer-perf-test`: sends records as fast as asked and says how fast that was, in Kafka's words."""
+"""`kafkalike producer-perf-test`: measure how fast records are sent, with Kafka's output."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from kafkalike.producer import KafkaProducer
 
 Payload = Callable[[int], bytes]
-"""Number of the record in, its value out."""
+"""From the number of a record to its value."""
 
 DURATION_MS: Final = 3000
-"""How long a transaction is, where only its id was given."""
+"""Default duration of a transaction (ms)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +64,13 @@ class ProducerPerfOptions:
 @command_config_option("--producer.config")
 @click.option("--topic", required=True, help="Topic to send to.")
 @click.option("--num-records", required=True, type=click.IntRange(min=1), help="Records to send.")
-@click.option("--record-size", type=click.IntRange(min=1), help="Bytes of a record, random letters.")
+@click.option("--record-size", type=click.IntRange(min=1), help="Bytes of a record of random letters.")
 @click.option("--payload-file", type=click.Path(exists=True, dir_okay=False), help="File of values to choose from.")
-@click.option("--payload-delimiter", default="\\n", show_default=True, help="Between two values of --payload-file.")
+@click.option(
+    "--payload-delimiter", default="\\n", show_default=True, help="Delimiter of the values in --payload-file."
+)
 @click.option("--payload-monotonic", is_flag=True, help="Values are 0, 1, 2 …")
-@click.option("--throughput", type=float, default=-1, show_default=True, help="Records per second; -1 is no limit.")
+@click.option("--throughput", type=float, default=-1, show_default=True, help="Records per second; -1: unlimited.")
 @click.option(
     "--command-property",
     "--producer-props",
@@ -78,21 +80,29 @@ class ProducerPerfOptions:
     help="Settings of the producer; may be repeated, and several may follow.",
 )
 @click.option("--print-metrics", is_flag=True, help="Print the producer's metrics at the end.")
-@click.option("--reporting-interval", type=click.IntRange(min=1), default=5000, show_default=True, help="ms.")
-@click.option("--warmup-records", type=click.IntRange(min=0), default=0, show_default=True, help="Not measured twice.")
+@click.option(
+    "--reporting-interval", type=click.IntRange(min=1), default=5000, show_default=True, help="Interval (ms)."
+)
+@click.option(
+    "--warmup-records",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="First records that the second summary leaves out.",
+)
 @click.argument("more_props", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option(
-    "--transactional-id", help="Send in transactions of this id; default with --transaction-duration-ms: one."
+    "--transactional-id", help="Send in transactions of this id; default with --transaction-duration-ms: random."
 )
 @click.option(
     "--transaction-duration-ms",
     type=click.IntRange(min=1),
-    help=f"Commit after so long (ms); default with --transactional-id: {DURATION_MS}.",
+    help=f"Duration of a transaction (ms); default with --transactional-id: {DURATION_MS}.",
 )
 @version_option
 @pass_options(ProducerPerfOptions)
 def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -> None:
-    """Measure how fast records are sent; a signal ends it with the figures so far."""
+    """Measure how fast records are sent. A signal ends the test and prints the figures so far."""
     _check(options)
     payload = _payload(options)
     from kafkalike.producer import KafkaProducer
@@ -133,11 +143,11 @@ def producer_perf_test(environment: Environment, options: ProducerPerfOptions) -
 
 
 class Spans:
-    """Transactions of a duration, one after the other; does nothing where there are none.
+    """Sends in consecutive transactions of a duration.
 
     Args:
-        clock: where the time comes from.
-        duration_ms: how long each is, ms; None sends without transactions.
+        clock: measures the duration.
+        duration_ms: duration of a transaction; None: send without transactions.
     """
 
     def __init__(self, clock: MonotonicClock, duration_ms: int | None) -> None:
@@ -146,30 +156,30 @@ class Spans:
         self._began: float | None = None
 
     def open_with(self, producer: KafkaProducer) -> None:
-        """Get the transactional id for this producer."""
+        """Initialize transactions of the producer."""
         if self._duration_ms is not None:
             producer.init_transactions()
 
     def before(self, producer: KafkaProducer) -> None:
-        """Begin a transaction where none is open; before a record is sent."""
+        """Begin a transaction before a send, unless one is open."""
         if self._duration_ms is not None and self._began is None:
             producer.begin_transaction()
             self._began = self._clock.monotonic()
 
     def after(self, producer: KafkaProducer, sent_at: float) -> None:
-        """Commit where it is time; after a record was sent."""
+        """Commit after a send, if the duration has passed."""
         if self._began is not None and (sent_at - self._began) * 1000 >= (self._duration_ms or 0):
             self.end(producer)
 
     def end(self, producer: KafkaProducer) -> None:
-        """Commit what is open."""
+        """Commit the open transaction, if any."""
         if self._began is not None:
             producer.commit_transaction()
             self._began = None
 
 
 def _duration_ms(options: ProducerPerfOptions, settings: dict[str, Any]) -> int | None:
-    """How long transactions are, ms, and None for none; their id is put into the settings."""
+    """Return the duration of transactions (ms), or None; set the transactional id in the settings."""
     if options.transactional_id is not None:
         settings["transactional_id"] = options.transactional_id
     elif options.transaction_duration_ms is not None:
@@ -187,7 +197,7 @@ def _sent(stats: SendStats, sent_at: float, size: int, metadata: object) -> None
 def _check(options: ProducerPerfOptions) -> None:
     ways = [options.record_size is not None, options.payload_file is not None, options.payload_monotonic]
     if sum(ways) != 1:
-        raise click.UsageError("Exactly one of --record-size, --payload-file and --payload-monotonic is needed")
+        raise click.UsageError("Give either --record-size, --payload-file or --payload-monotonic")
     if options.warmup_records >= options.num_records:
         raise click.UsageError(
             "The value for --warmup-records must be strictly fewer than the number of records in the test, "
@@ -205,13 +215,13 @@ def _settings(options: ProducerPerfOptions) -> dict[str, Any]:
 def _payload(options: ProducerPerfOptions) -> Payload:
     if options.payload_monotonic:
         return lambda number: str(number).encode()
-    # Kafka's tool seeds its generator with 0 too: two runs send the same bytes.
+    # Seed 0, as in Kafka's tool: two runs send the same bytes.
     chance = random.Random(0)  # noqa: S311 - test data
     if options.payload_file is not None:
         values = _payloads(options.payload_file, options.payload_delimiter)
         return lambda number: chance.choice(values)  # noqa: ARG005
     size = options.record_size
-    assert size is not None, "checked before: it is one of the three"
+    assert size is not None, "checked before: --record-size is given"
     letters = bytes(range(ord("A"), ord("Z") + 1))
     return lambda number: bytes(chance.choices(letters, k=size))  # noqa: ARG005
 

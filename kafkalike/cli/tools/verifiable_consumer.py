@@ -1,7 +1,7 @@
-"""`kafkalike verifiable-consumer`: a member of a group, a line of JSON for everything that happens to it.
+"""`kafkalike verifiable-consumer`: read as a member of a group, and print each event as a line of JSON.
 
-Flags and lines are those of Kafka's VerifiableConsumer (org.apache.kafka.tools), which its system tests read. One field
-is added: `lost` in `partitions_revoked` when the partitions had been taken away already.
+Flags and output are the same as of Kafka's VerifiableConsumer (org.apache.kafka.tools), for its system tests, with an
+additional field: `lost` in `partitions_revoked`, if other members own the partitions already.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kafkalike.errors import FencedInstanceIdError, KafkaError
 from kafkalike.model.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 POLL_MS: Final = 100
-"""Longest wait of one poll: how late a signal may be seen."""
+"""Timeout of one poll (ms), and so the longest delay of a signal."""
 
 ASSIGNORS: Final[Mapping[str, str]] = {
     "RangeAssignor": "range",
@@ -37,7 +37,7 @@ ASSIGNORS: Final[Mapping[str, str]] = {
     "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
-"""Java's classes by their bare name, and what kafka-python calls them."""
+"""Name in kafka-python by the simple name of Java's class."""
 
 Records = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -67,13 +67,15 @@ class VerifiableConsumerOptions:
 @click.option("--topic", required=True, help="Topics to read, separated by commas.")
 @click.option("--group-id", required=True, help="Consumer group.")
 @click.option("--group-instance-id", help="Name of a static member.")
-@click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to read; -1 is no end.")
+@click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to read; -1: unlimited.")
 @click.option("--session-timeout", type=click.IntRange(min=1), help="Setting session.timeout.ms; default 45000.")
-@click.option("--verbose", is_flag=True, help="A line for each record.")
-@click.option("--enable-autocommit", is_flag=True, help="Let the consumer commit, instead of after each poll.")
+@click.option("--verbose", is_flag=True, help="Print a line for each record.")
+@click.option(
+    "--enable-autocommit", is_flag=True, help="Let the consumer commit in the background, instead of after each poll."
+)
 @click.option(
     "--reset-policy", type=click.Choice(["earliest", "latest", "none"]), default="earliest", show_default=True,
-    help="Where to begin when nothing is committed.",
+    help="Start without a committed offset.",
 )  # fmt: skip
 @click.option(
     "--assignment-strategy",
@@ -84,7 +86,7 @@ class VerifiableConsumerOptions:
 @version_option
 @pass_options(VerifiableConsumerOptions)
 def verifiable_consumer(environment: Environment, options: VerifiableConsumerOptions) -> None:
-    """Read as a member of a group and print what happens, until SIGTERM or Ctrl-C."""
+    """Read as a member of a group and print events, until SIGTERM or Ctrl-C."""
     settings = _settings(options)
     lines = JsonEvents(environment.stdout, environment.clock)
     with Interrupt() as interrupt:
@@ -119,13 +121,13 @@ def _settings(options: VerifiableConsumerOptions) -> dict[str, Any]:
 
 
 class VerifiableReader(ConsumerRebalanceListener):
-    """Polls, commits and prints; is also the listener for changes of the assignment.
+    """Polls, commits and prints; also the rebalance listener.
 
     Args:
         consumer: an open consumer.
-        lines: where its events go.
-        verbose: whether each record gets a line.
-        commits: whether offsets are committed after each poll.
+        lines: prints the events.
+        verbose: print a line for each record.
+        commits: commit offsets after each poll.
     """
 
     def __init__(self, consumer: KafkaConsumer, lines: JsonEvents, *, verbose: bool, commits: bool) -> None:
@@ -135,16 +137,16 @@ class VerifiableReader(ConsumerRebalanceListener):
         self._commits = commits
 
     def step(self, left: int) -> int:
-        """Poll once, print and commit what came.
+        """Poll once, print and commit the records.
 
         Args:
-            left: records wanted yet; negative is no end.
+            left: remaining records; negative: unlimited.
 
         Returns:
-            How many are wanted after this.
+            The remaining records after this poll.
 
         Raises:
-            FencedInstanceIdError: another live instance has this member's name.
+            FencedInstanceIdError: another instance has taken the group.instance.id.
         """
         batches = self._consumer.poll(POLL_MS, max_records=left if left > 0 else None)
         if not batches:
@@ -176,15 +178,15 @@ class VerifiableReader(ConsumerRebalanceListener):
             self._lines.emit("offsets_committed", offsets=printed, success=True)
 
     def on_partitions_assigned(self, assigned: AbstractSet[TopicPartition]) -> None:
-        """Print them."""
+        """Print the assigned partitions."""
         self._lines.emit("partitions_assigned", partitions=_sorted(assigned))
 
     def on_partitions_revoked(self, revoked: AbstractSet[TopicPartition]) -> None:
-        """Print them."""
+        """Print the revoked partitions."""
         self._lines.emit("partitions_revoked", partitions=_sorted(revoked))
 
     def on_partitions_lost(self, lost: AbstractSet[TopicPartition]) -> None:
-        """Print them as revoked, and that committing would fail."""
+        """Print the partitions as revoked and lost: a commit would fail."""
         self._lines.emit("partitions_revoked", partitions=_sorted(lost), lost=True)
 
 

@@ -1,9 +1,9 @@
-"""`kafkalike verifiable-producer`: rising numbers sent to a topic, in transactions if asked; JSON for each.
+"""`kafkalike verifiable-producer`: send rising numbers, optionally in transactions, and print a line of JSON for each.
 
-Flags and lines are those of Kafka's VerifiableProducer (org.apache.kafka.tools), which its system tests read; those of
-transactions are kafkalike's own.
+Flags and output are the same as of Kafka's VerifiableProducer (org.apache.kafka.tools), for its system tests. The flags
+of transactions are kafkalike's own.
 
-A transaction's offsets are given by its commit, so a record's line comes after it.
+The commit of a transaction assigns its offsets, so the lines of its records follow the commit.
 """
 
 from __future__ import annotations
@@ -65,22 +65,30 @@ class VerifiableProducerOptions:
 @bootstrap_option("--broker-list")
 @command_config_option("--producer.config")
 @click.option("--topic", required=True, help="Topic to send to.")
-@click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to send; -1 is no end.")
-@click.option("--throughput", type=int, default=-1, show_default=True, help="Records per second; -1 is no limit.")
-@click.option("--acks", type=click.Choice(["0", "1", "-1", "all"]), default="-1", show_default=True, help="As acks.")
+@click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to send; -1: unlimited.")
+@click.option("--throughput", type=int, default=-1, show_default=True, help="Records per second; -1: unlimited.")
 @click.option(
-    "--message-create-time", type=int, default=-1, show_default=True, help="Time (ms) of the first record; -1 is now."
+    "--acks", type=click.Choice(["0", "1", "-1", "all"]), default="-1", show_default=True, help="Setting acks."
+)
+@click.option(
+    "--message-create-time",
+    type=int,
+    default=-1,
+    show_default=True,
+    help="Timestamp (ms) of the first record; -1: now.",
 )
 @click.option("--value-prefix", type=int, help="Values are PREFIX.NUMBER instead of NUMBER.")
-@click.option("--repeating-keys", type=click.IntRange(min=1), help="Keys are 0, 1, … up to this many, then again.")
+@click.option("--repeating-keys", type=click.IntRange(min=1), help="Repeat keys from 0 to this number minus 1.")
 @click.option("--transactional-id", "--transaction-id", "transactional_id", help="Send in transactions of this id.")
-@click.option("--transaction-size", type=click.IntRange(min=1), default=100, show_default=True, help="Records of each.")
-@click.option("--transaction-timeout", type=click.IntRange(min=1), help="Of each, ms; default 60000.")
+@click.option(
+    "--transaction-size", type=click.IntRange(min=1), default=100, show_default=True, help="Records per transaction."
+)
+@click.option("--transaction-timeout", type=click.IntRange(min=1), help="Timeout of a transaction (ms); default 60000.")
 @client_property("producer")
 @version_option
 @pass_options(VerifiableProducerOptions)
 def verifiable_producer(environment: Environment, options: VerifiableProducerOptions) -> None:
-    """Send rising numbers and print what became of each, until SIGTERM or Ctrl-C."""
+    """Send rising numbers and print the outcome of each, until SIGTERM or Ctrl-C."""
     from kafkalike.producer import KafkaProducer
 
     failures_are_printed()
@@ -120,7 +128,7 @@ def _settings(options: VerifiableProducerOptions) -> dict[str, Any]:
             settings["transaction_timeout_ms"] = options.transaction_timeout
     settings["acks"] = options.acks if options.acks == "all" else int(options.acks)
     if options.transactional_id is None and "enable_idempotence" not in settings and "retries" not in settings:
-        # Kafka's tool never sends again what failed, so that its lines say what one attempt did.
+        # As in Kafka's tool: without retries, each line reports one attempt.
         settings.update(retries=0, enable_idempotence=False)
     return settings
 
@@ -128,7 +136,7 @@ def _settings(options: VerifiableProducerOptions) -> dict[str, Any]:
 def _records(
     options: VerifiableProducerOptions, environment: Environment
 ) -> Iterator[tuple[bytes | None, bytes, int | None]]:
-    """Keys, values and times in the order they are sent."""
+    """Yield key, value and timestamp (ms) of each record."""
     most, prefix, keys = options.max_messages, options.value_prefix, options.repeating_keys
     first = options.message_create_time
     began = environment.clock.now_ms()
@@ -147,12 +155,12 @@ def _sender(
 
 
 class NumberSender:
-    """Sends records, counts and prints what became of them.
+    """Sends records, and counts and prints their outcome.
 
     Args:
         producer: an open producer.
-        lines: where its events go.
-        topic: where the records go.
+        lines: prints the events.
+        topic: target of the records.
     """
 
     def __init__(self, producer: KafkaProducer, lines: JsonEvents, topic: str) -> None:
@@ -163,7 +171,7 @@ class NumberSender:
         self._topic = topic
 
     def send(self, key: bytes | None, value: bytes, timestamp_ms: int | None) -> None:
-        """Send one record; its line comes when it is acknowledged or has failed."""
+        """Send one record; its line follows when it is acknowledged or has failed."""
         self.sent += 1
         try:
             future = self._producer.send(self._topic, value=value, key=key, timestamp_ms=timestamp_ms)
@@ -174,7 +182,7 @@ class NumberSender:
         future.add_errback(self._failed, key, value)
 
     def finish(self) -> None:
-        """Do nothing: closing the producer sends what is left."""
+        """Do nothing; `close` of the producer flushes."""
 
     def _acked(self, key: bytes | None, value: bytes, metadata: RecordMetadata) -> None:
         self.acked += 1
@@ -187,20 +195,20 @@ class NumberSender:
 
 
 COMMIT_TRIES: Final = 10
-"""How often a commit without an answer is asked for; each call waits for `max_block_ms`."""
+"""Attempts of a commit with an unknown outcome; each waits for `max_block_ms`."""
 
 Sent = tuple[bytes | None, bytes, "FutureRecordMetadata"]
-"""Key, value and future of a record."""
+"""Key, value and future of a sent record."""
 
 
 class TransactionalSender:
-    """Sends records in transactions, counts and prints what became of them. Has the methods of `NumberSender`.
+    """Sends records in transactions; otherwise like `NumberSender`.
 
     Args:
         producer: an open producer with a transactional id.
-        lines: where its events go.
-        topic: where the records go.
-        size: records of a transaction.
+        lines: prints the events.
+        topic: target of the records.
+        size: records per transaction.
 
     Raises:
         KafkaError: see `KafkaProducer.init_transactions`.
@@ -217,10 +225,10 @@ class TransactionalSender:
         producer.init_transactions()
 
     def send(self, key: bytes | None, value: bytes, timestamp_ms: int | None) -> None:
-        """Send one record, and end the transaction when it has so many.
+        """Send one record, and commit a transaction that is full.
 
         Raises:
-            ProducerFencedError, InvalidProducerEpochError: the transactional id is another producer's.
+            ProducerFencedError, InvalidProducerEpochError: another producer has taken the transactional id.
         """
         self.sent += 1
         if not self._open:
@@ -236,7 +244,7 @@ class TransactionalSender:
             self.finish()
 
     def finish(self) -> None:
-        """Commit what is open, if anything is."""
+        """Commit the open transaction, if any."""
         if not self._open:
             return
         try:
@@ -249,7 +257,7 @@ class TransactionalSender:
         for key, value, future in self._open:
             partition = future.get(0).partition
             counts[partition] += 1
-            # Empty where the topic's log has forgotten the run: Kafka's -1 stands for no offset.
+            # The log may no longer know the range; -1 is Kafka's value for an unknown offset.
             offset = next(runs.get(partition, iter(())), -1)
             what = {"key": as_text(key), "value": as_text(value), "topic": self._topic}
             self._lines.emit("producer_send_success", **what, partition=partition, offset=offset)
@@ -267,7 +275,7 @@ class TransactionalSender:
         return self._producer.commit_transaction()
 
     def _abort(self, error: KafkaError) -> None:
-        """Print what every record of the transaction has come to, and abort it."""
+        """Print the error of every record of the transaction, and abort it."""
         for key, value, _ in self._open:
             self._lines.emit("producer_send_error", **self._error(key, value, error))
         self._open = []

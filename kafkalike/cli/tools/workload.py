@@ -16,7 +16,7 @@ PERCENTILES: Final = (0.5, 0.95, 0.99, 0.999)
 
 
 class _Window:
-    """Sends since a moment."""
+    """Statistics of the sends since a moment."""
 
     def __init__(self, start: float) -> None:
         self.start = start
@@ -32,19 +32,19 @@ class _Window:
         self.max_ms = max(self.max_ms, latency_ms)
 
     def rates(self, now: float) -> tuple[float, float]:
-        """Records and megabytes per second."""
+        """Return records and megabytes per second."""
         elapsed = max(now - self.start, 1e-9)
         return self.count / elapsed, self.bytes / elapsed / MEGABYTE
 
 
 class SendStats:
-    """Counts sends; thread-safe, as acknowledgements come from the producer's thread.
+    """Statistics of sends. Thread-safe, because acknowledgements arrive in the producer's thread.
 
     Args:
-        clock: where time comes from.
-        interval_ms: how often a line about the last interval is printed.
-        print_line: where lines go.
-        warmup: first records that the second summary leaves out; 0 makes one summary.
+        clock: measures latencies.
+        interval_ms: interval of the printed lines.
+        print_line: prints a line.
+        warmup: number of first records that a second summary leaves out; 0: one summary only.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SendStats:
         self._lock = threading.Lock()
 
     def record(self, sent_at: float, size: int) -> None:
-        """Count one acknowledged record: when it was sent (`clock.monotonic`), and its bytes."""
+        """Count an acknowledged record, sent at `sent_at` (`clock.monotonic`), with its size in bytes."""
         with self._lock:
             now = self._clock.monotonic()
             latency_ms = (now - sent_at) * 1000
@@ -77,7 +77,7 @@ class SendStats:
                 self._window = _Window(now)
 
     def total(self) -> Iterator[str]:
-        """Kafka's summary; a second one without the warm-up when there was one."""
+        """Yield Kafka's summary, and a second one without the warm-up, if any."""
         with self._lock:
             now = self._clock.monotonic()
             yield _total_line(self._all, now, self._latencies, "")
@@ -86,7 +86,7 @@ class SendStats:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The value below which a share of the ordered values lies; 0 when there are none.
+    """Return the value below which a share of the ordered values lies; 0 without values.
 
     >>> percentile([1, 2, 3, 4], 0.5)
     3
@@ -114,7 +114,7 @@ def _total_line(window: _Window, now: float, latencies: Sequence[float], kind: s
 
 
 def print_metrics(metrics: Mapping[str, Mapping[str, object]]) -> None:
-    """Print `{group: {name: value}}` as lines `group:name : value`, names in one column."""
+    """Print metrics as lines `group:name : value` with aligned values."""
     lines = {f"{group}:{name}": value for group, names in metrics.items() for name, value in names.items()}
     width = max(map(len, lines), default=0)
     click.echo(f"\n{'Metric Name':<{width}} Value")
@@ -123,11 +123,11 @@ def print_metrics(metrics: Mapping[str, Mapping[str, object]]) -> None:
 
 
 class JsonEvents:
-    """Prints events, one line each, at once. Thread-safe: acknowledgements come from the producer's thread.
+    """Prints each event as a line of JSON, unbuffered. Thread-safe: acknowledgements arrive in the producer's thread.
 
     Args:
-        out: where the lines go.
-        clock: where `timestamp` (ms) comes from.
+        out: output of the lines.
+        clock: for `timestamp` (ms).
     """
 
     def __init__(self, out: BinaryIO, clock: WallClock) -> None:
@@ -140,7 +140,7 @@ class JsonEvents:
         self.emit_all(name, [fields])
 
     def emit_all(self, name: str, events: Sequence[dict[str, object]]) -> None:
-        """Print several events of one name with one write."""
+        """Print several events of a name with one write."""
         now = self._clock.now_ms()
         lines = [json.dumps({"timestamp": now, "name": name, **fields}, separators=(",", ":")) for fields in events]
         with self._lock:
@@ -149,22 +149,22 @@ class JsonEvents:
 
 
 def print_line(out: BinaryIO, fields: dict[str, object]) -> None:
-    """Print one line with these fields and no others, at once."""
+    """Print the fields as one line of JSON, unbuffered."""
     out.write(f"{json.dumps(fields, separators=(',', ':'))}\n".encode())
     out.flush()
 
 
 def as_text(data: bytes | None) -> str | None:
-    """Bytes as text for JSON: UTF-8, with replacement characters where they are none; None stays None."""
+    """Decode bytes as UTF-8 with replacement characters; None stays None."""
     return None if data is None else data.decode("utf-8", errors="replace")
 
 
 class RateLimit:
-    """Keeps sends at a rate.
+    """Limits the rate of sends.
 
     Args:
-        clock: time and waiting.
-        per_second: records per second; 0 or less is no limit.
+        clock: measures and sleeps.
+        per_second: records per second; 0 or less: unlimited.
     """
 
     def __init__(self, clock: MonotonicClock, per_second: float) -> None:
@@ -173,6 +173,6 @@ class RateLimit:
         self._start = clock.monotonic()
 
     def wait(self, sent: int) -> None:
-        """Wait until so many records may have been sent."""
+        """Sleep until the rate allows this number of records."""
         if self._per_second > 0:
             self._clock.sleep(self._start + sent / self._per_second - self._clock.monotonic())

@@ -1,1 +1,1 @@
-"""Commands about topics: their settings, their offsets, their records deleted."""
+"""Commands for topics: settings, offsets, deletion of records."""

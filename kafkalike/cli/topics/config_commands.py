@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NO_QUOTAS: Final = "there are no quotas and no users"
 _COMMA: Final = re.compile(r",(?![^\[]*\])")
-"""A comma that does not stand in square brackets."""
+"""Matches a comma outside of square brackets."""
 
 ENTITY_TYPES: Final = {"topics": ConfigResourceType.TOPIC, "brokers": ConfigResourceType.BROKER}
 
@@ -57,13 +57,13 @@ class ConfigsOptions:
 @command_config_option()
 @click.option("--describe", is_flag=True, help="Print settings.")
 @click.option("--alter", is_flag=True, help="Change settings of a topic or of the cluster.")
-@click.option("--all", "show_all", is_flag=True, help="With --describe: also settings that have their default.")
+@click.option("--all", "show_all", is_flag=True, help="With --describe: include settings with their default.")
 @click.option(
     "--entity-type",
     type=click.Choice(["topics", "brokers", "groups", "clients", "users", "ips", "broker-loggers", "client-metrics"]),
-    help="What has the settings: topics or brokers (the cluster's defaults); the others do not exist here.",
+    help="Owner of the settings: topics or brokers (the cluster's defaults); the others do not exist here.",
 )
-@click.option("--entity-name", help="Name of the topic, or 1 for the one broker.")
+@click.option("--entity-name", help="Name of the topic, or 1 for the only broker.")
 @click.option("--entity-default", is_flag=True, help="With --entity-type brokers: the defaults of the whole cluster.")
 @click.option("--topic", help="Short for --entity-type topics --entity-name TOPIC.")
 @click.option("--broker", help="Short for --entity-type brokers --entity-name ID.")
@@ -72,7 +72,7 @@ class ConfigsOptions:
 @click.option(
     "--add-config-file", type=click.Path(exists=True, dir_okay=False), help="File of settings in .properties form."
 )
-@click.option("--delete-config", metavar="K,K", help="Settings to give back to their default.")
+@click.option("--delete-config", metavar="K,K", help="Settings to reset to their default.")
 @refused("--group", "groups have no settings here")
 @refused("--client", NO_QUOTAS)
 @refused("--client-defaults", NO_QUOTAS, is_flag=True)
@@ -98,7 +98,7 @@ def configs(environment: Environment, options: ConfigsOptions) -> None:
 
 
 def _entity(options: ConfigsOptions) -> tuple[ConfigResourceType, str | None]:
-    """Kind and name; None means all topics, an empty name the cluster's defaults."""
+    """Return kind and name; None means all topics, an empty name the cluster's defaults."""
     shorts: list[tuple[ConfigResourceType, str]] = []
     if options.topic is not None:
         shorts.append((ConfigResourceType.TOPIC, options.topic))
@@ -107,7 +107,7 @@ def _entity(options: ConfigsOptions) -> tuple[ConfigResourceType, str | None]:
     if options.broker_defaults:
         shorts.append((ConfigResourceType.BROKER, ""))
     if len(shorts) + (options.entity_type is not None) != 1:
-        raise click.UsageError("Exactly one of --entity-type, --topic, --broker and --broker-defaults is needed")
+        raise click.UsageError("Give either --entity-type, --topic, --broker or --broker-defaults")
     if options.entity_type is None:
         return shorts[0]
     if options.entity_type not in ENTITY_TYPES:
@@ -117,7 +117,7 @@ def _entity(options: ConfigsOptions) -> tuple[ConfigResourceType, str | None]:
     kind = ENTITY_TYPES[options.entity_type]
     if options.entity_default:
         if kind is not ConfigResourceType.BROKER or options.entity_name is not None:
-            raise click.UsageError("--entity-default belongs to --entity-type brokers, without --entity-name")
+            raise click.UsageError("--entity-default needs --entity-type brokers and excludes --entity-name")
         return kind, ""
     return kind, options.entity_name
 
@@ -126,7 +126,7 @@ def _describe(
     admin: KafkaAdminClient, kind: ConfigResourceType, name: str | None, options: ConfigsOptions
 ) -> Iterator[str]:
     if options.add_config or options.add_config_file or options.delete_config:
-        raise click.UsageError("--add-config, --add-config-file and --delete-config belong to --alter")
+        raise click.UsageError("--add-config, --add-config-file and --delete-config need --alter")
     word = kind.name.lower()
     names = [name] if name is not None else admin.list_config_resources([kind])[word]
     wanted = "all" if options.show_all else "modified"
@@ -147,7 +147,7 @@ def _alter(
     if name is None:
         raise click.UsageError("--alter needs the name of one entity: --entity-name")
     if options.show_all:
-        raise click.UsageError("--all belongs to --describe")
+        raise click.UsageError("--all needs --describe")
     changes: dict[str, tuple[AlterConfigOp, str | None]] = {
         setting: (AlterConfigOp.SET, value) for setting, value in _added(options).items()
     }
@@ -165,17 +165,17 @@ def _alter(
 
 def _added(options: ConfigsOptions) -> dict[str, str]:
     if options.add_config and options.add_config_file:
-        raise click.UsageError("Only one of --add-config and --add-config-file may be given")
+        raise click.UsageError("--add-config and --add-config-file exclude each other")
     if options.add_config_file:
         return read_properties(options.add_config_file)
     return parse_added(options.add_config or "")
 
 
 def parse_added(text: str) -> dict[str, str]:
-    """`k1=v1,k2=[a,b]` as a dict; brackets keep the commas of a list together and are dropped.
+    """Parse `k1=v1,k2=[a,b]`; square brackets enclose a list with commas and are dropped.
 
     Raises:
-        click.UsageError: a part without `=`.
+        click.UsageError: a part has no `=`.
 
     >>> parse_added("retention.ms=5,cleanup.policy=[compact,delete]")
     {'retention.ms': '5', 'cleanup.policy': 'compact,delete'}

@@ -1,4 +1,4 @@
-"""`kafkalike get-offsets`, `delete-records` and `snapshot`: offsets by time, log starts, one moment."""
+"""`kafkalike get-offsets`, `delete-records` and `snapshot`: find offsets, delete records, and print a snapshot."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ Filter = Callable[[str, int], bool]
 @click.command(epilog="Example: kafkalike get-offsets --topic orders --time earliest")
 @bootstrap_option("--broker-list")
 @command_config_option()
-@click.option("--topic", metavar="REGEX", help="Topics; default all.")
-@click.option("--partitions", metavar="0,1", help="Partition numbers; default all.")
+@click.option("--topic", metavar="REGEX", help="Topics; default: all.")
+@click.option("--partitions", metavar="0,1", help="Partition numbers; default: all.")
 @click.option(
     "--topic-partitions",
     metavar="PATTERNS",
@@ -59,7 +59,7 @@ Filter = Callable[[str, int], bool]
     metavar="TIME",
     help="Time in ms, or -1/latest, -2/earliest, -3/max-timestamp, -4/earliest-local, -5/latest-tiered.",
 )
-@click.option("--exclude-internal-topics", is_flag=True, help="Always so: kafkalike's own tables are no topics.")
+@click.option("--exclude-internal-topics", is_flag=True, help="Without effect: kafkalike's own tables are not topics.")
 @version_option
 @pass_environment
 def get_offsets(
@@ -74,7 +74,7 @@ def get_offsets(
     time: str,
     exclude_internal_topics: bool,
 ) -> None:
-    """Print offsets of partitions; partitions without an answer are left out."""
+    """Print offsets of partitions. Partitions without a matching offset are left out."""
     del exclude_internal_topics
     if topic_partitions is not None and (topic is not None or partitions is not None):
         raise click.UsageError("--topic-partitions cannot be used with --topic or --partitions")
@@ -96,10 +96,10 @@ def get_offsets(
 
 
 def parse_time(text: str) -> int:
-    """A `--time` as an `OffsetSpec` or ms.
+    """Parse `--time` to an `OffsetSpec` or ms.
 
     Raises:
-        click.UsageError: it is neither.
+        click.UsageError: the text is neither.
     """
     if text in TIMES:
         return TIMES[text]
@@ -108,9 +108,7 @@ def parse_time(text: str) -> int:
     except ValueError:
         value = min(OffsetSpec) - 1
     if value < min(OffsetSpec):
-        raise click.UsageError(
-            f"Malformed time argument {text!r}: ms, -1 to -5, or one of {', '.join(TIMES)} is needed"
-        )
+        raise click.UsageError(f"Malformed time argument {text!r}: use ms, -1 to -5, {', '.join(TIMES)}")
     return value
 
 
@@ -128,10 +126,10 @@ def _by_topic(topic: str | None, partitions: str | None) -> Filter:
 
 
 def parse_patterns(text: str) -> Filter:
-    """`--topic-partitions` as a filter: any of the comma-separated patterns fits.
+    """Parse `--topic-partitions` to a filter that matches any of its comma-separated patterns.
 
     Raises:
-        click.UsageError: a pattern that is none.
+        click.UsageError: a pattern is malformed.
 
     >>> chosen = parse_patterns("orders:0-2,:5")
     >>> [chosen("orders", 1), chosen("orders", 2), chosen("other", 5)]
@@ -172,7 +170,7 @@ def _pattern(text: str) -> Filter:
 def delete_records(
     environment: Environment, /, bootstrap_server: str | None, command_config: str | None, offset_json_file: str
 ) -> None:
-    """Delete the records of partitions below given offsets. Partitions that fail do not keep others back."""
+    """Delete the records of partitions below given offsets. A failed partition does not stop the others."""
     wanted = parse_offsets(Path(offset_json_file).read_bytes())
     with environment.admin(bootstrap_server, command_config, existing=True) as admin:
         click.echo("Executing records delete operation")
@@ -194,10 +192,10 @@ def _delete(admin: KafkaAdminClient, where: TopicPartition, offset: int) -> bool
 
 
 def parse_offsets(content: bytes) -> dict[TopicPartition, int]:
-    """The JSON form of Kafka's `--offset-json-file`.
+    """Parse Kafka's `--offset-json-file`.
 
     Raises:
-        IllegalArgumentError: it is malformed, of another version, or names a partition twice.
+        IllegalArgumentError: the JSON is malformed, of another version, or repeats a partition.
     """
     try:
         data: Any = json.loads(content)
@@ -223,11 +221,14 @@ def parse_offsets(content: bytes) -> dict[TopicPartition, int]:
 @bootstrap_option()
 @command_config_option()
 @click.option("--topic", "topics", multiple=True, required=True, metavar="NAME", help="A topic; repeatable.")
-@click.option("--group", "groups", multiple=True, metavar="ID", help="A group whose offsets are wanted; repeatable.")
+@click.option(
+    "--group", "groups", multiple=True, metavar="ID", help="Group whose committed offsets are included; repeatable."
+)
 @click.option(
     "--at",
     metavar="TIME",
-    help="As of a time: ms since 1970, or ISO 8601 (without a zone: local time). Not with --group. Default: now.",
+    help="Time of the snapshot: ms since 1970, or ISO 8601 (without a zone: local time). Not with --group. "
+    "Default: now.",
 )
 @version_option
 @pass_environment
@@ -241,12 +242,12 @@ def snapshot_command(
     groups: tuple[str, ...],
     at: str | None,
 ) -> None:
-    """Print versions of topics, and committed offsets of groups, that show all or nothing of every transaction."""
+    """Print versions of topics and committed offsets of groups, with all or nothing of every transaction."""
     moment = None if at is None else whole_or_time(at, "--at", "ms since 1970")
     if isinstance(moment, int):
         try:
             moment = EPOCH + timedelta(milliseconds=moment)
         except OverflowError:
-            raise click.BadParameter(f"{at} ms since 1970 has not come yet", param_hint="--at") from None
+            raise click.BadParameter(f"{at} ms since 1970 is in the future", param_hint="--at") from None
     cluster = environment.existing(bootstrap_server, command_config)
     click.echo(snapshot(topics, cluster, groups=groups, as_of=moment, clock=environment.clock).to_json())

@@ -42,13 +42,13 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "at_min_isr_partitions": frozenset({"describe"}),
     "exclude_internal": frozenset({"list", "describe"}),
 }
-"""Which actions an option belongs to."""
+"""Actions that accept an option, by option."""
 
 COLLISIONS: Final = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. To "
     "avoid issues it is best to use either, but not both."
 )
-"""What Kafka says of such a name."""
+"""Kafka's warning about a topic name with a period or underscore."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +100,16 @@ class TopicsOptions:
 @click.option("--config", multiple=True, metavar="NAME=VALUE", help="Setting of the new topic; may be repeated.")
 @click.option("--if-not-exists", is_flag=True, help="With --create: do nothing when the topic exists.")
 @click.option("--if-exists", is_flag=True, help="Do nothing when no topic matches.")
-@click.option("--exclude-internal", is_flag=True, help="Always so: kafkalike's own tables are no topics.")
+@click.option("--exclude-internal", is_flag=True, help="Without effect: kafkalike's own tables are not topics.")
 @click.option("--topics-with-overrides", is_flag=True, help="With --describe: only topics with settings of their own.")
-@click.option("--under-replicated-partitions", is_flag=True, help="With --describe: those that lack a replica.")
-@click.option("--unavailable-partitions", is_flag=True, help="With --describe: those whose leader gives no answer.")
 @click.option(
-    "--under-min-isr-partitions", is_flag=True, help="With --describe: fewer in sync than min.insync.replicas."
+    "--under-replicated-partitions", is_flag=True, help="With --describe: only partitions that lack a replica."
 )
-@click.option("--at-min-isr-partitions", is_flag=True, help="With --describe: as many in sync as min.insync.replicas.")
+@click.option(
+    "--unavailable-partitions", is_flag=True, help="With --describe: only partitions whose leader does not answer."
+)
+@click.option("--under-min-isr-partitions", is_flag=True, help="With --describe: only below min.insync.replicas.")
+@click.option("--at-min-isr-partitions", is_flag=True, help="With --describe: only at min.insync.replicas.")
 @without_effect("--partition-size-limit-per-response", "there are no responses to page")
 @refused("--delete-config", "settings are altered with 'kafkalike configs --alter --delete-config'")
 @refused("--zookeeper", "there is no ZooKeeper; --bootstrap-server names the storage root")
@@ -147,13 +149,13 @@ def _check(action: str, options: TopicsOptions) -> None:
             "Missing required argument \"[partitions]\" for --alter; settings are altered with 'kafkalike configs'"
         )
     if options.topic and options.topic_id:
-        raise click.UsageError("Only one of --topic and --topic-id may be given")
+        raise click.UsageError("--topic and --topic-id exclude each other")
     if len(_reports(options)) + options.topics_with_overrides > 1:
-        raise click.UsageError("Only one of the reports of --describe may be given")
+        raise click.UsageError("The reports of --describe exclude each other")
 
 
 def _reports(options: TopicsOptions) -> list[str]:
-    """Which reports about partitions are asked for."""
+    """Return the requested reports about partitions."""
     flags = {
         "under_replicated_partitions": options.under_replicated_partitions,
         "unavailable_partitions": options.unavailable_partitions,
@@ -235,7 +237,7 @@ def _describe(admin: KafkaAdminClient, options: TopicsOptions) -> Iterator[str]:
 
 
 def _overrides(admin: KafkaAdminClient, names: list[str]) -> dict[str, dict[str, str]]:
-    """Settings by topic that are not Kafka's defaults: the topic's own and those of server.properties."""
+    """Return the settings that differ from Kafka's defaults, by topic; from the topic or server.properties."""
     from kafkalike.model.structs import ConfigResource, ConfigResourceType
 
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
@@ -247,7 +249,7 @@ def _overrides(admin: KafkaAdminClient, names: list[str]) -> dict[str, dict[str,
 
 
 def kafka_uuid(topic_id: str) -> str:
-    """An id as Kafka prints it: the bytes of a UUID in 22 characters of base64; any other text as it is.
+    """Format a UUID as Kafka does, as 22 characters of base64; return any other text unchanged.
 
     >>> kafka_uuid("a1e76a0c-8ed9-4ebf-a7a5-5bd5a0b9b6a2")
     'oedqDI7ZTr-npVvVoLm2og'
@@ -289,14 +291,14 @@ REPORTS: Final[Mapping[str, Callable[[Replicas], bool]]] = {
     "under_min_isr_partitions": lambda replicas: len(replicas.isr) < replicas.min_isr,
     "at_min_isr_partitions": lambda replicas: len(replicas.isr) == replicas.min_isr,
 }
-"""Which topics a report is about."""
+"""Condition of a topic's replicas, by report."""
 
 
 def parse_assignment(text: str) -> dict[int, list[int]]:
-    """Kafka's `--replica-assignment`: brokers by partition, partitions by commas and brokers by colons.
+    """Parse Kafka's `--replica-assignment`: partitions separated by commas, their brokers by colons.
 
     Raises:
-        IllegalArgumentError: it is none.
+        IllegalArgumentError: the text is malformed.
 
     >>> parse_assignment("1:2,1:2")
     {0: [1, 2], 1: [1, 2]}

@@ -1,1 +1,1 @@
-"""The pages of the console: a request in, HTML out."""
+"""Pages of the console: from a request to HTML."""

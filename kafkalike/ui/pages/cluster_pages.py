@@ -19,22 +19,22 @@ from kafkalike.ui.background_jobs import BackgroundJob
 from kafkalike.ui.page_request import form, moved, page, paged, query_parameter, site
 
 LETTERS: Final = 100
-"""Dead letters of a page."""
+"""Maximum number of dead letters of a page."""
 
 LOOKED_INTO: Final = 200
-"""Topics that are opened at most to see whether they hold dead letters, each time that the page of these is made."""
+"""Maximum number of topics that one request searches for dead letters."""
 
 FINDINGS: Final = 200
-"""Findings of a check that a page shows."""
+"""Maximum number of findings of a check on a page."""
 
 SUBJECTS: Final = 100
 
 TABLES: Final = 25
-"""Tables of a page of replicas, as each root is asked about each; topics of a page of letters, as they are read."""
+"""Tables of a page of replicas, and topics of a page of dead letters; few, because each one is read."""
 
 
 def transactions(request: Request) -> Response:
-    """Transactional ids with their last transaction."""
+    """List transactional ids with their last transaction."""
     admin = site(request).view.admin
     listed = [one for found in admin.list_transactions().values() for one in found]
     hanging = {str(one["transactional_id"]) for one in admin.find_hanging_transactions()}
@@ -53,14 +53,14 @@ def transactions(request: Request) -> Response:
 
 
 def abort(request: Request) -> Response:
-    """Abort the transaction of an id."""
+    """Abort the transaction of a transactional id."""
     transactional_id = form(request).get("id", "")
     site(request).view.admin.abort_transaction(transactional_id)
-    return moved("/transactions", f"The transaction of {transactional_id} was aborted.")
+    return moved("/transactions", f"Aborted the transaction of {transactional_id}.")
 
 
 def schemas(request: Request) -> Response:
-    """Subjects of the registry."""
+    """List the subjects of the registry."""
     registry = site(request).view.registry
     wanted = query_parameter(request, "q").lower()
     subjects = [name for name in registry.get_subjects() if wanted in name.lower()]
@@ -80,7 +80,7 @@ def schemas(request: Request) -> Response:
 
 
 def schema(request: Request) -> Response:
-    """One subject with all of its versions."""
+    """Show a subject with all versions."""
     registry, subject = site(request).view.registry, query_parameter(request, "subject")
     versions = [registry.get_version(subject, version) for version in registry.get_versions(subject)]
     level = registry.get_compatibility()
@@ -99,7 +99,7 @@ def schema(request: Request) -> Response:
 
 
 def check_schema(request: Request) -> Response:
-    """Say whether a text could be the next version of a subject, or make it that."""
+    """Check or register the next version of a subject."""
     from kafkalike.schemas.confluent_types import Schema
 
     registry, given = site(request).view.registry, form(request)
@@ -107,7 +107,7 @@ def check_schema(request: Request) -> Response:
     wanted = Schema(text, given.get("type", "AVRO"))
     if given.get("action") == "register":
         number_ = registry.register_schema(subject, wanted)
-        return moved("/schema", f"The schema is registered with id {number_}.", subject=subject)
+        return moved("/schema", f"Registered the schema with id {number_}.", subject=subject)
     known = subject in registry.get_subjects()
     problems = registry.problems(subject, wanted) if known else []
     versions = [registry.get_version(subject, version) for version in registry.get_versions(subject)] if known else []
@@ -124,12 +124,12 @@ def check_schema(request: Request) -> Response:
 
 
 def dead_letters(request: Request) -> Response:
-    """The page of topics of dead letters; they come when it stands, as topics are looked into."""
+    """Show the page of dead-letter topics, which loads its rows by another request."""
     return page(request, "dead_letters.html", topics=None)
 
 
 def dead_letter_rows(request: Request) -> Response:
-    """Topics of dead letters, a page of them, as far as topics were looked into."""
+    """List a page of the dead-letter topics that are known so far."""
     held = site(request).view.letters
     names, left = held.names(LOOKED_INTO)
     some, at, pages = paged(request, names, TABLES)
@@ -144,7 +144,7 @@ def dead_letter_rows(request: Request) -> Response:
 
 
 def letters(request: Request) -> Response:
-    """The letters of one topic, with their causes."""
+    """List the letters of a topic with their causes."""
     topic, view = query_parameter(request, "topic"), site(request).view
     error_class = query_parameter(request, "error_class") or None
     found = list(islice(view.letters.read(topic, Filter(error_class=error_class)), LETTERS + 1))
@@ -162,13 +162,13 @@ def letters(request: Request) -> Response:
 
 
 def replay(request: Request) -> Response:
-    """Say what a replay of letters would do, or do it."""
+    """Preview or run a replay of letters."""
     given, view = form(request), site(request).view
     topic, error_class = given.get("topic", ""), given.get("error_class") or None
     execute = given.get("action") == "execute"
     done = view.letters.replay(topic, Filter(error_class=error_class), dry_run=not execute)
     if execute:
-        return moved("/letters", f"{done.letters} letters were replayed.", topic=topic)
+        return moved("/letters", f"Replayed {done.letters} letters.", topic=topic)
     return page(
         request,
         "letters.html",
@@ -183,26 +183,26 @@ def replay(request: Request) -> Response:
 
 
 def checks(request: Request) -> Response:
-    """What may be checked, and what was."""
+    """List the checks of this console, with a form for new ones."""
     return page(request, "checks.html", jobs=site(request).view.jobs.all(), findings=FINDINGS)
 
 
 def check(request: Request) -> Response:
-    """One check, as far as it is; the page asks again until it has ended."""
+    """Show the progress or the result of a check; the page polls until the check ends."""
     job = site(request).view.jobs.get(request.path_params["id"])
     if job is None:
-        raise IllegalArgumentError("this check is not known (any more)")
+        raise IllegalArgumentError("unknown check: the console has forgotten it or was restarted")
     return page(request, "check.html", job=job, findings=FINDINGS)
 
 
 def start_check(request: Request) -> Response:
-    """Begin a check."""
+    """Start a check in the background."""
     view, given = site(request).view, form(request)
     topic = given.get("topic", "").strip()
     names: list[str] | None = [view.cluster.topic(topic).name] if topic else None
     work = {"verify": _verify, "maintain": _maintain}.get(given.get("what", ""))
     if work is None:
-        raise IllegalArgumentError("what: verify or maintain is needed")
+        raise IllegalArgumentError("what must be verify or maintain")
     job = view.jobs.start(given["what"], lambda job: work(request, job, names))
     return moved("/checks", "", id=job.id)
 
@@ -234,7 +234,7 @@ def _maintain(request: Request, job: BackgroundJob, names: list[str] | None) -> 
 
 
 def cluster(request: Request) -> Response:
-    """The root, its settings, and what was asked of the storage."""
+    """Show the root, the brokers, and the number of requests to the storage."""
     view = site(request).view
     try:
         told = view.admin.describe_cluster()
@@ -251,7 +251,7 @@ def cluster(request: Request) -> Response:
 
 
 def replicas(request: Request) -> Response:
-    """Which brokers have replicas of which topics, and who is not in sync."""
+    """List the replicas of tables by broker, with their state."""
     replication = site(request).view.cluster.replication
     wanted = query_parameter(request, "q").lower()
     some, at, pages = paged(request, [name for name in replication.tables() if wanted in name.lower()], TABLES)
@@ -267,20 +267,20 @@ def replicas(request: Request) -> Response:
 
 
 def metrics(request: Request) -> Response:
-    """What Prometheus asks for."""
+    """Serve metrics in the format of Prometheus."""
     give = site(request).view.metrics
     if give is None:
-        return Response("no metrics are served", 404)
+        return Response("This console serves no metrics.", 404)
     return Response(give(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 _log = logging.getLogger(__name__)
 
-WITHOUT: Final = "this console has no Spark session: begin it with --spark, or from a notebook that has one"
+WITHOUT: Final = "this console has no Spark session: start it with --spark, or from a notebook with a session"
 
 
 def sql(request: Request) -> Response:
-    """The form, and the statement that the address names."""
+    """Show the form, and the statement of the address, if any."""
     view = site(request).view
     job = view.running.get(query_parameter(request, "id")) if query_parameter(request, "id") else None
     seconds = None if view.queries is None else view.queries.seconds
@@ -288,12 +288,12 @@ def sql(request: Request) -> Response:
 
 
 def statement(request: Request) -> Response:
-    """One statement, as far as it is; the page asks again until it has ended."""
+    """Show the state or the result of a statement; the page polls until it ends."""
     return page(request, "statement.html", job=_known(request, request.path_params["id"]))
 
 
 def run(request: Request) -> Response:
-    """Begin a statement."""
+    """Start a statement in the background."""
     from kafkalike.spark.sql.queries import SqlQuery
 
     view = site(request).view
@@ -302,15 +302,15 @@ def run(request: Request) -> Response:
     if queries is None:
         raise IllegalArgumentError(WITHOUT)
     if not text:
-        raise IllegalArgumentError("sql: a statement is needed")
+        raise IllegalArgumentError("sql must have a statement")
     query = SqlQuery(text)
     job = view.running.start(text, lambda _: queries.run(query), query.cancel)
-    _log.info("a statement was begun: %s", text[:500])
+    _log.info("started the statement %s", text[:500])
     return moved("/sql", "", id=job.id)
 
 
 def cancel(request: Request) -> Response:
-    """End a statement."""
+    """Cancel a running statement."""
     job = _known(request, form(request).get("id", ""))
     if job.cancel is not None:
         job.cancel()
@@ -320,5 +320,5 @@ def cancel(request: Request) -> Response:
 def _known(request: Request, id: str) -> BackgroundJob:  # noqa: A002
     job = site(request).view.running.get(id)
     if job is None:
-        raise IllegalArgumentError("this statement is not known (any more)")
+        raise IllegalArgumentError("unknown statement: the console has forgotten it or was restarted")
     return job

@@ -1,4 +1,4 @@
-"""Groups: their list, members and lag of one, and new offsets for it, shown before they are set."""
+"""Pages of groups: list, members, lag, and reset of offsets with a preview."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafkalike.ui.cluster_view import ConsoleView
 from kafkalike.ui.page_request import LinePlot, form, line, moment, moved, page, paged, query_parameter, site, whole
 
 SPAN_MS: Final = 3 * 3_600_000
-"""How far back the plots of lag go."""
+"""Time range of the plots of lag."""
 
 STEP_MS: Final = 2 * 60_000
 
@@ -27,7 +27,7 @@ SCENARIOS: Final = ("earliest", "latest", "time", "offset", "shift")
 
 
 def groups(request: Request) -> Response:
-    """The list of groups."""
+    """List groups with their lag."""
     wanted, view = query_parameter(request, "q").lower(), site(request).view
     matching = [group_id for group_id in view.group_ids() if wanted in group_id.lower()]
     some, at, pages = paged(request, matching, PER_PAGE)
@@ -44,11 +44,11 @@ def groups(request: Request) -> Response:
 
 
 def group(request: Request) -> Response:
-    """One group: members, what each reads, and the lag."""
+    """Show the members of a group, their assignments, and the lag."""
     group_id, view = query_parameter(request, "id"), site(request).view
     described = view.admin.describe_groups([group_id])[group_id]
     if described["group_state"] == "Dead":
-        raise GroupIdNotFoundError(f"there is no group {group_id!r}")
+        raise GroupIdNotFoundError(f"group {group_id!r} does not exist")
     lags = view.lags_of(group_id)
     return page(
         request,
@@ -63,7 +63,7 @@ def group(request: Request) -> Response:
 
 
 def lag_plot(request: Request) -> Response:
-    """How the lag of a group moved, by topic."""
+    """Plot the lag of a group over time, by topic."""
     group_id, view = query_parameter(request, "id"), site(request).view
     now = view.clock.now_ms()
 
@@ -82,7 +82,7 @@ def _add(points: dict[int, float], at: Moment) -> None:
 
 
 def preview(request: Request) -> Response:
-    """What a reset would do; nothing is changed."""
+    """Show the offsets that a reset would set."""
     group_id, view = query_parameter(request, "id"), site(request).view
     topic, scenario, value = (
         query_parameter(request, "topic"),
@@ -95,7 +95,7 @@ def preview(request: Request) -> Response:
 
 
 def reset(request: Request) -> Response:
-    """Set the offsets that the preview has shown."""
+    """Set the offsets of the preview."""
     given, view = form(request), site(request).view
     group_id, topic = given.get("id", ""), given.get("topic", "")
     prefix = "offset-"
@@ -107,24 +107,26 @@ def reset(request: Request) -> Response:
         if name.startswith(prefix)
     }
     if not offsets:
-        raise IllegalArgumentError("there are no offsets to set")
+        raise IllegalArgumentError("no offsets to set: the form has no partitions")
     outcome = view.admin.alter_group_offsets(group_id, offsets)
     failed = sorted((tp.partition, error.__name__) for tp, error in outcome.items() if error is not NoError)
     if failed:
-        raise IllegalArgumentError(f"not set: partition {failed[0][0]}: {failed[0][1]}; stop the group's members first")
-    return moved("/group", f"{len(offsets)} offsets of {topic} were set.", id=group_id)
+        raise IllegalArgumentError(
+            f"offset of partition {failed[0][0]} not set: {failed[0][1]}; stop the group's members first"
+        )
+    return moved("/group", f"Set {len(offsets)} offsets of {topic}.", id=group_id)
 
 
 def delete(request: Request) -> Response:
-    """Delete a group whose name the user has typed."""
+    """Delete a group; the form must repeat its name."""
     given = form(request)
     group_id = given.get("id", "")
     if given.get("confirm", "").strip() != group_id:
         raise IllegalArgumentError("To delete a group, type its name into the field.")
     outcome = site(request).view.admin.delete_groups([group_id])[group_id]
     if outcome != "OK":
-        raise IllegalArgumentError(f"the group was not deleted: {outcome}")
-    return moved("/groups", f"Group {group_id} was deleted.")
+        raise IllegalArgumentError(f"group {group_id!r} was not deleted: {outcome}")
+    return moved("/groups", f"Deleted group {group_id}.")
 
 
 def _partitions(view: ConsoleView, topic: str) -> Sequence[int]:
@@ -134,7 +136,7 @@ def _partitions(view: ConsoleView, topic: str) -> Sequence[int]:
 def _plan(
     view: ConsoleView, group_id: str, topic: str, scenario: str, value: str
 ) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
-    """Offsets now and then."""
+    """Return the committed offsets, and the offsets of a scenario."""
     partitions = [TopicPartition(topic, p) for p in _partitions(view, topic)]
     committed = view.admin.list_group_offsets({group_id: None}).get(group_id, {})
     now = {tp: held.offset for tp, held in committed.items() if tp.topic == topic}
@@ -150,5 +152,5 @@ def _plan(
         moved_to = shifted(now, partitions, sign * whole("value", digits, 0))
         wanted = {tp: storable(offset) for tp, offset in moved_to.items()}
     else:
-        raise IllegalArgumentError(f"to: one of {', '.join(SCENARIOS)} is needed, not {scenario[:40]!r}")
+        raise IllegalArgumentError(f"to must be {', '.join(SCENARIOS)}, not {scenario[:40]!r}")
     return now, view.admin.resolve_offsets(wanted)

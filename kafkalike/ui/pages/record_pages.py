@@ -41,26 +41,26 @@ if TYPE_CHECKING:
 
 
 MOST_FILLED: Final = 4 * 1024 * 1024
-"""Bytes of a record that may be sent again; a form holds up to three bytes for each, and has an end."""
+"""Maximum bytes of a record in the form, which needs up to three bytes for each."""
 
 FEW: Final = 20
-"""Partitions whose places stand in an address as they are."""
+"""Maximum number of partitions whose positions are in the address uncompressed."""
 
 PACKED: Final = "z"
-"""In front of packed places."""
+"""Prefix of compressed positions."""
 
 MOST_PLACES: Final = 1_000_000
-"""Bytes that packed places may have."""
+"""Maximum bytes of decompressed positions."""
 
 HEX: Final = "hex:"
-"""In front of bytes of a header that are no text, or would not stay the same."""
+"""Prefix of a header's bytes in hexadecimal, for bytes that a text field would change."""
 
 NULL: Final = "null:"
-"""In place of the content of a header that has none."""
+"""Content of a null header."""
 
 
 def records(request: Request) -> Response:
-    """Records of a topic, by place, time, key, header or content."""
+    """List records of a topic by offset, time, key, header or content."""
     name = request.path_params["name"]
     view = site(request).view
 
@@ -97,7 +97,7 @@ def _question(request: Request, log: TopicLog) -> Question:
             raise UnknownTopicOrPartitionError(f"{log.info.name}-{partition} does not exist")
         start = at_time(log, partitions, moment("time", query_parameter(request, "time")))
     elif begin not in {"newest", "oldest"}:
-        raise IllegalArgumentError(f"from: newest, oldest, offset or time is needed, not {begin[:40]!r}")
+        raise IllegalArgumentError(f"from must be newest, oldest, offset or time, not {begin[:40]!r}")
     if query_parameter(request, "start"):
         start = _places(query_parameter(request, "start"))
     name, colon, content = request.query_params.get("header", "").partition(":")
@@ -113,7 +113,7 @@ def _question(request: Request, log: TopicLog) -> Question:
 
 
 def _by_key(view: ConsoleView, topic: str, question: Question) -> Page:
-    """The newest records with a key, by the files' Bloom filters and not by a scan."""
+    """Find the newest records with a key by the Bloom filters of the files."""
     found = find_records(
         topic,
         view.cluster,
@@ -147,7 +147,7 @@ def _by_key(view: ConsoleView, topic: str, question: Question) -> Page:
 
 
 def places_text(places: Mapping[int, int]) -> str:
-    """Where the next page begins, for its address; packed where there are many partitions, as a head has an end.
+    """Encode the start of the next page for its address; compressed for many partitions.
 
     Args:
         places: offsets by partition.
@@ -162,16 +162,16 @@ def _places(text: str) -> dict[int, int]:
     try:
         if text.startswith(PACKED):
             packed = base64.urlsafe_b64decode(text.removeprefix(PACKED))
-            # No more of it than may be: few bytes can hold many.
+            # Limits the output, because a few bytes can decompress to many.
             offsets = json.loads(zlib.decompressobj().decompress(packed, MOST_PLACES))
             return {partition: int(offset) for partition, offset in enumerate(offsets)}
         return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError, zlib.error):
-        raise IllegalArgumentError("start: the address of the next page is damaged") from None
+        raise IllegalArgumentError("start is malformed: open the first page again") from None
 
 
 def _of(request: Request, name: str) -> bytes | None:
-    """A field as bytes: as text, or what stands behind `hex:`."""
+    """Return the bytes of a query parameter: text, or hexadecimal digits after `hex:`."""
     text = request.query_params.get(name, "")
     if not text:
         return None
@@ -193,7 +193,7 @@ def _one(request: Request) -> StoredRecord:
 
 
 def record(request: Request) -> Response:
-    """One record, whole."""
+    """Show a record with all of its parts."""
     return page(
         request,
         "record.html",
@@ -205,14 +205,14 @@ def record(request: Request) -> Response:
 
 
 def download(request: Request) -> Response:
-    """The bytes of a record's key or value, or of one of its headers, as a file."""
+    """Download the bytes of a key, a value or a header."""
     found, part = _one(request), request.path_params["part"]
     if part in {"key", "value"}:
         content = found.key if part == "key" else found.value
     elif part in {str(at) for at in range(len(found.headers))}:
         content = found.headers[int(part)][1]
     else:
-        raise IllegalArgumentError(f"there is no part {part[:40]!r}; there are key, value, and the numbers of headers")
+        raise IllegalArgumentError(f"unknown part {part[:40]!r}: use key, value, or the number of a header")
     file = f"{request.path_params['name']}-{found.partition}-{found.offset}-{part}.bin"
     return Response(
         content or b"",
@@ -222,14 +222,14 @@ def download(request: Request) -> Response:
 
 
 def produce_form(request: Request) -> Response:
-    """A form for a record; filled with one that is there, when the address names it."""
+    """Show the form for a new record, filled with the record of the address, if any."""
     name = request.path_params["name"]
     partition, offset = optional(request, "partition"), optional(request, "offset")
     filled: StoredRecord | None = None
     if partition is not None and offset is not None:
         filled = site(request).view.with_log(name, lambda log: record_at(log, partition, offset))
         if filled is not None and filled.size > MOST_FILLED:
-            raise IllegalArgumentError(f"a record of {filled.size} bytes is too large for the form")
+            raise IllegalArgumentError(f"the record has {filled.size} bytes, more than the {MOST_FILLED} of the form")
     info = site(request).view.cluster.topic(name)
     return page(
         request, "produce.html", name=name, info=info, filled=_fields(filled), said=query_parameter(request, "said")
@@ -254,7 +254,7 @@ def _written(data: bytes | None) -> tuple[str, str]:
 
 
 def _kept(data: bytes) -> str | None:
-    """The text that bytes are, if a form gives it back as it is: browsers make all ends of lines the same."""
+    """Decode text that a form returns unchanged; None for other bytes, as browsers normalize line ends."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -263,20 +263,20 @@ def _kept(data: bytes) -> str | None:
 
 
 def _header_line(name: str, value: bytes | None) -> str:
-    """A header as a line that `_header` reads as the same header."""
+    """Format a header as a line that `_header` parses to the same header."""
     text = NULL if value is None else _kept(value)
     if value is not None and (text is None or "\n" in text or text != text.strip() or text.startswith((NULL, HEX))):
         text = f"{HEX}{value.hex()}"
     line = f"{name}: {text}"
     if not name.isprintable() or _header(line) != (name, value):
         raise IllegalArgumentError(
-            f"the header {name[:80]!r} cannot be written in the form; send the record by a program"
+            f"the form cannot represent the header {name[:80]!r}: send the record with a producer"
         )
     return line
 
 
 def produce(request: Request) -> Response:
-    """Send a record."""
+    """Send the record of the form and show it."""
     name, given = request.path_params["name"], form(request)
     view = site(request).view
     view.cluster.topic(name)
@@ -290,7 +290,7 @@ def produce(request: Request) -> Response:
     ).get(timeout=60)
     return moved(
         f"/topics/{name}/records/{sent.partition}/{sent.offset}",
-        f"The record was written to partition {sent.partition} at offset {sent.offset}.",
+        f"Wrote the record to partition {sent.partition} at offset {sent.offset}.",
     )
 
 
@@ -300,7 +300,7 @@ def _lines(text: str) -> list[str]:
 
 def _read(given: Mapping[str, str], part: str) -> bytes | None:
     kind, text = given.get(f"{part}_as", "text"), given.get(part, "")
-    # Browsers send the ends of lines as CR LF.
+    # Browsers send line ends as CR LF.
     text = text.replace("\r\n", "\n")
     try:
         reading: dict[str, Callable[[], bytes | None]] = {
@@ -311,15 +311,15 @@ def _read(given: Mapping[str, str], part: str) -> bytes | None:
         }
         return reading[kind]()
     except KeyError:
-        raise IllegalArgumentError(f"{part}: text, hex, base64 or null is needed, not {kind[:40]!r}") from None
+        raise IllegalArgumentError(f"{part} must be text, hex, base64 or null, not {kind[:40]!r}") from None
     except (ValueError, binascii.Error) as cause:
-        raise IllegalArgumentError(f"{part}: the bytes cannot be read as {kind}: {cause}") from None
+        raise IllegalArgumentError(f"{part} is not valid {kind}: {cause}") from None
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
     name, colon, content = text.partition(":")
     if not colon or not name.strip():
-        raise IllegalArgumentError(f"headers: a line NAME: VALUE is needed, not {text[:80]!r}")
+        raise IllegalArgumentError(f"headers must be lines NAME: VALUE, not {text[:80]!r}")
     content = content.strip()
     if content == NULL:
         return name.strip(), None
@@ -330,33 +330,33 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 
 MOST_TAILS: Final = 32
-"""Pages that may watch at once."""
+"""Maximum number of open tails."""
 
 TAIL_RECORDS: Final = 100
-"""Records that a tail shows at once."""
+"""Maximum number of records per update."""
 
 TAIL_SECONDS: Final = 0.15
-"""Between two looks of a tail."""
+"""Interval between two polls of a tail."""
 
 QUIET_SECONDS: Final = 15.0
-"""After so long without a record a tail says that it is there still."""
+"""Interval of keep-alive messages without records."""
 
 
 def tail(request: Request) -> Response:
-    """The page that shows records as they come."""
+    """Show the page of new records."""
     name = request.path_params["name"]
     site(request).view.cluster.topic(name)
     return page(request, "tail.html", name=name)
 
 
 async def tail_events(request: Request) -> Response:
-    """Records as they come, as server-sent events: each is rows of a table."""
+    """Stream new records as server-sent events, each with rows of a table."""
     state = request.app.state
     if request.method != "GET":
         return Response(media_type="text/event-stream")
     if state.tails >= MOST_TAILS:
-        return Response("Too many pages watch topics already.", 503)
-    # Before anything is waited for, so that a crowd does not come in at once.
+        return Response("Too many open tails: close another page.", 503)
+    # Count before the first await, so that parallel requests cannot exceed the limit.
     state.tails += 1
     with OnError(partial(_leave, state)):
         log = await run_in_threadpool(site(request).view.cluster.log, request.path_params["name"])
@@ -368,11 +368,11 @@ def _leave(state: State) -> None:
 
 
 class _Tail(StreamingResponse):
-    """An answer that gives its place back whatever ends it; a generator that was not begun would not.
+    """Response that releases its place at any end; a generator that never started would not.
 
     Args:
-        events: what is told.
-        state: of the application; holds the count.
+        events: stream of events.
+        state: state of the application with the count.
     """
 
     def __init__(self, events: AsyncIterator[str], state: Any) -> None:  # noqa: ANN401 - Starlette's
@@ -380,7 +380,7 @@ class _Tail(StreamingResponse):
         self._state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; see ASGI."""
+        """Send the events, then release the place."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -397,7 +397,7 @@ async def _events(request: Request, log: TopicLog) -> AsyncIterator[str]:
         while not (state.stopping.is_set() or await request.is_disconnected()):
             found, skipped = await run_in_threadpool(_new, here.view, log, places)
             if found:
-                # Not here: all other answers would wait for the registry and the values.
+                # In a thread, because decoding may wait for the registry.
                 rows = await run_in_threadpool(_rows, here, log.info.name, found, skipped)
                 yield "event: rows\n" + "".join(f"data: {line}\n" for line in rows.splitlines()) + "\n"
                 quiet = 0.0
@@ -420,7 +420,7 @@ def _ends(log: TopicLog) -> dict[int, int]:
 
 
 def _new(view: ConsoleView, log: TopicLog, places: dict[int, int]) -> tuple[Sequence[StoredRecord], int]:
-    """Records since the last look, the newest first, and how many others there were; moves the places on."""
+    """Return records since the last poll, newest first, and the number of skipped ones; advance the positions."""
     view.check_there()
     version = log.version
     log.refresh(waiting=True)

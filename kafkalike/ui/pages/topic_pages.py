@@ -1,4 +1,4 @@
-"""Topics: their list, one of them, its settings, and what may be changed about them."""
+"""Pages of topics: list, partitions, segments, settings, history and changes."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SEGMENTS_PER_PAGE: Final = 100
 
 
 def topics(request: Request) -> Response:
-    """The list of topics, without figures: they come when the page stands."""
+    """List topics; the page loads the figures by another request."""
     found = _some(request)
     return page(request, "topics.html", figures=None, said=query_parameter(request, "said"), **found)
 
 
 def topic_rows(request: Request) -> Response:
-    """The rows of that list, with figures."""
+    """Return the rows of the list with figures."""
     found = _some(request)
     figures = site(request).view.figures([info.name for info in found["topics"]])
     return page(request, "topic_rows.html", figures=figures, **found)
@@ -60,24 +60,24 @@ def _some(request: Request) -> dict[str, Any]:
 
 
 def create(request: Request) -> Response:
-    """Create a topic."""
+    """Create the topic of the form."""
     given = form(request)
     name = given.get("name", "").strip()
     partitions = whole("partitions", given.get("partitions", "").strip(), -1)
     configs = dict(_setting(line) for line in given.get("configs", "").splitlines() if line.strip())
     site(request).view.admin.create_topics([NewTopic(name, partitions, -1, topic_configs=configs)])
-    return moved(f"/topics/{name}", f"Topic {name} was created.")
+    return moved(f"/topics/{name}", f"Created topic {name}.")
 
 
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise IllegalArgumentError(f"settings: a line NAME=VALUE is needed, not {text[:80]!r}")
+        raise IllegalArgumentError(f"settings must be lines NAME=VALUE, not {text[:80]!r}")
     return name.strip(), value.strip()
 
 
 def topic(request: Request) -> Response:
-    """A topic: its partitions, and how it grew."""
+    """Show the partitions and the growth of a topic."""
     name = request.path_params["name"]
     view = site(request).view
     partitions = view.partitions(name)
@@ -95,7 +95,7 @@ def topic(request: Request) -> Response:
 
 
 def _growth(partitions: Mapping[int, PartitionIndex]) -> LinePlot | None:
-    """Records by the time of their segments: how the log grew, as far as what is left of it shows."""
+    """Plot the records of the live segments by time."""
     ends = sorted(
         (segment.max_timestamp, segment.num_records) for index in partitions.values() for segment in index.segments
     )
@@ -107,13 +107,13 @@ def _growth(partitions: Mapping[int, PartitionIndex]) -> LinePlot | None:
 
 
 def segments(request: Request) -> Response:
-    """The data files of a partition."""
+    """List the data files of a partition."""
     name, partition = request.path_params["name"], number(request, "partition", 0)
     found = site(request).view.partitions(name)
     if partition not in found:
-        raise IllegalArgumentError(f"{name} has no partition {partition}; it has {len(found)}")
+        raise IllegalArgumentError(f"{name} has no partition {partition}; it has {len(found)} partitions")
     whole_run = found[partition].segments
-    # The last page has the newest ones.
+    # The last page has the newest segments.
     some, at, pages = paged(request, whole_run, SEGMENTS_PER_PAGE, len(whole_run))
     return page(
         request,
@@ -129,7 +129,7 @@ def segments(request: Request) -> Response:
 
 
 def settings(request: Request) -> Response:
-    """The settings of a topic, where each comes from."""
+    """Show the settings of a topic with their sources."""
     name = request.path_params["name"]
     return page(
         request,
@@ -151,33 +151,33 @@ def _settings(request: Request, name: str) -> Iterable[dict[str, Any]]:
 
 
 def change_setting(request: Request) -> Response:
-    """Set a setting of a topic, or take it back."""
+    """Set a setting of a topic, or reset it to its default."""
     name, given = request.path_params["name"], form(request)
     setting = given.get("setting", "").strip()
     admin = site(request).view.admin
     if given.get("action") == "reset":
         admin.reset_configs([ConfigResource(ConfigResourceType.TOPIC, name, [setting])], raise_errors=True)
-        return moved(f"/topics/{name}/settings", f"{setting} has its default again.")
+        return moved(f"/topics/{name}/settings", f"Reset {setting} to its default.")
     value = given.get("value", "").strip()
     admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, {setting: value})], raise_errors=True)
-    return moved(f"/topics/{name}/settings", f"{setting} is {value} now.")
+    return moved(f"/topics/{name}/settings", f"Set {setting} to {value}.")
 
 
 def add_partitions(request: Request) -> Response:
-    """Raise the number of partitions."""
+    """Raise the number of partitions of a topic."""
     name = request.path_params["name"]
     total = whole("partitions", form(request).get("partitions", "").strip(), 0)
     site(request).view.admin.create_partitions({name: total})
-    return moved(f"/topics/{name}", f"{name} has {total} partitions now.")
+    return moved(f"/topics/{name}", f"Raised the partitions of {name} to {total}.")
 
 
 def delete(request: Request) -> Response:
-    """Delete a topic whose name the user has typed."""
+    """Delete a topic; the form must repeat its name."""
     name = request.path_params["name"]
     if form(request).get("confirm", "").strip() != name:
         raise IllegalArgumentError("To delete a topic, type its name into the field.")
     site(request).view.admin.delete_topics([name])
-    return moved("/topics", f"Topic {name} was deleted.")
+    return moved("/topics", f"Deleted topic {name}.")
 
 
 def delete_records(request: Request) -> Response:
@@ -186,11 +186,11 @@ def delete_records(request: Request) -> Response:
     partition = whole("partition", given.get("partition", "").strip(), 0)
     before = whole("offset", given.get("offset", "").strip(), 0)
     site(request).view.admin.delete_records({TopicPartition(name, partition): before})
-    return moved(f"/topics/{name}", f"The log of partition {partition} begins at offset {before} now.")
+    return moved(f"/topics/{name}", f"Deleted the records of partition {partition} below offset {before}.")
 
 
 def history(request: Request) -> Response:
-    """Who did what to a topic."""
+    """Show the events of a topic."""
     from kafkalike.maintenance.verify.topic_history import topic_history
 
     name = request.path_params["name"]
@@ -208,7 +208,7 @@ def history(request: Request) -> Response:
 
 
 def groups(request: Request) -> Response:
-    """The groups that read a topic."""
+    """List the groups that read a topic."""
     name = request.path_params["name"]
     view = site(request).view
     view.cluster.topic(name)

@@ -23,12 +23,12 @@
         say(`${count} records`);
       });
       source.addEventListener("failed", (event) => { say(event.data); source.close(); });
-      source.onerror = () => say("connecting again …");
+      source.onerror = () => say("reconnecting …");
     };
     pause.addEventListener("click", () => {
       held = !held;
       pause.setAttribute("aria-pressed", String(held));
-      pause.textContent = held ? "Go on" : "Pause";
+      pause.textContent = held ? "Resume" : "Pause";
       if (held) { source.close(); say("paused"); } else { open(); }
     });
     open();

@@ -171,7 +171,7 @@ def test_a_replay_is_tried_and_then_done_once(orders: Cluster) -> None:
     """Records get back what they had, and lose the error's headers."""
     dry = dlq(orders, "replay", "--topic", "orders.dlq")
     assert dry.out.splitlines()[-1] == (
-        "3 letters would be replayed; --execute does it. 0 were replayed before, 0 are left."
+        "3 letters would be replayed; use --execute. 0 were replayed before, 0 are left."
     )
     assert count(orders, "orders") == 5
 

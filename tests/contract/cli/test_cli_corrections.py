@@ -38,9 +38,9 @@ def test_a_dry_run_prints_what_would_go_and_a_run_what_went(filled: str, tmp_pat
     lines = planned.out.splitlines()
     assert lines[0].split() == ["TOPIC", "PARTITION", "RECORDS", "SEGMENTS", "BYTES"]
     assert lines[1].split()[:4] == ["orders", "0", "2", "2"]
-    assert lines[2].startswith("2 records of 1 key would go")
+    assert lines[2].startswith("2 records of 1 key would be removed")
     assert lines[-1] == "Dry run, nothing was changed: --execute does it."
-    assert "2 records of 1 key gone" in done.out
+    assert "2 records of 1 key removed" in done.out
     assert "2 files removed" in done.out
     assert f"Certificate: {paper}" in done.out
     assert all_records(filled, "orders") == {0: [(0, "0"), (2, "1")]}
@@ -92,7 +92,7 @@ def test_an_append_is_undone_by_the_id_that_the_history_shows(filled: str) -> No
     planned = call(open_cluster(filled), "undo", "--topic", "orders", "--append", append)
     done = call(open_cluster(filled), "undo", "--topic", "orders", "--append", append, "--execute", "--json")
 
-    assert f"2 records of append {append} would go" in planned.out
+    assert f"2 records of append {append} would be removed" in planned.out
     assert json.loads(done.out)["records"] == 2
     assert all_records(filled, "orders") == {0: [(2, "1"), (3, "1")]}
 
@@ -101,14 +101,14 @@ def test_a_fork_is_made_as_of_now_and_as_of_a_version(filled: str) -> None:
     now = call(open_cluster(filled), "fork", "orders", "trial")
     then = call(open_cluster(filled), "fork", "orders", "first", "--as-of", "1", "--json")
 
-    assert now.out == "Created topic trial with what orders held at version 2: 2 files, which take no room.\n"
+    assert now.out == "Created topic trial from version 2 of orders: 2 files, which take no space.\n"
     assert json.loads(then.out)["version"] == 1
     assert len(all_records(filled, "first")[0]) == 2
 
     forgotten = call(open_cluster(filled), "forget", "--topic", "trial", "--key", KEY, "--execute").out
     after = call(open_cluster(filled), "forget", "--topic", "orders", "--key", KEY).out
-    assert "Topic orders has the same origin, and has 2 records of the keys: forget them there too" in forgotten
-    assert "Topic trial was forked or restored from it, and has no record of the keys" in after
+    assert "Topic orders has the same origin, and has 2 records of the keys: forget them there, too" in forgotten
+    assert "Topic trial was forked or restored from it, and has no records of the keys" in after
     assert "Topic first was forked or restored from it, and has 1 records" in after
 
 
@@ -120,7 +120,7 @@ def test_a_fork_is_made_as_of_now_and_as_of_a_version(filled: str) -> None:
         (["forget", "--topic", "orders", "--key", "k", "--now"], "--now needs --execute"),
         (["forget", "--topic", "orders", "--key", "k", "--certificate", "f"], "--certificate needs --execute"),
         (["forget", "--topic", "orders", "--key", "k", "--wait-minutes", "1"], "--wait-minutes needs --execute"),
-        (["verify", "--key", "k"], "keys belong to --certificate"),
+        (["verify", "--key", "k"], "keys need --certificate"),
         (["fork", "orders", "new", "--as-of", "yesterday"], "--as-of must be"),
     ],
 )

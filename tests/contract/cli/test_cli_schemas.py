@@ -57,7 +57,7 @@ def test_a_schema_is_registered_checked_shown_and_deleted(schemas: Callable[...,
     assert "42206" in schemas("delete", "--subject", "order").err
     assert schemas("delete", "--subject", "bill").out == "Deleted softly: subject bill versions 1.\n"
     assert schemas("delete", "--subject", "bill", "--version", "1", "--permanent").out == (
-        "Deleted for good: subject bill versions 1.\n"
+        "Deleted permanently: subject bill versions 1.\n"
     )
     assert schemas("register", "--subject", "order", text=BAD).code == 1
 
@@ -66,7 +66,7 @@ def test_levels_and_modes_are_set_and_forgotten(schemas: Callable[..., Done]) ->
     """Of a subject, and of all."""
     assert schemas("config").out == "BACKWARD\n"
     assert schemas("config", "--set", "full", "--normalize").out == "FULL\nnormalize=true\n"
-    assert schemas("config", "--delete").out == "Forgotten.\n"
+    assert schemas("config", "--delete").out == "Removed.\n"
     assert "40408" in schemas("config", "--subject", "s").err
     assert "42203" in schemas("config", "--set", "sideways").err
     assert schemas("mode").out == "READWRITE\n"
@@ -86,9 +86,9 @@ def test_what_is_exported_is_imported_whole(schemas: Callable[..., Done], tmp_pa
     done = call(other, "schemas", "import", "--file", str(file))
     again = call(other, "schemas", "import", "--file", str(file))
 
-    assert trial.out == "Would import 2 versions and 0 settings; 0 versions were there.\n"
-    assert done.out == "Imported 2 versions and 0 settings; 0 versions were there.\n"
-    assert again.out == "Imported 0 versions and 0 settings; 2 versions were there.\n"
+    assert trial.out == "Would import 2 versions and 0 settings; 0 versions existed.\n"
+    assert done.out == "Imported 2 versions and 0 settings; 0 versions existed.\n"
+    assert again.out == "Imported 0 versions and 0 settings; 2 versions existed.\n"
     assert call(other, "schemas", "export").out == file.read_text() == schemas("export").out
     file.write_text(file.read_text() + "nonsense\n")
     assert "line 3" in call(MemoryCluster(), "schemas", "import", "--file", str(file)).err

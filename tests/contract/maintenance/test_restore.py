@@ -165,5 +165,5 @@ def test_the_command_restores_too(root: str, log: TopicLog, capsys: pytest.Captu
     assert main(asked) == 2
     assert main([*asked, "--table-version", "1"]) == 0
 
-    assert "Created topic back with what t held at version 1." in capsys.readouterr().out
+    assert "Created topic back from version 1 of t." in capsys.readouterr().out
     assert all_records(root, "back") == {0: [(0, "v0"), (1, "v1")]}

@@ -596,7 +596,7 @@ def test_the_command_mirrors_describes_and_promotes(tmp_path: Path, capsys: pyte
     assert lines[3] == "Promoted topic t at version 1 of its source."
     assert err.splitlines() == [
         f"Error: t: topic 't' exists at {there}, and is no mirror",
-        f"Error: there is no mirror at {there}",
+        f"Error: {there} has no mirrors",
     ]
 
 
