@@ -159,7 +159,7 @@ def test_a_rerun_of_the_same_write_adds_nothing_and_says_so(
     out, err = capsys.readouterr()
     reports = [json.loads(line) for line in out.splitlines()]
     assert (codes, [(r["records"], r["duplicate"]) for r in reports]) == ([0, 0], [(3, False), (0, True)])
-    assert "Nothing was added: daily had written version 7 before." in err
+    assert "Nothing was added: daily has already written version 7." in err
     assert len(records(root, "orders")) == 3
 
 
