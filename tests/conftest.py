@@ -10,6 +10,7 @@ import pytest
 from hypothesis import Phase, settings
 from pyspark.sql import SparkSession
 
+from tests.tools.case_ids import case_id
 from tests.tools.effort import LEVEL
 from tests.tools.kinds import ABOVE_THE_LOG, SEVERAL
 from tests.tools.spread import spread
@@ -46,6 +47,11 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
 def _folder(file: Path) -> str:
     """The folder of tests that a file stands in; many thousand tests ask for it."""
     return file.relative_to(TESTS).parts[0] if file.is_relative_to(TESTS) else ""
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name each case by its value."""
+    return case_id(val)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

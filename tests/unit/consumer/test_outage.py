@@ -33,11 +33,11 @@ def clock() -> ManualClock:
 @pytest.mark.parametrize(
     ("error", "bears"),
     [
-        (SILENT, True),
-        (failed(errno.ETIMEDOUT, between=True), True),
+        pytest.param(SILENT, True, id="silent"),
+        pytest.param(failed(errno.ETIMEDOUT, between=True), True, id="timed-out-between"),
         (KafkaTimeoutError("others of this process were written until time ran out; nothing was written"), True),
-        (failed(errno.EIO), False),
-        (failed(errno.EACCES), False),
+        pytest.param(failed(errno.EIO), False, id="input-output-error"),
+        pytest.param(failed(errno.EACCES), False, id="no-access"),
         (failed(errno.ETIMEDOUT, LogCorruptError), False),
         (KafkaStorageError("without a reason"), False),
     ],
